@@ -1,0 +1,3 @@
+//! What runs once a message or once a byte: frames, records and the message store, without Python.
+
+pub mod crc;

@@ -1,0 +1,40 @@
+"""Every error of ours, named by what the caller can do about it."""
+
+from __future__ import annotations
+
+
+class RoquetError(Exception):
+    """The root: catch it to catch everything of ours."""
+
+
+class UsageError(RoquetError):
+    """The call or the configuration is wrong; the message says what a right one looks like."""
+
+
+class Refused(RoquetError):  # noqa: N818  (it is an answer, not an accident)
+    """The peer answered no. `code` is its response code, `remark` its own words."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"code {code}: {remark}")
+        self.code = code
+        self.remark = remark
+
+
+class Unreachable(RoquetError):  # noqa: N818
+    """The request never left: trying again, or elsewhere, cannot do it twice."""
+
+
+class OutcomeUnknown(RoquetError):  # noqa: N818
+    """The request left and no answer came: it may have been carried out."""
+
+
+class BrokenFrame(RoquetError):  # noqa: N818
+    """The peer sent bytes that cannot be a frame; the connection has to be closed."""
+
+
+class Corrupt(RoquetError):  # noqa: N818
+    """Stored bytes are not what was written; an operator has to look."""
+
+
+class DiskFull(RoquetError):  # noqa: N818
+    """There is no room to store more; reading goes on."""

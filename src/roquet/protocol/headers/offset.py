@@ -1,0 +1,106 @@
+"""Headers of queue offsets.
+
+Class and field names are ours; `wire` holds the Java field name, the docstring the Java class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from roquet.protocol.header import Header, wire
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumerOffsetRequest(Header):
+    """Java: QueryConsumerOffsetRequestHeader (QUERY_CONSUMER_OFFSET 14)."""
+
+    consumer_group: str = wire("consumerGroup", "str")
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    set_zero_if_not_found: bool | None = wire("setZeroIfNotFound", "bool", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumerOffsetResponse(Header):
+    """Java: QueryConsumerOffsetResponseHeader (QUERY_CONSUMER_OFFSET 14)."""
+
+    offset: int = wire("offset", "i64")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumerOffsetRequest(Header):
+    """Java: UpdateConsumerOffsetRequestHeader (UPDATE_CONSUMER_OFFSET 15)."""
+
+    consumer_group: str = wire("consumerGroup", "str")
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    commit_offset: int = wire("commitOffset", "i64")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumerOffsetResponse(Header):
+    """Java: UpdateConsumerOffsetResponseHeader (UPDATE_CONSUMER_OFFSET 15)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffsetRequest(Header):
+    """Java: SearchOffsetRequestHeader (SEARCH_OFFSET_BY_TIMESTAMP 29)."""
+
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    timestamp: int = wire("timestamp", "i64")
+    boundary_type: str | None = wire("boundaryType", "boundary", default=None)
+    lite_topic: str | None = wire("liteTopic", "str", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffsetResponse(Header):
+    """Java: SearchOffsetResponseHeader (SEARCH_OFFSET_BY_TIMESTAMP 29)."""
+
+    offset: int = wire("offset", "i64")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetMaxOffsetRequest(Header):
+    """Java: GetMaxOffsetRequestHeader (GET_MAX_OFFSET 30)."""
+
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    committed: bool = wire("committed", "bool", default=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetMaxOffsetResponse(Header):
+    """Java: GetMaxOffsetResponseHeader (GET_MAX_OFFSET 30)."""
+
+    offset: int = wire("offset", "i64")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetMinOffsetRequest(Header):
+    """Java: GetMinOffsetRequestHeader (GET_MIN_OFFSET 31)."""
+
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetMinOffsetResponse(Header):
+    """Java: GetMinOffsetResponseHeader (GET_MIN_OFFSET 31)."""
+
+    offset: int = wire("offset", "i64")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetEarliestMsgStoretimeRequest(Header):
+    """Java: GetEarliestMsgStoretimeRequestHeader (GET_EARLIEST_MSG_STORETIME 32)."""
+
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetEarliestMsgStoretimeResponse(Header):
+    """Java: GetEarliestMsgStoretimeResponseHeader (GET_EARLIEST_MSG_STORETIME 32)."""
+
+    timestamp: int = wire("timestamp", "i64")

@@ -1,0 +1,209 @@
+# The compiled core as Python sees it. `make native-lint` compares this file with the built module.
+#
+# Conventions: times are Unix milliseconds, offsets and sizes bytes unless "queue offset" is said.
+# A host is its 4 or 16 address bytes followed by the port as i32 (8 or 20 bytes), as on disk.
+# Calls that can take longer than a millisecond release the GIL.
+
+from collections.abc import Buffer, Mapping, Sequence
+from typing import Any, Final, final
+
+def crc32(data: Buffer) -> int:
+    """Zlib CRC-32 without its top bit."""
+
+# --- frames -------------------------------------------------------------------------------------
+
+def decode_frames(
+    data: Buffer, frame_size_max: int = 16_777_216
+) -> tuple[
+    list[tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]], int
+]:
+    """Cut and decode the whole frames at the start of `data`.
+
+    Returns (frames, bytes used). A frame is (encoding, code, flag, language, version, opaque,
+    remark, ext, body). Raises ValueError, saying what is wrong, as soon as the bytes cannot
+    become a frame (spec: wire §2, bad input B1-B4).
+    """
+
+def encode_command(
+    encoding: int,
+    code: int,
+    flag: int,
+    language: str,
+    version: int,
+    opaque: int,
+    remark: str | None,
+    ext: Mapping[str, str] | None,
+    body: Buffer,
+) -> bytes:
+    """Encode one whole frame, length included."""
+
+# --- records ------------------------------------------------------------------------------------
+
+def decode_records(
+    data: Buffer, check_crc: bool = True
+) -> list[
+    tuple[
+        int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, bytes, str, bytes, int
+    ]
+]:
+    """Decode stored records that follow each other without a gap (a pull response's body).
+
+    A record is (total size, body crc, queue id, flag, queue offset, physical offset, sys flag,
+    born time, born host, store time, store host, reconsume times, prepared transaction offset,
+    body, topic, properties as stored, magic). Bodies stay compressed. Raises ValueError on a
+    length that does not fit or a CRC that differs.
+    """
+
+@final
+class ArrowBatch:
+    """A finished record batch; hand it to `pyarrow.record_batch`."""
+
+    num_rows: Final[int]
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[Any, Any]: ...
+
+def records_to_arrow(
+    bodies: Sequence[bytes],
+    broker_name: str,
+    *,
+    columns: Sequence[str] | None = None,
+    begin: int = 0,
+    end: int = ...,
+    tags: Sequence[str] | None = None,
+    decompress_max: int = 67_108_864,
+    check_crc: bool = True,
+) -> ArrowBatch:
+    """Decode pull response bodies into one batch with the columns of the Spark source.
+
+    Only rows with begin <= queue offset < end are kept, and only those whose TAGS is one of
+    `tags` when given. Column order and types: docs/design/spark.md.
+    """
+
+# --- store --------------------------------------------------------------------------------------
+
+class StoreError(Exception):
+    """The store cannot do it; `args` is (kind, text), kind one of `corrupt disk_full io locked closed usage`."""
+
+@final
+class Store:
+    """One message store in one folder. Every method may be called from any thread."""
+
+    @staticmethod
+    def open(config: Mapping[str, str | int | bool]) -> Store:
+        """Load and recover. `config` keys are Java's MessageStoreConfig names; unknown ones raise StoreError("usage")."""
+    def start(self) -> None:
+        """Create `abort`, start the flush and dispatch threads."""
+    def close(self) -> None:
+        """Drain dispatch, flush everything, write the checkpoint, remove `abort`, release `lock`. Twice is once."""
+
+    # Writing. Status numbers are Java's PutMessageStatus ordinals (spec: store §11.2).
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: Buffer,
+        properties: Buffer,
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = ...,
+        store_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> tuple[int, int, int, int, int]:
+        """Append one message: (status, physical offset, size, queue offset, store time).
+
+        It is in the log when this returns, and durable when `flushed_offset` has reached
+        physical offset + size.
+        """
+    def put_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        elements: Sequence[tuple[int, bytes, bytes]],
+        *,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = ...,
+        store_host: bytes = ...,
+        reconsume_times: int = 0,
+    ) -> tuple[int, list[int], int, int, int]:
+        """Append (flag, body, properties) elements as consecutive messages, all or none.
+
+        Returns (status, physical offsets, end offset, first queue offset, store time).
+        """
+
+    # Reading.
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int = ...,
+        tag_codes: Sequence[int] | None = None,
+    ) -> tuple[int, int, int, int, int, bytes, bool]:
+        """Read from a queue: (status, next begin offset, min, max, messages, records, suggest slave).
+
+        Status: 0 FOUND, 1 NO_MATCHED_MESSAGE, 2 MESSAGE_WAS_REMOVING, 3 OFFSET_FOUND_NULL,
+        4 OFFSET_OVERFLOW_BADLY, 5 OFFSET_OVERFLOW_ONE, 6 OFFSET_TOO_SMALL,
+        7 NO_MATCHED_LOGIC_QUEUE, 8 NO_MESSAGE_IN_QUEUE. `tag_codes` None accepts every message.
+        """
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset still there."""
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset after the last dispatched message."""
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset that the next put gets (dispatched or not)."""
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool = False) -> int:
+        """Queue offset for a store time (spec: store §5.1)."""
+    def unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of one queue offset."""
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Up to `count` units in order."""
+    def read(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        """The record at an offset, or None when there is none there (its size read from it when not given)."""
+    def query(
+        self, topic: str, key: str, max_messages: int, begin: int, end: int
+    ) -> tuple[list[int], int, int]:
+        """(physical offsets ascending, last index update time, last indexed physical offset)."""
+    def queues(self) -> list[tuple[str, int, int, int]]:
+        """(topic, queue id, min, max) of every queue on disk."""
+
+    # State.
+    def min_physical_offset(self) -> int: ...
+    def max_physical_offset(self) -> int: ...
+    def flushed_offset(self) -> int: ...
+    def dispatched_offset(self) -> int: ...
+    def dispatch_behind(self) -> int: ...
+    def earliest_store_time(self) -> int:
+        """Store time of the oldest record, -1 when there is none."""
+    def writable(self) -> tuple[bool, str]:
+        """(whether sends are taken, why not)."""
+    def append_busy_ms(self) -> int:
+        """How long the append now under way has taken; 0 when none is."""
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges, flat: files, bytes, mapped bytes, flushes, flush microseconds, failed puts ..."""
+    def flush(self) -> int:
+        """Make everything appended so far durable; return the flushed offset."""
+    def checkpoint(self) -> None:
+        """Sync queues and index, then the checkpoint."""
+
+    # Upkeep.
+    def delete_topic(self, topic: str) -> int:
+        """Delete a topic's queues; returns how many."""
+    def delete_expired(self, before: int, limit: int = 10) -> int:
+        """Delete whole commit-log files last written before a time, oldest first, never the last; then queues and index follow."""
+
+    # Events: background threads never call Python; they make `event_fd` readable.
+    def event_fd(self) -> int: ...
+    def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
+        """(flushed offset, [(topic, queue id, max offset)] with news since the last call, failure text)."""
+
+# --- ingest (fast path) -------------------------------------------------------------------------
+
+@final
+class Ingest:
+    """Answers the frames that the admission table covers; everything else comes out (architecture §3a)."""

@@ -4,8 +4,10 @@
 # A host is its 4 or 16 address bytes followed by the port as i32 (8 or 20 bytes), as on disk.
 # Calls that can take longer than a millisecond release the GIL.
 
-from collections.abc import Buffer, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
+
+from typing_extensions import Buffer
 
 def crc32(data: Buffer) -> int:
     """Zlib CRC-32 without its top bit."""

@@ -1,4 +1,4 @@
-"""How typed headers become extFields and back: text to text, every number checked (spec: wire §6)."""
+"""How typed headers become extFields and back: text to text, numbers checked (spec: wire §6)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def wire(name: str, kind: str, default: object = dataclasses.MISSING) -> Any:  # noqa: ANN401  (a field stands for any type)
+def wire(name: str, kind: str, default: object = dataclasses.MISSING) -> Any:
     """Declare a header field by its Java name and kind (`i32 i64 bool boundary str`)."""
     metadata = {"wire": name, "kind": kind}
     if default is dataclasses.MISSING:

@@ -1,4 +1,4 @@
-"""From request code to handler: one table a process, and the only place where errors become codes."""
+"""From request code to handler: one table, and the only place where errors become codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Peer(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Request:
-    """What a handler is given. `reply` may be called later, once, by a handler that returned None."""
+    """What a handler is given. A handler that returned None may call `reply` later, once."""
 
     command: Command
     peer: Peer
@@ -62,7 +62,7 @@ class Ports(enum.Flag):
 
 
 Handler = Callable[[Request], "Awaitable[Command | None] | Command | None"]
-"""Returns the reply, or None when it will be given later through `Request.reply` (or never: one-way).
+"""Returns the reply, or None when it comes later through `Request.reply` (or never: one-way).
 
 A plain function runs at once on the loop; a coroutine function runs within its lane.
 A handler that cannot do it raises `base.errors.Refused(code, remark)`.

@@ -1,14 +1,9 @@
 //! The thin shell that shows the core to Python. Nothing here decides anything about messaging.
 
-use pyo3::prelude::*;
+mod codec;
 
-#[pymodule]
+#[pyo3::pymodule]
 mod roquet_native {
-    use super::*;
-
-    /// Returns the CRC that RocketMQ stores for `data`: zlib CRC-32 without its top bit.
-    #[pyfunction]
-    fn crc32(data: &[u8]) -> u32 {
-        roquet_core::crc::masked(data)
-    }
+    #[pymodule_export]
+    use crate::codec::crc32;
 }

@@ -1,4 +1,124 @@
-# placeholder: written by the infra work
-native-dev:
+# Every command of this project. `make help` lists them.
+# `make demo` and `make test` do all the set-up on a fresh machine.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+export PYSPARK_PYTHON := $(abspath $(BIN))/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# A cargo that is a rustup proxy finds its toolchain even when HOME is somebody else's.
+export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
+
+CYCLES ?= 100
+KILL ?= 0
+RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
+
+.PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
+	all format lint types imports native interop interop-jars bench crash powerloss fuzz audit nightly clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+# --- set-up ----------------------------------------------------------------------------------
+
+check-tools:
+	@tools/check_tools.sh
+
+$(VENV)/.made: | check-tools
+	python3 -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+$(VENV)/.dependencies: $(VENV)/.made requirements/dev.txt
+	@echo "installing pinned dependencies (PySpark is the large one)"
+	$(BIN)/uv pip install -q --python $(PY) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.native: $(VENV)/.dependencies $(RUST_SOURCES) pyproject.toml
+	@echo "building the native wheel"
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop -q --release --locked --uv
+	@$(PY) -c "import roquet.roquet_native"
+	@touch $@
+
+setup: $(VENV)/.native ## create .venv, install pinned dependencies, build the native module
+
+native-dev: ## build the native module quickly and put it beside the sources
 	cargo build --profile dev-fast -p roquet-native
 	cp target/dev-fast/libroquet_native.so src/roquet/roquet_native.abi3.so
+
+# --- using it --------------------------------------------------------------------------------
+
+demo: setup ## move a real data set through broker, Spark and audit; KILL=5 kills the Spark job five times
+	$(PY) -m demo.run --kill $(KILL)
+
+# --- tests -----------------------------------------------------------------------------------
+
+test: setup test-rust test-unit test-differential test-spark ## every test but those against Java
+
+test-rust: ## the core, power-loss states included
+	cargo test -q --release -p roquet-core
+
+test-unit: setup ## Python, with real sockets and files
+	$(PY) -m pytest tests/test_tidy.py tests/unit
+
+test-differential: setup ## fast path against slow path
+	$(PY) -m pytest tests/differential
+
+test-spark: setup ## the Spark source and sink, the demo's parts, in a real JVM
+	$(PY) -m pytest tests/spark --timeout 600
+
+interop-jars: setup ## fetch the RocketMQ jars
+	$(PY) -m roquet.testing.java fetch
+
+interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
+	$(PY) -m pytest tests/interop --timeout 300
+
+crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message
+	$(PY) -m tools.crash --cycles $(CYCLES)
+
+powerloss: ## 20,000 power-loss states of the store
+	POWERLOSS_STATES=20000 cargo test -q --release -p roquet-core --test powerloss -- --nocapture
+
+fuzz: ## every decoder for a minute each (needs a nightly toolchain and cargo-fuzz)
+	tools/fuzz.sh 60
+
+nightly: all interop powerloss ## what is too long for every change
+	$(MAKE) crash CYCLES=100
+
+# --- gates -----------------------------------------------------------------------------------
+
+all: setup format lint types imports native test ## what must pass before a change lands
+
+format: setup
+	$(BIN)/ruff format --check .
+	cargo fmt --check
+
+lint: setup
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(PY)
+
+imports: setup
+	$(BIN)/lint-imports --no-cache
+
+native: setup
+	cargo clippy -q --all-targets --locked -- -D warnings
+	$(BIN)/python -m mypy.stubtest roquet.roquet_native --ignore-missing-stub
+
+audit: setup ## known vulnerabilities in what we depend on: a report, not a gate
+	-$(BIN)/pip-audit --require-hashes --disable-pip -r requirements/base.txt
+	-command -v cargo-audit >/dev/null && cargo audit
+
+# --- measuring -------------------------------------------------------------------------------
+
+bench: setup interop-jars ## send, pull, start and memory beside Java, in one run
+	$(PY) -m bench.run
+
+clean: ## remove what was built here
+	rm -rf build $(VENV) target src/roquet/*.so

@@ -1,4 +1,13 @@
 //! What runs once a message or once a byte: frames, records and the message store, without Python.
 
+pub mod batch;
+pub mod codec_error;
 pub mod crc;
+pub mod cursor;
 pub mod disk;
+pub mod host;
+pub mod java_hash;
+pub mod limits;
+pub mod message_id;
+pub mod properties;
+pub mod record;

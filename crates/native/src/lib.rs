@@ -1,9 +1,13 @@
 //! The thin shell that shows the core to Python. Nothing here decides anything about messaging.
 
+mod buffer;
 mod codec;
+mod pending;
 
 #[pyo3::pymodule]
 mod roquet_native {
     #[pymodule_export]
-    use crate::codec::crc32;
+    use crate::codec::{crc32, decode_records};
+    #[pymodule_export]
+    use crate::pending::{records_to_arrow, ArrowBatch, Ingest, Store, StoreError};
 }

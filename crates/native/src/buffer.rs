@@ -1,0 +1,46 @@
+//! Bytes that Python lends us for one call.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{Bound, PyAny, PyResult};
+use pyo3::types::{PyBytes, PyBytesMethods};
+use pyo3::{Borrowed, FromPyObject, PyErr};
+
+/// `bytes`, or any other object with a contiguous buffer of bytes.
+///
+/// The GIL must be held for as long as the slice is used: another thread could change a buffer
+/// that is not `bytes`.
+pub(crate) enum Lent<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Buffer(PyBuffer<u8>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Lent<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Self::Bytes(bytes.to_owned()));
+        }
+        let buffer = PyBuffer::<u8>::get(&object)?;
+        if buffer.is_c_contiguous() {
+            Ok(Self::Buffer(buffer))
+        } else {
+            Err(PyValueError::new_err("the buffer is not contiguous"))
+        }
+    }
+}
+
+impl Lent<'_> {
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes(),
+            Self::Buffer(buffer) if buffer.len_bytes() == 0 => &[],
+            // SAFETY: the buffer is contiguous, `len_bytes` long and held by `self`; the caller
+            // keeps the GIL while it uses the slice, so nobody writes to it meanwhile.
+            Self::Buffer(buffer) => unsafe {
+                std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
+            },
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The command line: `loadgen send|pull|tail HOST:PORT TOPIC [--name value]...`
+
+use std::collections::HashMap;
+
+pub const USAGE: &str = "\
+usage: loadgen send|pull|tail HOST:PORT TOPIC [--name value]...
+  all:   --conns 1  --secs 10  --queues 4  --seed 1  --topics 1 (TOPIC, or TOPIC-0 .. TOPIC-n)
+  send:  --depth 1 (frames in flight a connection)  --window 0|1 (1: refill one by one)
+         --rate 0 (messages a second over all connections; 0: as fast as answers come)
+         --size 1024  --header json|binary  --properties 3  --keys 0|1  --random 0|1
+  pull:  --batch 32 (reads a queue from its start, round and round)
+  tail:  --batch 32  --groups 1 (every group reads every queue from its end, by long poll)";
+
+pub struct Options {
+    pub mode: String,
+    pub address: String,
+    topic: String,
+    named: HashMap<String, String>,
+}
+
+impl Options {
+    pub fn from_args() -> Result<Self, String> {
+        let mut args = std::env::args().skip(1);
+        let mut next = || args.next().ok_or_else(|| USAGE.to_string());
+        let (mode, address, topic) = (next()?, next()?, next()?);
+        let mut named = HashMap::new();
+        while let Some(name) = args.next() {
+            let value = args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"))?;
+            named.insert(name.trim_start_matches("--").to_string(), value);
+        }
+        Ok(Self { mode, address, topic, named })
+    }
+
+    pub fn number(&self, name: &str, default: u64) -> u64 {
+        match self.named.get(name).map(|text| text.parse()) {
+            None => default,
+            Some(Ok(number)) => number,
+            Some(Err(_)) => {
+                eprintln!("--{name} needs a number\n{USAGE}");
+                std::process::exit(2);
+            }
+        }
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.number(name, 0) != 0
+    }
+
+    pub fn binary_header(&self) -> bool {
+        self.named.get("header").is_some_and(|kind| kind == "binary")
+    }
+
+    pub fn topic(&self, index: u64) -> String {
+        match self.number("topics", 1) {
+            1 => self.topic.clone(),
+            many => format!("{}-{}", self.topic, index % many),
+        }
+    }
+}

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Awaitable, Callable
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.base.errors import Refused, UsageError
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import reply_to
+from roquet.protocol.header import HeaderError
+from roquet.service.ratelog import RateLog
+
 if TYPE_CHECKING:
-    from roquet.protocol.codes import RequestCode
+    from roquet.base.clock import Clock
     from roquet.protocol.command import Command
+    from roquet.service.lanes import Lane, Lanes
+
+log = logging.getLogger(__name__)
 
 
 class Peer(Protocol):
@@ -43,6 +54,10 @@ class Peer(Protocol):
         ...
 
 
+def _nothing(_: Request) -> None:
+    """Stand for nobody who wants to know."""
+
+
 @dataclasses.dataclass(slots=True)
 class Request:
     """What a handler is given. A handler that returned None may call `reply` later, once."""
@@ -51,6 +66,8 @@ class Request:
     peer: Peer
     received_ms: int
     reply: Callable[[Command], None]
+    done: Callable[[Request], None] = _nothing
+    """Called once when the handler has returned or was refused: for whoever counts work in hand."""
 
 
 class Ports(enum.Flag):
@@ -77,3 +94,136 @@ class Route:
     handler: Handler
     lane: str
     ports: Ports = Ports.BOTH
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    route: Route
+    lane: Lane | None
+    """None: the handler is a plain function and runs at once."""
+
+
+class _Job:
+    """A request in a lane."""
+
+    __slots__ = ("_handler", "_request", "_router")
+
+    def __init__(self, router: Router, request: Request, handler: Handler) -> None:
+        self._router = router
+        self._request = request
+        self._handler = handler
+
+    @property
+    def received_ms(self) -> int:
+        return self._request.received_ms
+
+    async def run(self) -> None:
+        request = self._request
+        try:
+            answer = self._handler(request)
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            if answer is not None:
+                request.reply(answer)
+        except Exception as error:  # noqa: BLE001  (every failure becomes an answer)
+            request.reply(self._router.failure(request, error))
+        finally:
+            request.done(request)
+
+    def refuse(self, remark: str) -> None:
+        request = self._request
+        request.reply(reply_to(request.command, ResponseCode.SYSTEM_BUSY, remark=remark))
+        request.done(request)
+
+
+class Router:
+    """Finds a request's handler and lane; turns what handlers raise into response codes."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        default: Route | None,
+        lanes: Lanes,
+        clock: Clock,
+        port: Ports = Ports.MAIN,
+    ) -> None:
+        """Build the table for one port. Raises UsageError when a code comes twice."""
+        self._rows: dict[int, _Row] = {}
+        self._default = None if default is None else _row(default, lanes)
+        self._log = RateLog(log, clock)
+        for route in routes:
+            if port not in route.ports:
+                continue
+            row = _row(route, lanes)
+            for code in route.codes:
+                if code in self._rows:
+                    raise UsageError(f"{code.name} is routed twice")
+                self._rows[code] = row
+
+    def dispatch(self, request: Request) -> None:
+        """Have the request handled, now or within its lane. Never raises."""
+        row = self._rows.get(request.command.code, self._default)
+        if row is None:
+            remark = f" request type {request.command.code} not supported"
+            request.reply(
+                reply_to(request.command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            )
+            request.done(request)
+        elif row.lane is not None:
+            row.lane.submit(_Job(self, request, row.route.handler))
+        else:
+            self._run_now(request, row.route.handler)
+
+    def explain(self) -> str:
+        """Return the table as text, by code."""
+        rows = [f"{'code':>7} {'name':<44} {'lane':<16} handler"]
+        for code in sorted(self._rows):
+            route = self._rows[code].route
+            lane = route.lane if self._rows[code].lane is not None else "-"
+            name = RequestCode(code).name
+            rows.append(f"{code:>7} {name:<44} {lane:<16} {_name(route.handler)}")
+        if self._default is not None:
+            route = self._default.route
+            rows.append(f"{'*':>7} {'every other':<44} {route.lane:<16} {_name(route.handler)}")
+        return "\n".join(rows)
+
+    def failure(self, request: Request, error: Exception) -> Command:
+        """Return the answer that says what went wrong: the only place where errors become codes."""
+        command = request.command
+        if isinstance(error, Refused):
+            return reply_to(command, error.code, remark=error.remark)
+        if isinstance(error, HeaderError):
+            code = ResponseCode.SYSTEM_ERROR if error.missing else ResponseCode.INVALID_PARAMETER
+            return reply_to(command, code, remark=str(error))
+        what = f"{type(error).__name__}: {error}"
+        self._log.warning(
+            (command.code, type(error)),
+            f"request {command.code} of {request.peer.address} failed: {what}",
+            error=error,
+        )
+        return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=what[:1024])
+
+    def _run_now(self, request: Request, handler: Handler) -> None:
+        try:
+            answer = handler(request)
+            if isinstance(answer, Awaitable):
+                # A plain function that returns a coroutine: the table cannot see it beforehand.
+                raise TypeError(f"{_name(handler)} returns an awaitable; make it `async def`")  # noqa: TRY301
+            if answer is not None:
+                request.reply(answer)
+        except Exception as error:  # noqa: BLE001  (every failure becomes an answer)
+            request.reply(self.failure(request, error))
+        finally:
+            request.done(request)
+
+
+def _row(route: Route, lanes: Lanes) -> _Row:
+    waits = inspect.iscoroutinefunction(route.handler) or inspect.iscoroutinefunction(
+        getattr(route.handler, "__call__", None)  # noqa: B004  (an object with an async __call__)
+    )
+    lane = lanes[route.lane]
+    return _Row(route, lane if waits else None)
+
+
+def _name(handler: Handler) -> str:
+    return getattr(handler, "__qualname__", type(handler).__name__)

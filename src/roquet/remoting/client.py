@@ -1,0 +1,303 @@
+"""The calling side: one cached connection per address, many requests in flight on each."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Unreachable, UsageError
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import reply_to
+from roquet.remoting.codec import FRAME_SIZE_MAX
+from roquet.remoting.ingest import PlainIngest
+from roquet.remoting.link import MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.router import Request, Route, Router
+from roquet.service.background import Tasks
+from roquet.service.lanes import LaneConfig, Lanes
+from roquet.service.ratelog import RateLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.protocol.command import Command
+    from roquet.remoting.router import Peer
+
+log = logging.getLogger(__name__)
+
+_LATE_MS = 1000
+"""How long after its deadline the scan gives up a call that its own timer has not."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Limits of a client. Sizes are bytes."""
+
+    connect_s: float = 3.0
+    idle_s: float = 120.0
+    """A connection with neither reads nor writes for so long is closed."""
+    calls_max: int = 65_535
+    """Calls that may wait for an answer, over all connections."""
+    one_way_max: int = 65_535
+    """One-way requests that may wait for a peer that takes nothing."""
+    frame_size_max: int = FRAME_SIZE_MAX
+    bytes_max: int = 512 * MIB
+    high_water: int = MIB
+    send_buffer: int = 0
+    receive_buffer: int = 0
+    """Socket buffer sizes; 0 leaves them to the system."""
+    handlers_at_once: int = 64
+    handlers_waiting_max: int = 10_000
+    encoding: int = 0
+    """Header encoding of answers to the peer's requests: 0 JSON, 1 binary."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Slot:
+    """What is known of one address."""
+
+    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    link: Link | None = None
+
+
+class Client:
+    """Calls peers by address. A service; it answers what peers ask back on its connections."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        config: ClientConfig | None = None,
+        handlers: Sequence[Route] = (),
+        on_close: Callable[[Peer], None] | None = None,
+    ) -> None:
+        """Connect nowhere yet. `handlers` answer requests that come from the other side."""
+        self._clock = clock
+        self._config = config or ClientConfig()
+        self._on_close = on_close
+        names = dict.fromkeys(route.lane for route in handlers)
+        self._lanes = Lanes(
+            [
+                LaneConfig(name, self._config.handlers_at_once, self._config.handlers_waiting_max)
+                for name in names
+            ],
+            clock,
+        )
+        self._router = Router(handlers, None, self._lanes, clock)
+        self._ingest = PlainIngest(self._config.frame_size_max)
+        self._budget = Budget(self._config.bytes_max)
+        self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._link_config = LinkConfig(
+            bytes_max=self._config.bytes_max,
+            calls_max=self._config.calls_max,
+            high_water=self._config.high_water,
+            stops_reading=False,
+        )
+        self._log = RateLog(log, clock)
+        self._tasks = Tasks()
+        self._keys = itertools.count(1)
+        self._slots: dict[str, _Slot] = {}
+        self._links: dict[int, Link] = {}
+        self._calls = 0
+        self._one_ways_waiting = 0
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Begin the scan for late calls and idle connections."""
+        self._stopped = False
+        self._tasks.repeat(
+            self._scan, self._clock, name="scan calls", every_s=1.0, first_after_s=3.0
+        )
+
+    async def stop(self) -> None:
+        """Close every connection; calls that wait end with OutcomeUnknown."""
+        self._stopped = True
+        await self._tasks.stop()
+        await self._lanes.stop()
+        links = tuple(self._links.values())
+        for link in links:
+            link.close("")
+        for _ in range(100):
+            if not self._links:
+                break
+            await asyncio.sleep(0.01)  # noqa: TID251  (real sockets, whatever the clock)
+        for link in tuple(self._links.values()):
+            link.abort()
+
+    async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+        """Ask the peer at `host:port`; return its answer, whatever its code.
+
+        Raises Unreachable when nothing was sent, OutcomeUnknown when it was and no answer came,
+        UsageError when `address` is none.
+        """
+        if self._calls >= self._config.calls_max:
+            raise Unreachable("too many calls wait for an answer")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        self._calls += 1
+        try:
+            link = await self._connected(address, timeout_s)
+            answer = await link.call(command, max(0.0, deadline - loop.time()))
+            if answer.code == ResponseCode.GO_AWAY and deadline > loop.time():
+                # The peer is stopping and has not looked at the request: once more, elsewhere
+                # perhaps, since a new connection may meet the peer that took its place.
+                self._retire(address, link)
+                link = await self._connected(address, deadline - loop.time())
+                answer = await link.call(command, max(0.0, deadline - loop.time()))
+            return answer
+        finally:
+            self._calls -= 1
+
+    async def call_one_way(self, address: str, command: Command, timeout_s: float = 3.0) -> None:
+        """Tell the peer at `host:port`. Raises Unreachable when it could not be handed over."""
+        if self._one_ways_waiting >= self._config.one_way_max:
+            raise Unreachable("too many one-way requests wait")
+        self._one_ways_waiting += 1
+        try:
+            link = await self._connected(address, timeout_s)
+            await link.drained(timeout_s)
+            link.send_one_way(command)
+        finally:
+            self._one_ways_waiting -= 1
+
+    async def connect(self, address: str, timeout_s: float = 3.0) -> Peer:
+        """Return the cached connection to `host:port`, made when there is none."""
+        return await self._connected(address, timeout_s)
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection to `host:port` if there is one; the next call makes a new one."""
+        slot = self._slots.get(address)
+        if slot is not None and slot.link is not None:
+            slot.link.close("")
+
+    def connected(self) -> list[str]:
+        """Return the addresses with an open connection."""
+        return [a for a, s in self._slots.items() if s.link is not None and s.link.is_open]
+
+    # --- what links ask of their owner -----------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self._clock.now_ms()
+
+    def opened(self, link: Link) -> None:
+        """Know a new connection."""
+        self._links[link.key] = link
+
+    def closed(self, link: Link) -> None:
+        """Forget a connection."""
+        self._links.pop(link.key, None)
+        for address, slot in tuple(self._slots.items()):
+            if slot.link is link:
+                slot.link = None
+                if not slot.lock.locked():
+                    del self._slots[address]
+        if self._on_close is not None:
+            self._on_close(link)
+
+    def request(self, link: Link, command: Command) -> None:
+        """Have a request of the peer answered."""
+        replied = False
+
+        def reply(answer: Command) -> None:
+            nonlocal replied
+            if replied or command.is_one_way:
+                return
+            replied = True
+            answer.opaque = command.opaque
+            answer.encoding = self._config.encoding
+            link.reply(answer)
+
+        request = Request(command, link, link.last_ms, reply, self._done)
+        if self._stopped:
+            reply(reply_to(command, ResponseCode.SYSTEM_ERROR, remark="the client is stopping"))
+            self._done(request)
+            return
+        self._router.dispatch(request)
+
+    def complain(self, link: Link, what: str) -> None:
+        """Log what a peer did wrong."""
+        self._log.warning((link.address, what[:24]), f"connection to {link.address}: {what}")
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _done(self, request: Request) -> None:
+        link = self._links.get(request.peer.key)
+        if link is not None:
+            link.done(request.command)
+        else:
+            self._budget.in_hand -= len(request.command.body)
+
+    def _retire(self, address: str, link: Link) -> None:
+        slot = self._slots.get(address)
+        if slot is not None and slot.link is link:
+            slot.link = None
+        if not link.calls:
+            link.close("")
+
+    async def _connected(self, address: str, timeout_s: float) -> Link:
+        slot = self._slots.get(address)
+        if slot is not None and slot.link is not None and slot.link.is_open:
+            return slot.link
+        if self._stopped:
+            raise Unreachable("the client is stopped")
+        host, port = split_address(address)
+        slot = self._slots.setdefault(address, _Slot())
+        try:
+            async with asyncio.timeout(min(timeout_s, self._config.connect_s)):
+                async with slot.lock:
+                    if slot.link is None or not slot.link.is_open:
+                        slot.link = await self._connect(host, port, address)
+                    return slot.link
+        except TimeoutError:
+            raise Unreachable(f"{address} did not accept a connection in time") from None
+        except OSError as error:
+            raise Unreachable(f"{address}: {error}") from error
+        finally:
+            if slot.link is None and not slot.lock.locked() and self._slots.get(address) is slot:
+                del self._slots[address]
+
+    async def _connect(self, host: str, port: int, address: str) -> Link:
+        link = Link(
+            owner=self,
+            key=next(self._keys),
+            address=address,
+            ingest=self._ingest,
+            buffer=self._buffer,
+            budget=self._budget,
+            config=self._link_config,
+        )
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, size in (
+                (socket.SO_SNDBUF, self._config.send_buffer),
+                (socket.SO_RCVBUF, self._config.receive_buffer),
+            ):
+                if size:
+                    raw.setsockopt(socket.SOL_SOCKET, option, size)
+        if self._stopped:
+            link.abort()
+            raise Unreachable("the client is stopped")
+        return link
+
+    def _scan(self) -> None:
+        now_ms = self._clock.now_ms()
+        before_ms = now_ms - int(self._config.idle_s * 1000)
+        for link in tuple(self._links.values()):
+            link.expire(now_ms - _LATE_MS)
+            if link.last_ms < before_ms and not link.calls:
+                link.close("")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split `host:port` (`[v6]:port` too). Raises UsageError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise UsageError(f"{address[:80]!r} is no address: it should look like 127.0.0.1:9876")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,58 @@
+"""Commands to bytes and back, over the compiled codec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import BrokenFrame
+from roquet.protocol.command import Command
+
+try:
+    from roquet._native import decode_frames, encode_command
+except ImportError:  # the compiled codec is not there yet
+    from roquet.remoting.plain_codec import decode_frames, encode_command
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FRAME_SIZE_MAX = 16_777_216
+"""Bytes of a frame, its length field included (spec: wire §2)."""
+
+
+def decode(data: Buffer, frame_size_max: int = FRAME_SIZE_MAX) -> tuple[list[Command], int]:
+    """Decode the whole frames at the start of `data`; return them and the bytes used.
+
+    Raises BrokenFrame as soon as what follows cannot become a frame.
+    """
+    try:
+        frames, used = decode_frames(data, frame_size_max)
+    except ValueError as error:
+        raise BrokenFrame(str(error)) from error
+    return [
+        Command(code, ext, body, remark, flag, opaque, language, version, encoding)
+        for encoding, code, flag, language, version, opaque, remark, ext, body in frames
+    ], used
+
+
+def encode(
+    command: Command,
+    *,
+    opaque: int | None = None,
+    flag: int | None = None,
+    encoding: int | None = None,
+) -> bytes:
+    """Encode a whole frame, with another opaque, flag or header encoding when given.
+
+    The command itself stays as it is, so that one command can go to several peers at once.
+    """
+    return encode_command(
+        command.encoding if encoding is None else encoding,
+        command.code,
+        command.flag if flag is None else flag,
+        command.language,
+        command.version,
+        command.opaque if opaque is None else opaque,
+        command.remark,
+        command.ext,
+        command.body,
+    )

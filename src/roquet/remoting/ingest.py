@@ -1,0 +1,84 @@
+"""From received bytes to commands: the plain way, and the door for the native fast path.
+
+An ingest keeps each connection's incomplete frame. The plain one hands every frame to the
+processors; the native one (architecture §3) answers the frames that its admission table covers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from roquet.remoting.codec import FRAME_SIZE_MAX, decode
+
+if TYPE_CHECKING:
+    from roquet.protocol.command import Command
+
+
+class Fed(NamedTuple):
+    """What came of one read."""
+
+    replies: bytes
+    """Answers to write now, before those of the commands."""
+    commands: list[Command]
+    """Frames for the processors, in order."""
+    stopped: bool = False
+    """Whether the rest of the connection's bytes wait until `commands` are done (`resume`)."""
+
+
+class Ingest(Protocol):
+    """What the server feeds. Only the loop thread calls it."""
+
+    def feed(self, key: int, data: memoryview) -> Fed:
+        """Take what a connection received. `data` is not kept. Raises BrokenFrame."""
+        ...
+
+    def resume(self, key: int) -> Fed:
+        """Go on with a stopped connection. Raises BrokenFrame."""
+        ...
+
+    def held(self, key: int) -> int:
+        """Bytes kept for a connection."""
+        ...
+
+    def close(self, key: int) -> None:
+        """Drop what is kept for a connection."""
+        ...
+
+
+class PlainIngest:
+    """Decodes, decides nothing: the slow path."""
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+        """Refuse frames above `frame_size_max` bytes."""
+        self._frame_size_max = frame_size_max
+        self._partial: dict[int, bytearray] = {}
+
+    def feed(self, key: int, data: memoryview) -> Fed:
+        """Decode what is whole; copy only an incomplete frame."""
+        partial = self._partial.get(key)
+        if partial is None:
+            commands, used = decode(data, self._frame_size_max)
+            if used < len(data):
+                # Grows with the bytes received, never with the length that a peer declares.
+                self._partial[key] = bytearray(data[used:])
+            return Fed(b"", commands)
+        partial += data
+        commands, used = decode(partial, self._frame_size_max)
+        if used == len(partial):
+            del self._partial[key]
+        elif used:
+            del partial[:used]
+        return Fed(b"", commands)
+
+    def resume(self, key: int) -> Fed:
+        """Decode what is left: after a broken frame in the middle, this raises BrokenFrame."""
+        return self.feed(key, memoryview(b""))
+
+    def held(self, key: int) -> int:
+        """Bytes of the connection's incomplete frame."""
+        partial = self._partial.get(key)
+        return 0 if partial is None else len(partial)
+
+    def close(self, key: int) -> None:
+        """Drop the connection's incomplete frame."""
+        self._partial.pop(key, None)

@@ -1,0 +1,420 @@
+"""One connection, either end of it: bytes in, commands out, and calls in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Protocol, cast
+
+from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
+from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
+from roquet.remoting.codec import encode
+from roquet.remoting.connection import InFlight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import override
+
+    from roquet.protocol.command import Command
+    from roquet.remoting.ingest import Fed, Ingest
+else:
+
+    def override(method: Callable[..., object]) -> Callable[..., object]:
+        """Stand in for `typing.override`, which Python 3.11 lacks."""
+        return method
+
+
+log = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+RECEIVE_SIZE = 256 * 1024
+"""Bytes read, and so decoded and handled, at a time."""
+
+_ANSWER = FLAG_RESPONSE
+_ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
+
+
+class Stop(enum.Flag):
+    """Why a connection is not read."""
+
+    NOTHING = 0
+    OUTPUT = enum.auto()
+    """The peer does not take what we write."""
+    IN_HAND = enum.auto()
+    """Too many bytes of its requests are being worked on."""
+    BARRIER = enum.auto()
+    """The ingest waits until the commands it gave out are done."""
+
+
+@dataclasses.dataclass(slots=True)
+class Budget:
+    """Bytes that all connections together may keep waiting, in and out."""
+
+    bytes_max: int = 512 * MIB
+    used: int = 0
+    """Incomplete frames and output."""
+    in_hand: int = 0
+    """Bodies of requests that are being worked on."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkConfig:
+    """Limits of one connection."""
+
+    bytes_max: int = 32 * MIB
+    in_hand_max: int = 16 * MIB
+    calls_max: int = 65_535
+    high_water: int = MIB
+    stops_reading: bool = True
+    """Whether a peer that does not read is not read either.
+
+    A client must go on reading, or two could wait for each other.
+    """
+
+
+class Owner(Protocol):
+    """Who opened or accepted the connection."""
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        ...
+
+    def opened(self, link: Link) -> None:
+        """Hear that the connection is there."""
+        ...
+
+    def closed(self, link: Link) -> None:
+        """Hear that it has gone."""
+        ...
+
+    def request(self, link: Link, command: Command) -> None:
+        """Take a request of the peer."""
+        ...
+
+    def complain(self, link: Link, what: str) -> None:
+        """Log something that the peer did wrong, within limits."""
+        ...
+
+
+class Link(asyncio.BufferedProtocol):
+    """A connection. It implements `router.Peer`."""
+
+    def __init__(
+        self,
+        *,
+        owner: Owner,
+        key: int,
+        address: str,
+        ingest: Ingest,
+        buffer: memoryview,
+        budget: Budget,
+        config: LinkConfig,
+    ) -> None:
+        """Be ready for `connection_made`. `buffer` is shared by all connections of the loop."""
+        self.key = key
+        self.address = address
+        self.last_ms = owner.now_ms()
+        """When something was read or written last."""
+        self.in_hand = 0
+        """Requests that were given to the owner and are not done."""
+        self._owner = owner
+        self._ingest = ingest
+        self._buffer = buffer
+        self._budget = budget
+        self._config = config
+        self._calls: InFlight[asyncio.Future[Command]] = InFlight(config.calls_max)
+        self._transport: asyncio.Transport | None = None
+        self._pending: deque[Command] = deque()
+        self._stopped = Stop.NOTHING
+        self._stuck = False
+        self._barrier: Command | None = None
+        self._corked: list[bytes] | None = None
+        self._corked_size = 0
+        self._charged = 0
+        self._in_hand_bytes = 0
+        self._writable: asyncio.Future[None] | None = None
+
+    # --- the transport's side --------------------------------------------------------------
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # No isinstance: uvloop's transports are no asyncio.Transport by inheritance.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._config.high_water)
+        self._owner.opened(self)
+
+    @override
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Lend the loop's one receive buffer; what it gets is used up before anybody else reads."""
+        del sizehint
+        return self._buffer
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        if self._transport is None:
+            return
+        self.last_ms = self._owner.now_ms()
+        self._corked = []
+        try:
+            fed = self._ingest.feed(self.key, self._buffer[:nbytes])
+            self._take(fed)
+            if fed.commands and not self._barred and self._ingest.held(self.key):
+                # What follows whole frames may already be broken: say so now, not at the next read.
+                self._take(self._ingest.resume(self.key))
+        except BrokenFrame as error:
+            self.close(f"broken frame: {error}")
+        finally:
+            self._uncork()
+        self._account()
+
+    @override
+    def eof_received(self) -> bool:
+        """Close: nobody half-closes a RocketMQ connection."""
+        return False
+
+    @override
+    def pause_writing(self) -> None:
+        """Take no more requests of a peer that does not take our answers."""
+        self._stuck = True
+        if self._config.stops_reading:
+            self._stop(Stop.OUTPUT)
+
+    @override
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._stuck = False
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._go_on(Stop.OUTPUT)
+        self._account()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who waits for this peer."""
+        del exc
+        self._transport = None
+        self._pending.clear()
+        self._ingest.close(self.key)
+        self._budget.used -= self._charged
+        self._charged = 0
+        for waiter in self._calls.abandon():
+            if not waiter.done():
+                waiter.set_exception(OutcomeUnknown(f"{self.address} closed the connection"))
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_exception(Unreachable(f"{self.address} closed the connection"))
+        self._owner.closed(self)
+
+    # --- the peer, as handlers see it ------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer could still arrive."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def calls(self) -> int:
+        """How many calls of ours wait for an answer."""
+        return len(self._calls)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the peer does not take what we write."""
+        return self._stuck
+
+    def send_one_way(self, command: Command) -> None:
+        """Tell the peer something; nothing happens when it has gone."""
+        flag = (command.flag & _ASK) | FLAG_ONE_WAY
+        self.write(encode(command, opaque=self._calls.number(), flag=flag))
+
+    def reply(self, command: Command) -> None:
+        """Write an answer."""
+        self.write(encode(command))
+
+    async def call(self, command: Command, timeout_s: float) -> Command:
+        """Ask the peer. Raises Unreachable or OutcomeUnknown."""
+        if not self.is_open:
+            raise Unreachable(f"{self.address} is not connected")
+        waiter: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        opaque = self._calls.begin(waiter, self._owner.now_ms() + int(timeout_s * 1000))
+        if opaque is None:
+            raise Unreachable(f"too many calls to {self.address} wait for an answer")
+        try:
+            self.write(encode(command, opaque=opaque, flag=command.flag & _ASK))
+            async with asyncio.timeout(timeout_s):
+                return await waiter
+        except TimeoutError:
+            raise OutcomeUnknown(
+                f"{self.address} did not answer request {command.code} within {timeout_s:g} s"
+            ) from None
+        finally:
+            self._calls.end(opaque)
+            if waiter.done() and not waiter.cancelled():
+                waiter.exception()  # seen, even when the caller left at the same moment
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until the peer takes what we write. Raises Unreachable when it does not in time."""
+        if not self.is_stuck:
+            return
+        if self._writable is None or self._writable.done():
+            self._writable = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._writable), timeout_s)
+        except TimeoutError:
+            raise Unreachable(f"{self.address} takes no more data") from None
+
+    def expire(self, now_ms: int) -> None:
+        """Give up calls whose deadline has passed."""
+        for waiter in self._calls.expire(now_ms):
+            if not waiter.done():
+                waiter.set_exception(OutcomeUnknown(f"{self.address} did not answer in time"))
+
+    def close(self, why: str) -> None:
+        """End the connection: what is written goes out first, what was read is dropped."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if why:
+            self._owner.complain(self, why)
+        self._pending.clear()
+        self._uncork()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Write whole frames; dropped when the peer has gone."""
+        if self._corked is not None:
+            self._corked.append(data)
+            self._corked_size += len(data)
+            if self._corked_size <= RECEIVE_SIZE:
+                return
+            data = self._collected()
+            self._corked = []
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self.last_ms = self._owner.now_ms()
+        transport.write(data)
+        if self._stuck:
+            self._account()
+
+    def done(self, command: Command) -> None:
+        """Hear from the owner that a request needs no more work."""
+        self.in_hand -= 1
+        self._in_hand_bytes -= len(command.body)
+        self._budget.in_hand -= len(command.body)
+        if command is self._barrier and Stop.BARRIER not in self._stopped:
+            self._barrier = None  # done before `_take` had to stop for it
+        if not self._stopped:
+            return
+        if self._in_hand_bytes <= self._config.in_hand_max // 2:
+            self._go_on(Stop.IN_HAND)
+        if command is self._barrier and Stop.BARRIER in self._stopped:
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on with what the ingest held back."""
+        self._barrier = None
+        self._stopped &= ~Stop.BARRIER
+        if not self.is_open:
+            return
+        try:
+            self._take(self._ingest.resume(self.key))
+        except BrokenFrame as error:
+            self.close(f"broken frame: {error}")
+        self._go_on(Stop.NOTHING)
+
+    @property
+    def _barred(self) -> bool:
+        return Stop.BARRIER in self._stopped or not self.is_open
+
+    def _take(self, fed: Fed) -> None:
+        # A loop and no recursion: a peer may pipeline thousands of commands that each stop it.
+        while True:
+            if fed.replies:
+                self.write(fed.replies)
+            self._barrier = fed.commands[-1] if fed.stopped and fed.commands else None
+            self._pending.extend(fed.commands)
+            self._pump()
+            if not fed.stopped:
+                return
+            if self._barrier is not None or not fed.commands:
+                self._stop(Stop.BARRIER)
+                return
+            fed = self._ingest.resume(self.key)
+
+    def _pump(self) -> None:
+        pending = self._pending
+        while pending and Stop.OUTPUT not in self._stopped:
+            command = pending.popleft()
+            if command.is_response:
+                self._settle(command)
+                continue
+            size = len(command.body)
+            self.in_hand += 1
+            self._in_hand_bytes += size
+            self._budget.in_hand += size
+            crowded = self._budget.in_hand > self._budget.bytes_max // 2
+            if self._in_hand_bytes > (0 if crowded else self._config.in_hand_max):
+                self._stop(Stop.IN_HAND)
+            self._owner.request(self, command)
+
+    def _settle(self, command: Command) -> None:
+        waiter = self._calls.end(command.opaque)
+        if waiter is None:
+            log.debug("%s answers what nobody asked: opaque %d", self.address, command.opaque)
+        elif not waiter.done():
+            waiter.set_result(command)
+
+    def _stop(self, reason: Stop) -> None:
+        was = self._stopped
+        self._stopped |= reason
+        if not was and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _go_on(self, reason: Stop) -> None:
+        was = self._stopped
+        self._stopped &= ~reason
+        if Stop.OUTPUT not in self._stopped and self._pending:
+            self._pump()
+        if self._transport is None or self._transport.is_closing() or self._stopped:
+            return
+        if was or not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def _uncork(self) -> None:
+        data = self._collected()
+        self._corked = None
+        if data:
+            self.write(data)
+
+    def _collected(self) -> bytes:
+        corked = self._corked or []
+        self._corked_size = 0
+        return corked[0] if len(corked) == 1 else b"".join(corked)
+
+    def _account(self) -> None:
+        """Count what is kept for this connection; a peer that makes us keep too much is closed."""
+        if self._transport is None:
+            return
+        kept = self._ingest.held(self.key)
+        if self._stuck:
+            kept += self._transport.get_write_buffer_size()
+        if kept == self._charged:
+            return
+        grows = kept > self._charged
+        self._budget.used += kept - self._charged
+        self._charged = kept
+        if grows and (kept > self._config.bytes_max or self._budget.used > self._budget.bytes_max):
+            self._owner.complain(self, f"{kept} bytes wait for or from this peer: too many")
+            self.abort()

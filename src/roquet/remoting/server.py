@@ -1,0 +1,368 @@
+"""The listening side: accepts, bounds, feeds the ingest, answers, and stops in good order.
+
+See architecture §3.2 and bad input B1-B6, B19 of the reliability page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import logging
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import UsageError
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import reply_to
+from roquet.remoting.codec import FRAME_SIZE_MAX
+from roquet.remoting.ingest import Ingest, PlainIngest
+from roquet.remoting.link import MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.router import Request
+from roquet.service.background import Tasks
+from roquet.service.ratelog import RateLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from roquet.base.clock import Clock
+    from roquet.protocol.command import Command
+    from roquet.remoting.router import Peer, Router
+
+log = logging.getLogger(__name__)
+
+_TLS_CLIENT_HELLO = 0x16
+_KNOWS_GO_AWAY = 475
+"""Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
+_GONE = (errno.ECONNABORTED, errno.EINTR)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Limits of a server. Sizes are bytes."""
+
+    idle_s: float = 120.0
+    """A connection with neither reads nor writes for so long is closed."""
+    first_byte_s: float = 5.0
+    """A connection that says nothing for so long after it was accepted is closed."""
+    connections_max: int = 20_000
+    connections_per_address_max: int = 10_000
+    frame_size_max: int = FRAME_SIZE_MAX
+    process_bytes_max: int = 512 * MIB
+    """Incomplete frames and output of all connections together."""
+    connection_bytes_max: int = 32 * MIB
+    in_hand_max: int = 16 * MIB
+    """Bodies of one connection's requests that may be worked on before it is read no further."""
+    high_water: int = MIB
+    """Output of a connection above which it is neither read nor served."""
+    backlog: int = 1024
+    drain_s: float = 5.0
+    """How long a stop waits for requests in hand."""
+    encoding: int = 0
+    """Header encoding of replies: 0 JSON, 1 binary."""
+
+
+class Server:
+    """One listening port and its connections. A service."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        router: Router,
+        clock: Clock,
+        config: ServerConfig | None = None,
+        on_close: Callable[[Peer], None] | None = None,
+        ingest: Ingest | None = None,
+    ) -> None:
+        """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one."""
+        self._host = host
+        self._port = port
+        self._router = router
+        self._clock = clock
+        self._config = config or ServerConfig()
+        self._on_close = on_close
+        self._ingest = ingest or PlainIngest(self._config.frame_size_max)
+        self._budget = Budget(self._config.process_bytes_max)
+        self._link_config = LinkConfig(
+            bytes_max=self._config.connection_bytes_max,
+            in_hand_max=self._config.in_hand_max,
+            high_water=self._config.high_water,
+        )
+        self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._log = RateLog(log, clock)
+        self._tasks = Tasks()
+        self._socket: socket.socket | None = None
+        self._listening = False
+        self._stopping = False
+        self._next_key = 0
+        self._links: dict[int, Link] = {}
+        self._addresses: dict[int, str] = {}
+        self._per_address: Counter[str] = Counter()
+        self._in_hand = 0
+        self._idle: asyncio.Event = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on (the one asked for, before start)."""
+        return self._port
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are, those included that have said nothing yet."""
+        return len(self._addresses)
+
+    @property
+    def in_hand(self) -> int:
+        """How many requests are being worked on."""
+        return self._in_hand
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of incomplete frames and output of all connections."""
+        return self._budget.used
+
+    def peers(self) -> Iterable[Peer]:
+        """Return the connections that are there now."""
+        return tuple(self._links.values())
+
+    def find(self, key: int) -> Link | None:
+        """Return a connection by its key."""
+        return self._links.get(key)
+
+    async def start(self) -> None:
+        """Listen. Raises UsageError when the address cannot be had."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            listening = socket.create_server(
+                (self._host, self._port), family=family, backlog=self._config.backlog
+            )
+        except (OSError, OverflowError) as error:
+            where = f"{self._host or '0.0.0.0'}:{self._port}"  # noqa: S104  (only said)
+            raise UsageError(f"cannot listen on {where}: {error}") from error
+        listening.setblocking(False)
+        self._socket = listening
+        self._port = listening.getsockname()[1]
+        self._stopping = False
+        self._tasks = Tasks()
+        self._tasks.repeat(
+            self._sweep, self._clock, name="close idle connections", every_s=1, first_after_s=1
+        )
+        self._listen()
+
+    async def stop(self) -> None:
+        """Accept no more, finish the requests in hand, close."""
+        self._stopping = True
+        self._deaf()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        await self._until_idle(lambda: self._in_hand == 0, self._config.drain_s)
+        for link in tuple(self._links.values()):
+            link.close("")
+        await self._tasks.stop()
+        await self._until_idle(lambda: not self._links, 1.0)
+        for link in tuple(self._links.values()):
+            link.abort()
+        await self._until_idle(lambda: not self._links, 1.0)
+
+    # --- accepting -------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        if not self._listening and not self._stopping and self._socket is not None:
+            asyncio.get_running_loop().add_reader(self._socket, self._accept)
+            self._listening = True
+
+    def _deaf(self) -> None:
+        if self._listening and self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+        self._listening = False
+
+    def _accept(self) -> None:
+        for _ in range(64):
+            if self._socket is None:
+                return
+            if len(self._addresses) >= self._config.connections_max:
+                self._log.warning("full", f"{len(self._addresses)} connections: accepting paused")
+                self._deaf()
+                return
+            try:
+                accepted, peer = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
+                # Out of descriptors, say. The sweep listens again: no spinning meanwhile.
+                self._log.warning("accept", f"accepting paused: {error}")
+                self._deaf()
+                return
+            self._admit(accepted, str(peer[0]), int(peer[1]))
+
+    def _admit(self, accepted: socket.socket, host: str, port: int) -> None:
+        accepted.setblocking(False)
+        if self._per_address[host] >= self._config.connections_per_address_max:
+            self._log.warning(("many", host), f"{host} has too many connections: one was closed")
+            accepted.close()
+            return
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._next_key += 1
+        key = self._next_key
+        self._addresses[key] = host
+        self._per_address[host] += 1
+        self._tasks.spawn(self._welcome(accepted, key, f"{host}:{port}"), "accept")
+
+    async def _welcome(self, accepted: socket.socket, key: int, address: str) -> None:
+        """Look at the first byte without taking it, then make the transport that it asks for."""
+        try:
+            first = await self._first_byte(accepted)
+            if first is None or self._stopping:
+                accepted.close()
+            elif first == _TLS_CLIENT_HELLO:
+                self._log.warning(("tls", address), f"{address} wants TLS, which is off here")
+                accepted.close()
+            else:
+                link = Link(
+                    owner=self,
+                    key=key,
+                    address=address,
+                    ingest=self._ingest,
+                    buffer=self._buffer,
+                    budget=self._budget,
+                    config=self._link_config,
+                )
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: link, accepted)
+        except OSError:
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+        finally:
+            if key not in self._links:
+                self._forget(key)
+
+    async def _first_byte(self, accepted: socket.socket) -> int | None:
+        """Return the first byte, or None when the peer left or said nothing in time."""
+        loop = asyncio.get_running_loop()
+        try:
+            peeked = accepted.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            readable: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(accepted, _seen, readable)
+            try:
+                async with asyncio.timeout(self._config.first_byte_s):
+                    await readable
+            except TimeoutError:
+                return None
+            finally:
+                loop.remove_reader(accepted)
+            peeked = accepted.recv(1, socket.MSG_PEEK)
+        return peeked[0] if peeked else None
+
+    # --- what links ask of their owner -----------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self._clock.now_ms()
+
+    def opened(self, link: Link) -> None:
+        """Know a new connection."""
+        self._links[link.key] = link
+
+    def closed(self, link: Link) -> None:
+        """Forget a connection and tell who wants to know."""
+        if self._links.pop(link.key, None) is None:
+            return
+        self._forget(link.key)
+        self._wake()
+        if self._on_close is not None:
+            self._on_close(link)
+
+    def request(self, link: Link, command: Command) -> None:
+        """Give a request to the router, or send the peer away when stopping."""
+        self._in_hand += 1
+        request = Request(
+            command, link, link.last_ms, _Reply(link, command, self._config.encoding), self._done
+        )
+        if self._stopping and command.version > _KNOWS_GO_AWAY:
+            request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
+            self._done(request)
+            return
+        self._router.dispatch(request)
+
+    def complain(self, link: Link, what: str) -> None:
+        """Log what a peer did wrong, one line per address and span."""
+        host = link.address.rpartition(":")[0]
+        self._log.warning((host, what[:24]), f"{link.address} is closed: {what}")
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _done(self, request: Request) -> None:
+        self._in_hand -= 1
+        link = self._links.get(request.peer.key)
+        if link is not None:
+            link.done(request.command)
+        else:
+            self._budget.in_hand -= len(request.command.body)
+        if self._stopping:
+            self._wake()
+
+    def _forget(self, key: int) -> None:
+        host = self._addresses.pop(key, None)
+        if host is None:
+            return
+        self._per_address[host] -= 1
+        if not self._per_address[host]:
+            del self._per_address[host]
+        if not self._listening and len(self._addresses) < self._config.connections_max:
+            self._listen()
+
+    def _sweep(self) -> None:
+        """Close idle connections, give up late calls, listen again after an error."""
+        now_ms = self._clock.now_ms()
+        before_ms = now_ms - int(self._config.idle_s * 1000)
+        for link in tuple(self._links.values()):
+            link.expire(now_ms)
+            if link.last_ms < before_ms and not link.in_hand:
+                log.debug("%s is closed: idle", link.address)
+                link.abort() if link.is_stuck else link.close("")
+        if len(self._addresses) < self._config.connections_max:
+            self._listen()
+
+    def _wake(self) -> None:
+        self._idle.set()
+
+    async def _until_idle(self, reached: Callable[[], bool], within_s: float) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                while not reached():
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            log.warning("stopping port %d: not all work ended within %g s", self._port, within_s)
+
+
+def _seen(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
+
+
+class _Reply:
+    """Answers one request, at most once, never a one-way one."""
+
+    __slots__ = ("_command", "_encoding", "_link")
+
+    def __init__(self, link: Link, command: Command, encoding: int) -> None:
+        self._link: Link | None = None if command.is_one_way else link
+        self._command = command
+        self._encoding = encoding
+
+    def __call__(self, answer: Command) -> None:
+        link, self._link = self._link, None
+        if link is None:
+            return
+        answer.opaque = self._command.opaque
+        answer.encoding = self._encoding
+        link.reply(answer)

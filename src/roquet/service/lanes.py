@@ -1,0 +1,167 @@
+"""Lanes: for each family of requests a bounded queue and a limit on how many run at once.
+
+A lane is no thread pool: everything runs on the loop, and concurrency counts requests that
+wait for something (a flush, a slave). It exists so that one family cannot starve another, and
+so that overload is answered instead of being stored (spec: broker.md, thread pools).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.base.errors import UsageError
+from roquet.service.background import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.base.clock import Clock
+
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+"""What a request is told that finds its lane's queue full; clients know the text."""
+
+
+class Job(Protocol):
+    """One request on its way through a lane."""
+
+    @property
+    def received_ms(self) -> int:
+        """When its bytes were read."""
+        ...
+
+    async def run(self) -> None:
+        """Do it. Every failure is the job's own business; nothing may be raised."""
+        ...
+
+    def refuse(self, remark: str) -> None:
+        """Tell the peer that it was too busy here; the job is not run."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LaneConfig:
+    """One lane. `age_max_ms` is how long a request may wait in the queue; None: for ever."""
+
+    name: str
+    concurrency: int
+    queue_max: int
+    age_max_ms: int | None = None
+
+
+class Lane:
+    """The queue and the running jobs of one family."""
+
+    def __init__(self, config: LaneConfig, clock: Clock, tasks: Tasks) -> None:
+        """Begin empty; `tasks` owns what runs."""
+        self.config = config
+        self._clock = clock
+        self._tasks = tasks
+        self._queue: deque[Job] = deque()
+        self._running = 0
+        self.refused = 0
+        """How many jobs were told that it is too busy here, since the start."""
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait in the queue."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """How many jobs have begun and not ended."""
+        return self._running
+
+    def head_age_ms(self) -> int:
+        """Milliseconds since the oldest waiting job was read; 0 when none waits."""
+        return max(0, self._clock.now_ms() - self._queue[0].received_ms) if self._queue else 0
+
+    def submit(self, job: Job) -> None:
+        """Run the job now, later, or refuse it."""
+        if self._running < self.config.concurrency:
+            self._running += 1
+            self._tasks.spawn(self._work(job), self.config.name)
+        elif len(self._queue) < self.config.queue_max:
+            self._queue.append(job)
+        else:
+            self._refuse(job, OVERLOAD)
+
+    def refuse_older(self, age_ms: int) -> int:
+        """Refuse the jobs at the head that have waited longer; return how many."""
+        count = 0
+        limit_ms = self._clock.now_ms() - age_ms
+        while self._queue and self._queue[0].received_ms < limit_ms:
+            self._refuse_old(self._queue.popleft())
+            count += 1
+        return count
+
+    def refuse_head(self, reason: str) -> bool:
+        """Refuse the oldest waiting job with `reason` (`PCBUSY_CLEAN_QUEUE`); False: none waits."""
+        if not self._queue:
+            return False
+        self._refuse_old(self._queue.popleft(), reason)
+        return True
+
+    def _refuse_old(self, job: Job, reason: str = "TIMEOUT_CLEAN_QUEUE") -> None:
+        waited_ms = self._clock.now_ms() - job.received_ms
+        self._refuse(
+            job,
+            f"[{reason}]broker busy, start flow control for a while, "
+            f"period in queue: {waited_ms}ms, size of queue: {len(self._queue)}",
+        )
+
+    def _refuse(self, job: Job, remark: str) -> None:
+        self.refused += 1
+        job.refuse(remark)
+
+    async def _work(self, job: Job | None) -> None:
+        try:
+            while job is not None:
+                await job.run()
+                job = self._next()
+        finally:
+            self._running -= 1
+
+    def _next(self) -> Job | None:
+        if self.config.age_max_ms is not None:
+            self.refuse_older(self.config.age_max_ms)
+        return self._queue.popleft() if self._queue else None
+
+
+class Lanes:
+    """All lanes of a process, by name. A service: `stop` cancels what still runs."""
+
+    def __init__(self, configs: Sequence[LaneConfig], clock: Clock) -> None:
+        """Raise UsageError when a name comes twice."""
+        self._tasks = Tasks()
+        self._lanes = {config.name: Lane(config, clock, self._tasks) for config in configs}
+        if len(self._lanes) != len(configs):
+            raise UsageError("a lane is listed twice")
+
+    def __getitem__(self, name: str) -> Lane:
+        """Return a lane. Raises UsageError for a name that is not listed."""
+        try:
+            return self._lanes[name]
+        except KeyError:
+            raise UsageError(f"no lane {name!r}; there are {', '.join(self._lanes)}") from None
+
+    def all(self) -> Sequence[Lane]:
+        """Return every lane in the order listed."""
+        return tuple(self._lanes.values())
+
+    async def start(self) -> None:
+        """Nothing to do: lanes run what comes."""
+
+    async def stop(self) -> None:
+        """Give running jobs a second, then cancel them; waiting ones are dropped."""
+        for lane in self._lanes.values():
+            while lane.refuse_head("SHUTDOWN"):
+                pass
+        await self._tasks.stop(within_s=1.0)
+
+    async def refuse_old(self) -> None:
+        """For a timer: refuse in each lane what has waited longer than the lane's limit."""
+        for lane in self._lanes.values():
+            if lane.config.age_max_ms is not None:
+                lane.refuse_older(lane.config.age_max_ms)

@@ -1,0 +1,1 @@
+"""Shapes of message bodies on the wire (spec: bodies.json)."""

@@ -1,0 +1,48 @@
+"""`ip:port` as text and as the bytes of a record (spec: wire §7.1)."""
+
+from __future__ import annotations
+
+import ipaddress
+
+PORT_MAX = 65535
+
+
+def host_bytes(text: str) -> bytes:
+    """Return 4 or 16 address bytes and the port as i32, for `1.2.3.4:5` or `[::1]:5`.
+
+    Raises ValueError; names are not looked up.
+    """
+    address, port = split_address(text)
+    return ipaddress.ip_address(address).packed + port.to_bytes(4, "big")
+
+
+def host_text(data: bytes) -> str:
+    """Return `ip:port` for 8 or 20 bytes. Raises ValueError for another length."""
+    if len(data) not in (8, 20):
+        raise ValueError(f"a host has 8 or 20 bytes, not {len(data)}")
+    port = int.from_bytes(data[-4:], "big", signed=True)
+    if len(data) == 8:
+        return f"{data[0]}.{data[1]}.{data[2]}.{data[3]}:{port}"
+    return f"[{ipaddress.IPv6Address(data[:-4])}]:{port}"
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Split `host:port`; the host may be a name or a bracketed IPv6 address.
+
+    Raises ValueError when there is no host, or no port within 0..65535.
+    """
+    host, colon, digits = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or any(char.isspace() or ord(char) < 32 for char in host):
+        raise ValueError(f"{text[:80]!r} is not host:port")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5) or int(digits) > PORT_MAX:
+        raise ValueError(f"{text[:80]!r} has no port within 0..{PORT_MAX}")
+    return host, int(digits)
+
+
+def split_addresses(text: str) -> tuple[str, ...]:
+    """Split a `;` separated list of addresses, checking each. Raises ValueError."""
+    found = tuple(part.strip() for part in text.split(";") if part.strip())
+    for address in found:
+        split_address(address)
+    return found

@@ -2,10 +2,14 @@
 
 pub mod batch;
 pub mod codec_error;
+pub mod command;
 pub mod crc;
 pub mod cursor;
 pub mod disk;
 pub mod file_disk;
+pub mod frame;
+pub mod header_binary;
+pub mod header_json;
 pub mod host;
 pub mod java_hash;
 pub mod limits;

@@ -12,9 +12,6 @@ pub const EXT_COUNT_MAX: usize = 512;
 /// Longest name of an extField in bytes.
 pub const EXT_NAME_MAX: usize = 1024;
 
-/// Deepest nesting inside a JSON header; only unknown keys nest at all.
-pub const JSON_DEPTH_MAX: usize = 32;
-
 /// Longest properties of a record in bytes: their length is a signed 16-bit number on disk.
 pub const PROPERTIES_SIZE_MAX: usize = 32_767;
 

@@ -3,10 +3,18 @@
 // PyO3 hands arguments over by value.
 #![allow(clippy::needless_pass_by_value)]
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyfunction, Bound, PyAny, PyErr, PyResult, Python};
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{
+    PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods, PyMapping,
+    PyMappingMethods, PyString, PyStringMethods, PyTuple,
+};
 use pyo3::IntoPyObjectExt;
+use roquet_core::codec_error::CodecError;
+use roquet_core::command::{self, Encoding, Header};
+use roquet_core::frame::{self, Frame};
 use roquet_core::record::{self, RecordView, Why};
 
 use crate::buffer::Lent;
@@ -15,6 +23,132 @@ use crate::buffer::Lent;
 #[pyfunction]
 pub(crate) fn crc32(data: Lent<'_>) -> u32 {
     roquet_core::crc::masked(data.as_slice())
+}
+
+fn bad(error: &CodecError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Cut and decode the whole frames at the start of `data`.
+#[pyfunction]
+#[pyo3(signature = (data, frame_size_max = 16_777_216))]
+pub(crate) fn decode_frames<'py>(
+    py: Python<'py>,
+    data: Lent<'py>,
+    frame_size_max: usize,
+) -> PyResult<(Bound<'py, PyList>, usize)> {
+    let bytes = data.as_slice();
+    let list = PyList::empty(py);
+    let mut used = 0;
+    while let Some(frame) = frame::cut(bytes.get(used..).unwrap_or_default(), frame_size_max)
+        .map_err(|error| bad(&error))?
+    {
+        let header = frame.decode_header().map_err(|error| bad(&error))?;
+        list.append(frame_tuple(py, &frame, &header)?)?;
+        used += frame.size;
+    }
+    Ok((list, used))
+}
+
+/// What Python gets of a frame; also used by the ingest for frames it leaves to Python.
+pub(crate) fn frame_tuple<'py>(
+    py: Python<'py>,
+    frame: &Frame<'_>,
+    header: &Header<'_>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let ext = match &header.ext {
+        None => py.None().into_bound(py),
+        Some(ext) => {
+            let dict = PyDict::new(py);
+            for (name, value) in ext {
+                dict.set_item(PyString::new(py, name), PyString::new(py, value))?;
+            }
+            dict.into_any()
+        }
+    };
+    let fields: [Bound<'py, PyAny>; 9] = [
+        frame.encoding.code().into_bound_py_any(py)?,
+        header.code.into_bound_py_any(py)?,
+        header.flag.into_bound_py_any(py)?,
+        PyString::intern(py, command::language_name(header.language)).into_any(),
+        header.version.into_bound_py_any(py)?,
+        header.opaque.into_bound_py_any(py)?,
+        header.remark.as_deref().into_bound_py_any(py)?,
+        ext,
+        PyBytes::new(py, frame.body).into_any(),
+    ];
+    PyTuple::new(py, fields)
+}
+
+/// Encode one whole frame, length included.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // The fields of a header.
+pub(crate) fn encode_command<'py>(
+    py: Python<'py>,
+    encoding: u8,
+    code: i32,
+    flag: i32,
+    language: &str,
+    version: i32,
+    opaque: i32,
+    remark: Option<&str>,
+    ext: Option<Bound<'py, PyMapping>>,
+    body: Lent<'py>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let encoding = Encoding::from_code(encoding)
+        .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?;
+    let language_code = command::language_code(language);
+    if command::language_name(language_code) != language {
+        return Err(PyValueError::new_err(format!("no language {language}")));
+    }
+    let header = Header {
+        code,
+        flag,
+        language: language_code,
+        version,
+        opaque,
+        remark: remark.map(Cow::Borrowed),
+        ext: None,
+    };
+    let pairs = ext.map(|ext| pairs_of(&ext)).transpose()?;
+    let texts = match &pairs {
+        None => None,
+        Some(pairs) => Some(
+            pairs
+                .iter()
+                .map(|(name, value)| Ok((name.to_str()?, value.to_str()?)))
+                .collect::<PyResult<Vec<_>>>()?,
+        ),
+    };
+    let body = body.as_slice();
+    let mut start = Vec::with_capacity(256);
+    frame::encode_start(
+        encoding,
+        &header,
+        texts.map(Vec::into_iter),
+        body.len(),
+        &mut start,
+    )
+    .map_err(|error| bad(&error))?;
+    PyBytes::new_with(py, start.len() + body.len(), |place| {
+        let (head, tail) = place.split_at_mut(start.len());
+        head.copy_from_slice(&start);
+        tail.copy_from_slice(body);
+        Ok(())
+    })
+}
+
+type TextPair<'py> = (Bound<'py, PyString>, Bound<'py, PyString>);
+
+fn pairs_of<'py>(ext: &Bound<'py, PyMapping>) -> PyResult<Vec<TextPair<'py>>> {
+    let string = |object: Bound<'py, PyAny>| -> PyResult<_> { Ok(object.cast_into::<PyString>()?) };
+    if let Ok(dict) = ext.cast::<PyDict>() {
+        return dict
+            .iter()
+            .map(|(name, value)| Ok((string(name)?, string(value)?)))
+            .collect();
+    }
+    ext.items()?.iter().map(|pair| pair.extract()).collect()
 }
 
 /// Decode stored records that follow each other without a gap.
@@ -28,7 +162,7 @@ pub(crate) fn decode_records<'py>(
     let list = PyList::empty(py);
     for found in record::records(data.as_slice(), check_crc) {
         let view = found.map_err(|(at, why)| bad_record(at, why))?;
-        pyo3::types::PyListMethods::append(&list, record_tuple(py, &view)?)?;
+        list.append(record_tuple(py, &view)?)?;
     }
     Ok(list)
 }

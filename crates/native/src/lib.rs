@@ -7,7 +7,7 @@ mod pending;
 #[pyo3::pymodule]
 mod roquet_native {
     #[pymodule_export]
-    use crate::codec::{crc32, decode_records};
+    use crate::codec::{crc32, decode_frames, decode_records, encode_command};
     #[pymodule_export]
     use crate::pending::{records_to_arrow, ArrowBatch, Ingest, Store, StoreError};
 }

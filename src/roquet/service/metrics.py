@@ -1,0 +1,135 @@
+"""What a process tells about itself in numbers: a Prometheus registry and the loop's lag."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
+    from roquet.service.lanes import Lanes
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_TICK_S = 0.01
+
+
+class Metrics:
+    """The numbers of one process. Names get the prefix `roquet_`."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.registry = CollectorRegistry()
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        """Make a number that only grows."""
+        return Counter(f"roquet_{name}", text, labels, registry=self.registry)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        """Make a number that is set."""
+        return Gauge(f"roquet_{name}", text, labels, registry=self.registry)
+
+    def histogram(
+        self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()
+    ) -> Histogram:
+        """Make a distribution, seconds by convention."""
+        return Histogram(f"roquet_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Make a number that is read when somebody asks."""
+        self.gauge(name, text).set_function(read)
+
+    def watch_many(
+        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Make numbers by label value that are read together when somebody asks."""
+        self.registry.register(_Many(f"roquet_{name}", text, label, read))
+
+    def watch_lanes(self, lanes: Lanes) -> None:
+        """Show each lane's queue, running jobs and refusals."""
+        for name, text, read in (
+            ("lane_waiting", "Requests in the lane's queue", "waiting"),
+            ("lane_running", "Requests begun and not ended", "running"),
+            ("lane_refused", "Requests told that it is too busy", "refused"),
+        ):
+            self.watch_many(name, text, "lane", functools.partial(_by_lane, lanes, read))
+
+    def render(self) -> bytes:
+        """Return all numbers as Prometheus text."""
+        return generate_latest(self.registry)
+
+
+class _Many:
+    """A collector for one name with one label."""
+
+    def __init__(
+        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._name, self._text, self._label, self._read = name, text, label, read
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(self._name, self._text, labels=[self._label])
+        for value, number in self._read().items():
+            family.add_metric([value], number)
+        yield family
+
+
+def _by_lane(lanes: Lanes, what: str) -> dict[str, float]:
+    return {lane.config.name: float(getattr(lane, what)) for lane in lanes.all()}
+
+
+class LoopLag:
+    """How late the loop runs what is due: a tick every 10 ms measures its own delay. A service."""
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        """Report to `metrics` when given."""
+        self.last_ms = 0.0
+        """The latest sample."""
+        self._max_ms = 0.0
+        self._due_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._histogram = None
+        if metrics is not None:
+            self._histogram = metrics.histogram(
+                "loop_lag_seconds", "How late the event loop was", _LAG_BUCKETS_S
+            )
+            metrics.watch(
+                "loop_lag_max_seconds",
+                "Worst lag since it was last asked",
+                lambda: self.take_max_ms() / 1000,
+            )
+
+    def take_max_ms(self) -> float:
+        """Return the worst lag since the last time, and begin anew."""
+        worst, self._max_ms = self._max_ms, 0.0
+        return worst
+
+    async def start(self) -> None:
+        """Begin to tick."""
+        self._schedule(asyncio.get_running_loop())
+
+    async def stop(self) -> None:
+        """End the tick."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due_s = loop.time() + _TICK_S
+        self._timer = loop.call_later(_TICK_S, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        lag_s = max(0.0, loop.time() - self._due_s)
+        self.last_ms = lag_s * 1000
+        self._max_ms = max(self._max_ms, self.last_ms)
+        if self._histogram is not None:
+            self._histogram.observe(lag_s)
+        self._schedule(loop)

@@ -1,0 +1,83 @@
+"""How a process of ours runs: the loop, the signals, the limits of the system."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(
+    serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]], *, prefer_uvloop: bool = True
+) -> int:
+    """Run `serve(stop)` to its end and return the exit code it returns.
+
+    The first SIGTERM or SIGINT sets `stop`: `serve` then leaves its `async with App(...)`, which
+    stops the parts in order. A second one cancels `serve` wherever it is.
+    """
+    raise_open_files()
+    with asyncio.Runner(loop_factory=_loop_factory() if prefer_uvloop else None) as runner:
+        return runner.run(_guarded(serve))
+
+
+def settle() -> None:
+    """Call once everything is loaded: the collector then leaves what is there alone."""
+    gc.collect()
+    gc.freeze()
+
+
+def raise_open_files() -> int:
+    """Raise the soft limit of open files to the hard one; return what is allowed now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("open files stay limited to %d: %s", soft, error)
+            return soft
+    return hard
+
+
+async def _guarded(serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def signalled(number: signal.Signals) -> None:
+        if stop.is_set():
+            log.warning("%s again: stopping at once", number.name)
+            task.cancel()
+        else:
+            log.info("%s: stopping", number.name)
+            stop.set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signalled, number)
+    try:
+        return await serve(stop)
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        return 1
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  (not there on every platform)
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

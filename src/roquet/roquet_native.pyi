@@ -22,8 +22,9 @@ def decode_frames(
     """Cut and decode the whole frames at the start of `data`.
 
     Returns (frames, bytes used). A frame is (encoding, code, flag, language, version, opaque,
-    remark, ext, body). Raises ValueError, saying what is wrong, as soon as the bytes cannot
-    become a frame (spec: wire §2, bad input B1-B4).
+    remark, ext, body). Raises ValueError, saying what is wrong, as soon as the first bytes cannot
+    become a frame (spec: wire §2, bad input B1-B4); what follows whole frames raises when it is
+    the first.
     """
 
 def encode_command(

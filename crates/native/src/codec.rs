@@ -40,12 +40,20 @@ pub(crate) fn decode_frames<'py>(
     let bytes = data.as_slice();
     let list = PyList::empty(py);
     let mut used = 0;
-    while let Some(frame) = frame::cut(bytes.get(used..).unwrap_or_default(), frame_size_max)
-        .map_err(|error| bad(&error))?
-    {
-        let header = frame.decode_header().map_err(|error| bad(&error))?;
-        list.append(frame_tuple(py, &frame, &header)?)?;
-        used += frame.size;
+    loop {
+        let rest = bytes.get(used..).unwrap_or_default();
+        let next = frame::cut(rest, frame_size_max)
+            .and_then(|frame| frame.map(|f| f.decode_header().map(|h| (f, h))).transpose());
+        match next {
+            Ok(Some((frame, header))) => {
+                list.append(frame_tuple(py, &frame, &header)?)?;
+                used += frame.size;
+            }
+            Ok(None) => break,
+            Err(error) if list.is_empty() => return Err(bad(&error)),
+            // The whole frames before it are good: the caller meets the error when it goes on.
+            Err(_) => break,
+        }
     }
     Ok((list, used))
 }

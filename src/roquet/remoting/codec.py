@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet._native import decode_frames, encode_command
 from roquet.base.errors import BrokenFrame
 from roquet.protocol.command import Command
-
-try:
-    from roquet._native import decode_frames, encode_command
-except ImportError:  # the compiled codec is not there yet
-    from roquet.remoting.plain_codec import decode_frames, encode_command
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

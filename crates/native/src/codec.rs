@@ -49,10 +49,9 @@ pub(crate) fn decode_frames<'py>(
                 list.append(frame_tuple(py, &frame, &header)?)?;
                 used += frame.size;
             }
-            Ok(None) => break,
             Err(error) if list.is_empty() => return Err(bad(&error)),
             // The whole frames before it are good: the caller meets the error when it goes on.
-            Err(_) => break,
+            Ok(None) | Err(_) => break,
         }
     }
     Ok((list, used))

@@ -1,0 +1,165 @@
+"""Offset tables: 43, 45, 220, 221, 308 and the files consumerOffset.json, delayOffset.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Self
+
+from roquet.model.data_version import DataVersion
+from roquet.protocol import fastjson
+from roquet.protocol.bodies import fields
+from roquet.protocol.bodies.topics import data_version_json, data_version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.model.queue import MessageQueue
+    from roquet.protocol.bodies.fields import Json
+
+TOPIC_GROUP_SEPARATOR = "@"
+
+Table = dict[str, dict[int, int]]
+"""`topic@group` -> queue id -> offset."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOffsetBody:
+    """All consumer offsets of a broker (Java: ConsumerOffsetSerializeWrapper)."""
+
+    offsets: Mapping[str, Mapping[int, int]]
+    version: DataVersion | None = None
+    pull_offsets: Mapping[str, Mapping[int, int]] | None = None
+    """Offsets last pulled; only in the file."""
+
+    def encode(self) -> bytes:
+        """Write the answer to GET_ALL_CONSUMER_OFFSET (43)."""
+        return fastjson.java(self._json())
+
+    def encode_file(self) -> bytes:
+        """Write consumerOffset.json, with the topics of each group as Java derives them."""
+        out = self._json()
+        groups: dict[str, list[str]] = {}
+        for key in self.offsets:
+            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            groups.setdefault(group, []).append(topic)
+        out["groupTopicMap"] = {group: sorted(topics) for group, topics in groups.items()}
+        out["pullOffsetTable"] = {key: dict(it) for key, it in (self.pull_offsets or {}).items()}
+        return fastjson.pretty(out)
+
+    def _json(self) -> Json:
+        out: Json = {"offsetTable": {key: dict(it) for key, it in self.offsets.items()}}
+        if self.version is not None:
+            out["dataVersion"] = data_version_json(self.version)
+        return out
+
+    @classmethod
+    def decode(cls, data: bytes, *, tolerant_size_max: int = fastjson.TOLERANT_SIZE_MAX) -> Self:
+        """Read body or file. Raises JsonError."""
+        source = fastjson.read_object(data, tolerant_size_max=tolerant_size_max)
+        versioned = source.get("dataVersion") is not None
+        pulled = source.get("pullOffsetTable") is not None
+        return cls(
+            offsets=_table(source, "offsetTable"),
+            version=data_version_of(fields.obj(source, "dataVersion")) if versioned else None,
+            pull_offsets=_table(source, "pullOffsetTable") if pulled else None,
+        )
+
+
+def _table(source: Mapping[str, Any], name: str) -> Table:
+    table = fields.obj(source, name)
+    return {key: fields.int_map(table, key) for key in table}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DelayOffsetBody:
+    """Delay level -> queue offset delivered so far (Java: DelayOffsetSerializeWrapper)."""
+
+    offsets: Mapping[int, int]
+    version: DataVersion = dataclasses.field(default_factory=DataVersion)
+
+    def encode(self) -> bytes:
+        """Write the answer to GET_ALL_DELAY_OFFSET (45)."""
+        return fastjson.java(self._json())
+
+    def encode_file(self) -> bytes:
+        """Write delayOffset.json."""
+        return fastjson.pretty(self._json())
+
+    def _json(self) -> Json:
+        return {"dataVersion": data_version_json(self.version), "offsetTable": dict(self.offsets)}
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read body or file. Raises JsonError."""
+        source = fastjson.read_object(data)
+        return cls(
+            offsets=fields.int_map(source, "offsetTable"),
+            version=data_version_of(fields.obj(source, "dataVersion")),
+        )
+
+
+def encode_queue_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Write queue -> offset with queues as keys (Java: ResetOffsetBody; 220, 222)."""
+    return fastjson.java({"offsetTable": _queue_table(offsets)})
+
+
+def encode_queue_offsets_file(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Write the offset file of a broadcast consumer: the same, indented."""
+    return fastjson.pretty({"offsetTable": _queue_table(offsets)})
+
+
+def encode_queue_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Write the list form that C clients get (Java: ResetOffsetBodyForC)."""
+    items = [
+        {**fields.queue_json(queue), "offset": offset} for queue, offset in sorted(offsets.items())
+    ]
+    return fastjson.java({"offsetTable": items})
+
+
+def decode_queue_offsets(data: bytes) -> dict[MessageQueue, int]:
+    """Read either form. Raises JsonError."""
+    source = fastjson.read_object(data)
+    if isinstance(source.get("offsetTable"), list):
+        items = fields.objects(source, "offsetTable")
+        return {fields.queue(item): fields.i64(item, "offset") for item in items}
+    return _queue_offsets(source, "offsetTable")
+
+
+def encode_consumer_status(
+    by_queue: Mapping[MessageQueue, int],
+    by_client: Mapping[str, Mapping[MessageQueue, int]] | None = None,
+) -> bytes:
+    """Write the answers to 221 (by queue) and 223 (by client and queue)."""
+    return fastjson.java(
+        {
+            "consumerTable": {name: _queue_table(it) for name, it in (by_client or {}).items()},
+            "messageQueueTable": _queue_table(by_queue),
+        }
+    )
+
+
+def decode_consumer_status(
+    data: bytes,
+) -> tuple[dict[MessageQueue, int], dict[str, dict[MessageQueue, int]]]:
+    """Read the answers to 221 and 223: (by queue, by client). Raises JsonError."""
+    source = fastjson.read_object(data)
+    clients = fields.obj(source, "consumerTable")
+    return (
+        _queue_offsets(source, "messageQueueTable"),
+        {name: _queue_offsets(clients, name) for name in clients},
+    )
+
+
+def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
+    """Write the answer to QUERY_CORRECTION_OFFSET (308): queue id -> offset."""
+    return fastjson.java({"correctionOffsets": dict(offsets)})
+
+
+def _queue_table(offsets: Mapping[MessageQueue, int]) -> dict[Any, int]:
+    return {fields.queue_key(queue): offset for queue, offset in offsets.items()}
+
+
+def _queue_offsets(source: Mapping[str, Any], name: str) -> dict[MessageQueue, int]:
+    return {
+        queue: fields.number(offset, name) for queue, offset in fields.queue_items(source, name)
+    }

@@ -1,0 +1,264 @@
+"""What tools ask about progress: 202, 208, 317, 303, 315, 28, 307, 309."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Self
+
+from roquet.protocol import fastjson
+from roquet.protocol.bodies import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from roquet.model.queue import MessageQueue
+    from roquet.protocol.bodies.fields import Json
+
+
+def encode_kv_table(table: Mapping[str, str]) -> bytes:
+    """Write a KVTable (28, 219, answer to 103)."""
+    return fastjson.java({"table": dict(table)})
+
+
+def decode_kv_table(data: bytes) -> dict[str, str]:
+    """Read a KVTable. Raises JsonError."""
+    return fields.text_map(fastjson.read_object(data), "table")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOffset:
+    """One queue's bounds. `last_update` is the last message's store time, 0 when there is none."""
+
+    min_offset: int
+    max_offset: int
+    last_update: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStats:
+    """Answer to GET_TOPIC_STATS_INFO (202)."""
+
+    offsets: Mapping[MessageQueue, TopicOffset]
+    put_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        """Write the body."""
+        table = {
+            fields.queue_key(queue): {
+                "lastUpdateTimestamp": it.last_update,
+                "maxOffset": it.max_offset,
+                "minOffset": it.min_offset,
+            }
+            for queue, it in self.offsets.items()
+        }
+        return fastjson.java({"offsetTable": table, "topicPutTps": float(self.put_tps)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the body. Raises JsonError."""
+        source = fastjson.read_object(data)
+        return cls(
+            offsets={
+                queue: TopicOffset(
+                    min_offset=fields.i64(item, "minOffset"),
+                    max_offset=fields.i64(item, "maxOffset"),
+                    last_update=fields.i64(item, "lastUpdateTimestamp"),
+                )
+                for queue, item in fields.queue_items(source, "offsetTable")
+            },
+            put_tps=fields.real(source, "topicPutTps"),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOffset:
+    """One queue's progress. `last_timestamp` is the store time of the last consumed message."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeStats:
+    """Answer to GET_CONSUME_STATS (208)."""
+
+    offsets: Mapping[MessageQueue, ConsumeOffset]
+    consume_tps: float = 0.0
+
+    def to_json(self) -> Json:
+        """Return the fields."""
+        return {
+            "consumeTps": float(self.consume_tps),
+            "offsetTable": {
+                fields.queue_key(queue): {
+                    "brokerOffset": it.broker_offset,
+                    "consumerOffset": it.consumer_offset,
+                    "lastTimestamp": it.last_timestamp,
+                    "pullOffset": it.pull_offset,
+                }
+                for queue, it in self.offsets.items()
+            },
+        }
+
+    def encode(self) -> bytes:
+        """Write the body."""
+        return fastjson.java(self.to_json())
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the body. Raises JsonError."""
+        source = fastjson.read_object(data)
+        return cls(
+            offsets={
+                queue: ConsumeOffset(
+                    broker_offset=fields.i64(item, "brokerOffset"),
+                    consumer_offset=fields.i64(item, "consumerOffset"),
+                    pull_offset=fields.i64(item, "pullOffset"),
+                    last_timestamp=fields.i64(item, "lastTimestamp"),
+                )
+                for queue, item in fields.queue_items(source, "offsetTable")
+            },
+            consume_tps=fields.real(source, "consumeTps"),
+        )
+
+
+def encode_consume_stats_list(
+    groups: Iterable[Mapping[str, Iterable[ConsumeStats]]],
+    *,
+    broker_address: str,
+    total_diff: int,
+    total_inflight_diff: int = 0,
+) -> bytes:
+    """Write the answer to GET_BROKER_CONSUME_STATS (317): [{group: [stats]}]."""
+    return fastjson.java(
+        {
+            "brokerAddr": broker_address,
+            "consumeStatsList": [
+                {name: [it.to_json() for it in stats] for name, stats in group.items()}
+                for group in groups
+            ],
+            "totalDiff": total_diff,
+            "totalInflightDiff": total_inflight_diff,
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTimeSpan:
+    """Store times of one queue's oldest, newest and next message, Unix milliseconds (303)."""
+
+    queue: MessageQueue
+    min_time: int
+    max_time: int
+    consume_time: int
+    delay_ms: int
+
+
+def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
+    """Write the answer to QUERY_CONSUME_TIME_SPAN (303), without the derived texts."""
+    return fastjson.java(
+        {
+            "consumeTimeSpanSet": [
+                {
+                    "consumeTimeStamp": span.consume_time,
+                    "delayTime": span.delay_ms,
+                    "maxTimeStamp": span.max_time,
+                    "messageQueue": fields.queue_json(span.queue),
+                    "minTimeStamp": span.min_time,
+                }
+                for span in spans
+            ]
+        }
+    )
+
+
+def encode_broker_stats(stats: Mapping[str, tuple[int, float, float]]) -> bytes:
+    """Write the answer to VIEW_BROKER_STATS_DATA (315).
+
+    `stats` has the keys statsMinute, statsHour and statsDay with (sum, tps, average put time).
+    """
+    return fastjson.java(
+        {
+            name: {"avgpt": float(average), "sum": total, "tps": float(tps)}
+            for name, (total, tps, average) in stats.items()
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedDirectly:
+    """Answer of a client to CONSUME_MESSAGE_DIRECTLY (309)."""
+
+    result: str
+    """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL."""
+    spent_ms: int
+    remark: str | None = None
+    order: bool = False
+    auto_commit: bool = True
+
+    def encode(self) -> bytes:
+        """Write the body."""
+        return fastjson.java(
+            {
+                "autoCommit": self.auto_commit,
+                "consumeResult": self.result,
+                "order": self.order,
+                "remark": self.remark,
+                "spentTimeMills": self.spent_ms,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the body. Raises JsonError."""
+        source = fastjson.read_object(data)
+        return cls(
+            result=fields.text(source, "consumeResult"),
+            spent_ms=fields.i64(source, "spentTimeMills"),
+            remark=fields.optional_text(source, "remark"),
+            order=fields.boolean(source, "order"),
+            auto_commit=fields.boolean(source, "autoCommit", default=True),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunningInfo:
+    """What a consumer says of itself (307). Brokers pass the body on unread."""
+
+    properties: Mapping[str, str]
+    subscriptions: tuple[Json, ...]
+    queues: Mapping[MessageQueue, Json]
+    """Java: mqTable; the fields of ProcessQueueInfo."""
+    status: Mapping[str, Json]
+    """Topic -> the fields of ConsumeStatus."""
+
+    def encode(self) -> bytes:
+        """Write the body."""
+        table: dict[Any, Json] = {fields.queue_key(queue): it for queue, it in self.queues.items()}
+        return fastjson.java(
+            {
+                "mqPopTable": {},
+                "mqTable": table,
+                "properties": dict(self.properties),
+                "statusTable": dict(self.status),
+                "subscriptionSet": list(self.subscriptions),
+                "userConsumerInfo": {},
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the body. Raises JsonError."""
+        source = fastjson.read_object(data)
+        status = fields.obj(source, "statusTable")
+        return cls(
+            properties=fields.text_map(source, "properties"),
+            subscriptions=tuple(fields.objects(source, "subscriptionSet")),
+            queues={
+                queue: fields.as_object(item, "mqTable")
+                for queue, item in fields.queue_items(source, "mqTable")
+            },
+            status={topic: fields.as_object(item, topic) for topic, item in status.items()},
+        )

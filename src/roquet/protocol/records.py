@@ -1,0 +1,54 @@
+"""Decoded records become messages (spec: wire §7.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.model.message import StoredMessage
+from roquet.protocol import compression, hosts, message_id, properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Record = tuple[
+    int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, bytes, str, bytes, int
+]
+"""As the native decode_records gives it."""
+
+
+def message_of(
+    record: Record, broker_name: str = "", *, body_size_max: int = compression.BODY_SIZE_MAX
+) -> StoredMessage:
+    """Make the message of a record; the body is decompressed. Raises CompressionError."""
+    size, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host = record[:9]
+    stored, store_host, reconsumed, prepared, body, topic, raw_properties, _magic = record[9:]
+    return StoredMessage(
+        topic=topic,
+        body=compression.body_of(body, sys_flag, body_size_max),
+        properties=properties.read(raw_properties),
+        msg_id=message_id.offset_id(store_host, physical),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical,
+        store_size=size,
+        born_timestamp=born,
+        born_host=hosts.host_text(born_host),
+        store_timestamp=stored,
+        store_host=hosts.host_text(store_host),
+        flag=flag,
+        sys_flag=sys_flag,
+        body_crc=crc,
+        reconsume_times=reconsumed,
+        prepared_transaction_offset=prepared,
+        broker_name=broker_name,
+    )
+
+
+def messages_of(
+    records: Iterable[Record],
+    broker_name: str = "",
+    *,
+    body_size_max: int = compression.BODY_SIZE_MAX,
+) -> list[StoredMessage]:
+    """Make the messages of all records. Raises CompressionError."""
+    return [message_of(record, broker_name, body_size_max=body_size_max) for record in records]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,7 +17,7 @@ class Message:
     body: bytes
     tag: str | None = None
     keys: tuple[str, ...] = ()
-    properties: Mapping[str, str] = _NOTHING
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     flag: int = 0
     delay_level: int = 0
     """1..18 (1 s .. 2 h with the broker's default levels); 0: at once."""

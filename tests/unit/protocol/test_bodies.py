@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zlib
 
@@ -143,10 +144,9 @@ def test_mutated_registrations_never_raise_anything_else(seed: int) -> None:
     raw = bytearray(zlib.decompress(RegisterBody(table=table).encode(compressed=True)))
     for _ in range(3):
         raw[draw.randrange(len(raw))] = draw.randrange(256)
-    try:
-        assert RegisterBody.decode(zlib.compress(raw), 513, compressed=True).table.version
-    except RegisterBodyError as error:
-        assert str(error)
+    with contextlib.suppress(RegisterBodyError):
+        found = RegisterBody.decode(zlib.compress(raw), 513, compressed=True)
+        assert len(found.table.topics) <= 2
 
 
 def test_groups() -> None:
@@ -270,7 +270,7 @@ def test_heartbeats_forgive_what_java_forgives() -> None:
     ],
 )
 def test_fields_of_the_wrong_kind_are_named(body: bytes) -> None:
-    with pytest.raises(JsonError, match="consumerData|groupName|unitMode|Fingerprint"):
+    with pytest.raises(JsonError, match=r"consumerData|groupName|unitMode|Fingerprint"):
         clients.HeartbeatData.decode(body)
 
 
@@ -280,7 +280,8 @@ def test_numbers() -> None:
     assert fields.text({"a": 5}, "a") == "5"
     assert fields.boolean({"a": 1}, "a")
     assert fields.texts({"a": ["x", None]}, "a") == ["x"]
-    for bad in ({"a": []}, {"a": "x"}):
+    wrong: list[dict[str, object]] = [{"a": []}, {"a": "x"}]
+    for bad in wrong:
         with pytest.raises(JsonError):
             fields.real(bad, "a")
     with pytest.raises(JsonError):

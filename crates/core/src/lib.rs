@@ -1,10 +1,13 @@
 //! What runs once a message or once a byte: frames, records and the message store, without Python.
 
+pub mod arrow;
+pub mod arrow_ffi;
 pub mod batch;
 pub mod codec_error;
 pub mod command;
 pub mod crc;
 pub mod cursor;
+pub mod decompress;
 pub mod disk;
 pub mod file_disk;
 pub mod frame;

@@ -37,25 +37,68 @@ impl<'a> Iterator for Entries<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
-            let pair = match self.rest.iter().position(|byte| *byte == VALUE_END) {
-                Some(end) => {
-                    let (pair, rest) = self.rest.split_at(end);
+            let (name, end) = match self
+                .rest
+                .iter()
+                .position(|byte| *byte <= VALUE_END && *byte > 0)
+            {
+                Some(at) => {
+                    let (name, rest) = self.rest.split_at(at);
                     self.rest = rest.get(1..).unwrap_or_default();
-                    pair
+                    (name, rest.first().copied())
+                }
+                None => (std::mem::take(&mut self.rest), None),
+            };
+            if end != Some(NAME_END) {
+                continue;
+            }
+            let value = match position(self.rest, VALUE_END) {
+                Some(at) => {
+                    let (value, rest) = self.rest.split_at(at);
+                    self.rest = rest.get(1..).unwrap_or_default();
+                    value
                 }
                 None => std::mem::take(&mut self.rest),
             };
-            let Some(middle) = pair.iter().position(|byte| *byte == NAME_END) else {
-                continue;
-            };
-            let (name, value) = pair.split_at(middle);
-            let value = value.get(1..).unwrap_or_default();
             if !name.is_empty() && !value.is_empty() {
                 return Some((name, value));
             }
         }
         None
     }
+}
+
+/// Finds a byte, eight at a time: values are long and most bytes are not it.
+fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let pattern = LOW * u64::from(wanted);
+    let mut at = 0;
+    let mut rest = bytes;
+    while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
+        let difference = u64::from_le_bytes(*chunk) ^ pattern;
+        // The lowest set bit marks the first byte that is zero in `difference`.
+        let zeros = difference.wrapping_sub(LOW) & !difference & HIGH;
+        if zeros != 0 {
+            return Some(at + zeros.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+        rest = tail;
+    }
+    rest.iter()
+        .position(|byte| *byte == wanted)
+        .map(|more| at + more)
+}
+
+/// Iterates over the pairs of a property text that is known to be UTF-8.
+pub fn pairs(properties: &str) -> impl Iterator<Item = (&str, &str)> {
+    // Both separators are ASCII, so what lies between them is UTF-8 again.
+    entries(properties.as_bytes()).filter_map(|(name, value)| {
+        Some((
+            std::str::from_utf8(name).ok()?,
+            std::str::from_utf8(value).ok()?,
+        ))
+    })
 }
 
 /// Returns the value of a property, or `None` when there is none.
@@ -110,6 +153,19 @@ mod tests {
         );
         assert_eq!(find(odd, b"c"), Some(&b"last"[..]));
         assert_eq!(delay_level(b"DELAY\x01x\x02"), None);
+    }
+
+    #[test]
+    fn a_byte_is_found_wherever_it_is() {
+        for length in 0..40 {
+            for at in 0..length {
+                let mut bytes = vec![3u8; length];
+                bytes[at] = 2;
+                bytes[length - 1] |= 2;
+                assert_eq!(super::position(&bytes, 2), Some(at), "{length}");
+            }
+            assert_eq!(super::position(&vec![0x82; length], 2), None);
+        }
     }
 
     #[test]

@@ -168,20 +168,20 @@ pub(crate) fn decode_records<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for found in record::records(data.as_slice(), check_crc) {
-        let view = found.map_err(|(at, why)| bad_record(at, why))?;
+        let view = found.map_err(|(at, why)| bad_record("", at, why))?;
         list.append(record_tuple(py, &view)?)?;
     }
     Ok(list)
 }
 
-fn bad_record(at: usize, why: Why) -> PyErr {
+pub(crate) fn bad_record(place: &str, at: usize, why: Why) -> PyErr {
     let text = match why {
         Why::Magic => "no record's magic number",
         Why::Length => "a length that does not fit",
         Why::Sum => "lengths that do not add up to its size",
         Why::Checksum => "a body CRC that differs",
     };
-    PyValueError::new_err(format!("record at byte {at}: {text}"))
+    PyValueError::new_err(format!("{place}record at byte {at}: {text}"))
 }
 
 fn record_tuple<'py>(py: Python<'py>, view: &RecordView<'_>) -> PyResult<Bound<'py, PyTuple>> {

@@ -1,5 +1,6 @@
 //! The thin shell that shows the core to Python. Nothing here decides anything about messaging.
 
+mod arrow;
 mod buffer;
 mod codec;
 mod pending;
@@ -7,7 +8,9 @@ mod pending;
 #[pyo3::pymodule]
 mod roquet_native {
     #[pymodule_export]
+    use crate::arrow::{records_to_arrow, ArrowBatch};
+    #[pymodule_export]
     use crate::codec::{crc32, decode_frames, decode_records, encode_command};
     #[pymodule_export]
-    use crate::pending::{records_to_arrow, ArrowBatch, Ingest, Store, StoreError};
+    use crate::pending::{Ingest, Store, StoreError};
 }

@@ -1,0 +1,108 @@
+//! Arrow record batches for Python.
+
+// PyO3 hands arguments over by value.
+#![allow(clippy::needless_pass_by_value)]
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyAny, PyErr, PyResult, Python};
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyCapsule;
+use roquet_core::arrow::{Batch, Builder, Failure, Field, Options};
+use roquet_core::arrow_ffi;
+use roquet_core::record;
+
+use crate::codec::bad_record;
+
+/// A finished record batch; hand it to `pyarrow.record_batch`.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct ArrowBatch {
+    batch: Arc<Batch>,
+}
+
+#[pymethods]
+impl ArrowBatch {
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.batch.rows
+    }
+
+    /// The capsules of the Arrow C data interface; a wish for another schema is not heard.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        drop(requested_schema);
+        let schema = arrow_ffi::export_schema(&self.batch);
+        let array = arrow_ffi::export_array(&self.batch);
+        Ok((
+            PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
+            PyCapsule::new_with_value(py, array, c"arrow_array")?,
+        ))
+    }
+}
+
+/// Decode pull response bodies into one batch with the columns of the Spark source.
+#[pyfunction]
+#[pyo3(signature = (bodies, broker_name, *, columns = None, begin = 0, end = i64::MAX, tags = None,
+    decompress_max = 67_108_864, check_crc = true))]
+#[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
+pub(crate) fn records_to_arrow(
+    py: Python<'_>,
+    bodies: Vec<PyBackedBytes>,
+    broker_name: &str,
+    columns: Option<Vec<String>>,
+    begin: i64,
+    end: i64,
+    tags: Option<Vec<String>>,
+    decompress_max: usize,
+    check_crc: bool,
+) -> PyResult<ArrowBatch> {
+    let fields = match columns {
+        None => Field::ALL.to_vec(),
+        Some(names) => names
+            .iter()
+            .map(|name| field(name))
+            .collect::<PyResult<_>>()?,
+    };
+    let options = Options {
+        fields,
+        broker_name,
+        begin,
+        end,
+        tags,
+        decompress_max,
+    };
+    let batch = py.detach(|| {
+        let mut builder = Builder::new(options);
+        for (number, body) in bodies.iter().enumerate() {
+            builder
+                .add(record::records(body, check_crc))
+                .map_err(|failure| (number, failure))?;
+        }
+        Ok(builder.finish())
+    });
+    let batch = batch.map_err(|(number, failure)| bad(number, &failure))?;
+    Ok(ArrowBatch {
+        batch: Arc::new(batch),
+    })
+}
+
+fn field(name: &str) -> PyResult<Field> {
+    Field::by_name(name).ok_or_else(|| {
+        let known: Vec<_> = Field::ALL.into_iter().map(Field::name).collect();
+        PyValueError::new_err(format!("no column {name}; there are {}", known.join(", ")))
+    })
+}
+
+fn bad(number: usize, failure: &Failure) -> PyErr {
+    match failure {
+        Failure::Record(at, why) => bad_record(&format!("body {number}, "), *at, *why),
+        Failure::Content(offset, error) => PyValueError::new_err(format!(
+            "body {number}, record at physical offset {offset}: {error}"
+        )),
+    }
+}

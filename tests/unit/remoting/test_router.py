@@ -1,0 +1,60 @@
+"""The table of routes, and the calls in flight."""
+
+from __future__ import annotations
+
+import pytest
+
+from remoting_harness import ECHO, FAIL, Handlers
+from roquet.base.errors import UsageError
+from roquet.remoting.connection import InFlight
+from roquet.remoting.router import Ports, Route, Router
+from roquet.service.lanes import LaneConfig, Lanes
+from roquet.testing.clock import FakeClock
+
+
+def test_explain_names_code_lane_and_handler() -> None:
+    clock, handlers = FakeClock(), Handlers()
+    lanes = Lanes([LaneConfig("work", 1, 1)], clock)
+    default = Route((), handlers.soon, "work")
+    main = Router(handlers.routes(), default, lanes, clock).explain()
+    assert "     11 PULL_MESSAGE" in main
+    assert "Handlers.slow" in main
+    assert "every other" in main
+    assert "GET_ALL_TOPIC_CONFIG" in main
+    fast = Router(handlers.routes(), None, lanes, clock, Ports.FAST).explain()
+    assert "GET_ALL_TOPIC_CONFIG" not in fast
+    assert "PULL_MESSAGE" in fast
+
+
+def test_wrong_tables_are_refused() -> None:
+    clock, handlers = FakeClock(), Handlers()
+    lanes = Lanes([LaneConfig("work", 1, 1)], clock)
+    twice = [Route((ECHO,), handlers.echo, "work"), Route((FAIL, ECHO), handlers.fail, "work")]
+    with pytest.raises(UsageError, match="SEND_MESSAGE is routed twice"):
+        Router(twice, None, lanes, clock)
+    with pytest.raises(UsageError, match="no lane"):
+        Router([Route((ECHO,), handlers.echo, "play")], None, lanes, clock)
+
+
+def test_numbers_wrap_and_skip_those_in_use() -> None:
+    calls: InFlight[str] = InFlight(calls_max=3, first=2**31 - 2)
+    assert calls.begin("a", 100) == 2**31 - 2
+    assert calls.begin("b", 200) == 2**31 - 1
+    assert calls.begin("c", 300) == 0
+    assert calls.begin("d", 300) is None
+    assert calls.end(2**31 - 1) == "b"
+    assert calls.end(2**31 - 1) is None
+    wrapped: InFlight[str] = InFlight(first=0)
+    assert wrapped.begin("first", 1) == 0
+    wrapped._next = 0
+    assert wrapped.begin("second", 1) == 1
+
+
+def test_expired_and_abandoned() -> None:
+    calls: InFlight[str] = InFlight()
+    for waiter, deadline_ms in (("a", 100), ("b", 200), ("c", 300)):
+        calls.begin(waiter, deadline_ms)
+    assert calls.expire(100) == []
+    assert calls.expire(201) == ["a", "b"]
+    assert calls.abandon() == ["c"]
+    assert len(calls) == 0

@@ -1,0 +1,111 @@
+"""The last step before the store, the same for every message that the broker itself appends.
+
+Checks what every record must fulfil, and turns a delay level into a place in the schedule topic
+(spec: broker (b) "Store-level hook limits", (g)). Sends, send-backs and deliveries go through here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.protocol import names, sys_flag
+from roquet.protocol import properties as props
+from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from roquet.broker.state import BrokerState
+
+_IPV6_HOST_SIZE = 20
+
+
+class Store(Protocol):
+    """What the appender needs of the message store."""
+
+    async def put(self, draft: Draft) -> PutResult:
+        """Append one message and wait for its durability."""
+        ...
+
+    async def put_batch(self, batch: BatchDraft) -> BatchResult:
+        """Append the messages of a batch."""
+        ...
+
+
+class Delays(Protocol):
+    """Turns a delay level into a place in the schedule topic."""
+
+    def divert(self, draft: Draft) -> bool:
+        """Change topic, queue and properties of a draft whose DELAY property asks for it."""
+        ...
+
+
+class Appender:
+    """Appends drafts after the checks."""
+
+    def __init__(self, store: Store, delays: Delays, state: BrokerState) -> None:
+        self._store = store
+        self._delays = delays
+        self._state = state
+
+    async def append(self, draft: Draft) -> PutResult:
+        """Check, convert, append, wait. The draft may be changed; failures are statuses."""
+        refused = self._refused(draft.topic)
+        if refused is not None:
+            return refused
+        if sys_flag.transaction(draft.sys_flag) in (
+            sys_flag.TRANSACTION_NONE,
+            sys_flag.TRANSACTION_COMMIT,
+        ):
+            if asks_for_timer(draft.properties):
+                return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
+            self._delays.divert(draft)
+        draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
+        return await self._store.put(draft)
+
+    async def append_batch(self, batch: BatchDraft) -> BatchResult:
+        """Check and append a batch, all or none."""
+        refused = self._refused(batch.topic)
+        if refused is not None:
+            return BatchResult(refused.status, [], why=refused.why)
+        batch.sys_flag = with_hosts(batch.sys_flag, batch.born_host, batch.store_host)
+        return await self._store.put_batch(batch)
+
+    def _refused(self, topic: str) -> PutResult | None:
+        if self._state.is_slave:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, why="this broker is a slave")
+        if names.check_topic(topic) is not None and not _is_internal(topic):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"illegal topic name {topic[:255]!r}")
+        return None
+
+
+def asks_for_timer(properties: dict[str, str]) -> bool:
+    """Tell whether a message is for the timer wheel; a delay level wins and clears the rest."""
+    if not props.TIMER_DELAYS & properties.keys():
+        return False
+    if delay_level(properties) > 0:
+        for name in (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS):
+            properties.pop(name, None)
+        return False
+    return bool(
+        {props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS} & properties.keys()
+    )
+
+
+def delay_level(properties: dict[str, str]) -> int:
+    """Return the delay level a message asks for; text that is no number counts as 0."""
+    text = properties.get(props.DELAY, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+
+
+def with_hosts(flag: int, born_host: bytes, store_host: bytes) -> int:
+    """Return a message's flag with the address-family bits that its hosts really have."""
+    flag = sys_flag.without_host_bits(flag)
+    if len(born_host) == _IPV6_HOST_SIZE:
+        flag |= sys_flag.BORN_HOST_V6
+    if len(store_host) == _IPV6_HOST_SIZE:
+        flag |= sys_flag.STORE_HOST_V6
+    return flag
+
+
+def _is_internal(topic: str) -> bool:
+    """Pop retry topics of the second form hold a `+`, which no client may write."""
+    return names.is_retry(topic) and names.check_topic(topic.replace("+", "_")) is None

@@ -1,0 +1,145 @@
+"""Long polling: pulls that found nothing wait here for a message or for their time to end.
+
+A held pull is no work in hand: its handler has returned. It is woken when the queue has grown past
+its offset and, when it filters by tag, a new message matches; or by the sweep once its deadline has
+passed. Deadlines are moved by up to a tenth, so that consumers which came together do not go
+together. The number of held pulls is bounded, and a closed connection takes its own along.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import heapq
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+    from collections.abc import Callable
+
+    from roquet.base.clock import Clock
+    from roquet.remoting.router import Peer
+
+log = logging.getLogger(__name__)
+
+_Key = TypeVar("_Key", tuple[str, int], int)
+
+WAKES_PER_TURN = 64
+"""Held pulls served in one go before other work of the loop gets its turn."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Held:
+    """One waiting pull. `resume` answers it; `matches(max offset)` says whether that is due."""
+
+    topic: str
+    queue_id: int
+    peer: Peer
+    offset: int
+    resume: Callable[[], None]
+    matches: Callable[[int], bool] | None = None
+    deadline_ms: int = 0
+    done: bool = False
+
+
+class Holds:
+    """All held pulls of a broker."""
+
+    def __init__(self, clock: Clock, rng: random.Random, held_max: int = 100_000) -> None:
+        """Begin with none; `held_max` bounds how many there may be."""
+        self._clock = clock
+        self._rng = rng
+        self._held_max = held_max
+        self._by_queue: dict[tuple[str, int], dict[int, Held]] = {}
+        self._by_peer: dict[int, dict[int, Held]] = {}
+        self._deadlines: list[tuple[int, int, Held]] = []
+        self._due: collections.deque[Held] = collections.deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sequence = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def start_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve wakes on this loop."""
+        self._loop = loop
+
+    def hold(self, held: Held, wait_ms: int) -> bool:
+        """Keep a pull for at most about `wait_ms`; False when there is no room or nobody waits."""
+        if self._count >= self._held_max or not held.peer.is_open:
+            return False
+        jitter = self._rng.uniform(-0.1, 0.1)
+        held.deadline_ms = self._clock.now_ms() + int(wait_ms * (1 + jitter))
+        self._sequence += 1
+        self._count += 1
+        heapq.heappush(self._deadlines, (held.deadline_ms, self._sequence, held))
+        self._by_queue.setdefault((held.topic, held.queue_id), {})[id(held)] = held
+        self._by_peer.setdefault(held.peer.key, {})[id(held)] = held
+        return True
+
+    def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """Wake the pulls of a queue that now ends at `max_offset` and that a message is for."""
+        waiting = self._by_queue.get((topic, queue_id))
+        if not waiting:
+            return
+        for held in list(waiting.values()):
+            if max_offset > held.offset and (held.matches is None or held.matches(max_offset)):
+                self._make_due(held)
+
+    async def sweep(self) -> None:
+        """Wake the pulls whose time is over: the action of a timer."""
+        now_ms = self._clock.now_ms()
+        while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
+            held = heapq.heappop(self._deadlines)[2]
+            if not held.done:
+                self._make_due(held)
+
+    def drop_peer(self, peer: Peer) -> None:
+        """Forget the pulls of a connection that closed."""
+        for held in list(self._by_peer.get(peer.key, {}).values()):
+            self._forget(held)
+
+    def wake_all(self) -> None:
+        """Wake every pull at once: the broker stops, or its role changed."""
+        for waiting in list(self._by_queue.values()):
+            for held in list(waiting.values()):
+                self._forget(held)
+                _resume(held)
+
+    def _make_due(self, held: Held) -> None:
+        self._forget(held)
+        self._due.append(held)
+        if len(self._due) == 1 and self._loop is not None:
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        for _ in range(min(WAKES_PER_TURN, len(self._due))):
+            _resume(self._due.popleft())
+        if self._due and self._loop is not None:
+            self._loop.call_soon(self._serve)
+
+    def _forget(self, held: Held) -> None:
+        if held.done:
+            return
+        held.done = True
+        self._count -= 1
+        _discard(self._by_queue, (held.topic, held.queue_id), held)
+        _discard(self._by_peer, held.peer.key, held)
+
+
+def _resume(held: Held) -> None:
+    try:
+        held.resume()
+    except Exception:
+        log.exception("a held pull of %s queue %d failed", held.topic, held.queue_id)
+
+
+def _discard(table: dict[_Key, dict[int, Held]], key: _Key, held: Held) -> None:
+    waiting = table.get(key)
+    if waiting is not None:
+        waiting.pop(id(held), None)
+        if not waiting:
+            del table[key]

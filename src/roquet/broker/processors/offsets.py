@@ -1,0 +1,155 @@
+"""Queue offsets: committed ones (14, 15), and those of the queues (29 to 32).
+
+Spec: broker (b) "Consume manage", wire §10.5 and §10.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.base.errors import Refused
+from roquet.broker.checks import FAQ
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.headers.offset import (
+    GetEarliestMsgStoretimeRequest,
+    GetEarliestMsgStoretimeResponse,
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+from roquet.remoting.router import Request, Route
+
+if TYPE_CHECKING:
+    from roquet.store.groups import GroupTable
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.topics import TopicTable
+
+
+class QueueStore(Protocol):
+    """What is asked of the message store about its queues."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset still there."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset after the last dispatched message."""
+        ...
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
+    ) -> int:
+        """Return the offset for a store time."""
+        ...
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message was stored, -1 when there is none."""
+        ...
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Tell whether a message is so new that it is probably cached."""
+        ...
+
+
+class OffsetProcessor:
+    """Answers questions about offsets and takes commits."""
+
+    def __init__(
+        self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, store: QueueStore
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers."""
+        return [
+            Route((RequestCode.QUERY_CONSUMER_OFFSET,), self.query, "consumer_manage"),
+            Route((RequestCode.UPDATE_CONSUMER_OFFSET,), self.update, "consumer_manage"),
+            Route((RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,), self.search, "admin"),
+            Route((RequestCode.GET_MAX_OFFSET,), self.max_offset, "admin"),
+            Route((RequestCode.GET_MIN_OFFSET,), self.min_offset, "admin"),
+            Route((RequestCode.GET_EARLIEST_MSG_STORETIME,), self.earliest, "admin"),
+        ]
+
+    def query(self, request: Request) -> Command:
+        """Return where a group continues in a queue, 22 when it has never been there."""
+        header = QueryConsumerOffsetRequest.decode(request.command.ext)
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                raise NotFound("Not found, do not set to zero, maybe this group boot first")
+            is_new = self._store.min_offset(header.topic, header.queue_id) <= 0
+            if not (is_new and self._store.is_in_memory(header.topic, header.queue_id, 0)):
+                raise NotFound("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            offset = 0
+        return reply_to(request.command, ext=QueryConsumerOffsetResponse(offset=offset).encode())
+
+    def update(self, request: Request) -> Command:
+        """Take a commit; one behind a pending reset is answered but ignored."""
+        header = UpdateConsumerOffsetRequest.decode(request.command.ext)
+        if self._topics.get(header.topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        if self._groups.find(header.consumer_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {header.consumer_group} not exist!{FAQ}",
+            )
+        if header.commit_offset < 0 or header.queue_id < 0:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] or commitOffset[{header.commit_offset}] is negative",
+            )
+        where = (header.consumer_group, header.topic, header.queue_id)
+        if self._offsets.pending_reset(*where) is not None:
+            remark = "Offset has been previously reset"
+            return reply_to(request.command, remark=remark, ext={})
+        self._offsets.commit(*where, header.commit_offset)
+        return reply_to(request.command, ext={})
+
+    def search(self, request: Request) -> Command:
+        """Return the offset for a store time."""
+        header = SearchOffsetRequest.decode(request.command.ext)
+        offset = self._store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, upper=header.boundary_type == "UPPER"
+        )
+        return reply_to(request.command, ext=SearchOffsetResponse(offset=offset).encode())
+
+    def max_offset(self, request: Request) -> Command:
+        """Return the offset that the next message of a queue will have."""
+        header = GetMaxOffsetRequest.decode(request.command.ext)
+        offset = self._store.max_offset(header.topic, header.queue_id)
+        return reply_to(request.command, ext=GetMaxOffsetResponse(offset=offset).encode())
+
+    def min_offset(self, request: Request) -> Command:
+        """Return the first offset of a queue."""
+        header = GetMinOffsetRequest.decode(request.command.ext)
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        # An empty remark instead of none is what 5.5.0 answers here.
+        return reply_to(
+            request.command, remark="", ext=GetMinOffsetResponse(offset=offset).encode()
+        )
+
+    def earliest(self, request: Request) -> Command:
+        """Return when the first message of a queue was stored, -1 when it is empty."""
+        header = GetEarliestMsgStoretimeRequest.decode(request.command.ext)
+        first = self._store.min_offset(header.topic, header.queue_id)
+        timestamp = self._store.store_time(header.topic, header.queue_id, first)
+        return reply_to(
+            request.command, ext=GetEarliestMsgStoretimeResponse(timestamp=timestamp).encode()
+        )
+
+
+class NotFound(Refused):
+    """QUERY_NOT_FOUND: the group has no offset in this queue."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.QUERY_NOT_FOUND, remark)

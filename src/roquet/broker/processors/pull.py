@@ -1,0 +1,356 @@
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading from a queue, or waiting for a message there.
+
+Checks in the order of 5.5.0 (spec: broker (b) "PULL", wire §10). A pull that finds nothing and may
+wait is held by broker/holds.py and answered later, without waiting again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.base.errors import Refused
+from roquet.broker.checks import FAQ, group_for
+from roquet.broker.holds import Held, Holds
+from roquet.model.subscription import ExpressionType
+from roquet.model.topic import can_read
+from roquet.protocol import sys_flag, tags
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.remoting.router import Ports, Request, Route
+from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
+from roquet.store.results import GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.broker.state import BrokerState
+    from roquet.broker.traffic import Traffic
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.model.subscription import SubscriptionData
+    from roquet.model.topic import TopicConfig
+    from roquet.store.groups import GroupTable
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.topics import TopicTable
+
+MESSAGES_MAX = 32
+"""Messages of one answer (maxTransferCountOnMessageInMemory)."""
+SUSPEND_MS_MAX = 60_000
+"""How long a pull is held at most, whatever it asks for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PullRules:
+    """Settings of pulls."""
+
+    lite_pull: bool = True
+    long_polling: bool = True
+    short_polling_ms: int = 1000
+    reject_pull_consumers: bool = False
+
+
+class ConsumingGroup(Protocol):
+    """A group that has members, as far as pulls look at it."""
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each member gets every message."""
+        ...
+
+
+class Consumers(Protocol):
+    """Knows who consumes what."""
+
+    def consumer(self, group: str) -> ConsumingGroup | None:
+        """Return a group that has members."""
+        ...
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return what the group's heartbeats say about a topic."""
+        ...
+
+
+class Reader(Protocol):
+    """What pulls need of the message store."""
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        tag_codes: Sequence[int] | None = None,
+    ) -> GetResult:
+        """Read from a queue."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """A pull that passed the checks."""
+
+    header: PullMessageRequest
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    subscription: SubscriptionData
+
+
+class PullChecks:
+    """Whether a pull may read (spec: wire §10.2)."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: Consumers,
+        state: BrokerState,
+        rules: PullRules,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._state = state
+        self._rules = rules
+
+    def admit(self, command: Command) -> Admitted:
+        """Return what the pull is for. Raises Refused and HeaderError."""
+        header = PullMessageRequest.decode(command.ext)
+        if self._state.is_slave:
+            remark = "[REJECTREQUEST]system busy, start flow control for a while"
+            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        if not self._state.is_readable:
+            raise Forbidden(1, "the broker does not serve reads")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not self._rules.lite_pull:
+            raise Forbidden(1, "the broker does not serve lite pulls")
+        group = group_for(self._groups, header.consumer_group)
+        if not group.consume_enable:
+            raise Forbidden(2, f"subscription group no permission, {header.consumer_group}")
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!{FAQ}",
+            )
+        if not can_read(topic.perm):
+            raise Forbidden(3, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queues:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]"
+                f" topicConfig.readQueueNums:[{topic.read_queues}]",
+            )
+        return Admitted(header, topic, group, self._subscription(header, group))
+
+    def _subscription(
+        self, header: PullMessageRequest, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        if header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
+            try:
+                found = tags.subscribe(
+                    header.topic,
+                    header.subscription,
+                    version=header.sub_version,
+                    expression_type=header.expression_type,
+                )
+            except tags.ExpressionError as error:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {error}",
+                ) from error
+        else:
+            found = self._registered(header, group)
+        if found.expression_type not in ("", ExpressionType.TAG):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                + found.expression_type,
+            )
+        if self._rules.reject_pull_consumers and self._consumers.consumer(group.name) is None:
+            self._refuse_absent(group.name)
+        return found
+
+    def _registered(
+        self, header: PullMessageRequest, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        consuming = self._consumers.consumer(group.name)
+        if consuming is None:
+            self._refuse_absent(group.name)
+        elif consuming.is_broadcasting and not group.consume_broadcast_enable:
+            raise Forbidden(4, f"the consumer group[{group.name}] can not consume by broadcast way")
+        if self._groups.forbidden(group.name, header.topic) & FORBIDDEN_SUBSCRIPTION:
+            raise Forbidden(
+                5, f"the consumer group[{group.name}] is forbidden for topic[{header.topic}]"
+            )
+        found = self._consumers.subscription(group.name, header.topic)
+        if found is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{FAQ}",
+            )
+        if found.version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return found
+
+    def _refuse_absent(self, group: str) -> None:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            f"the consumer's group info not exist, group: {group}{FAQ}",
+        )
+
+
+class Forbidden(Refused):
+    """NO_PERMISSION and its kind: 1 broker, 2 group, 3 topic, 4 broadcast, 5 subscription."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind
+
+
+class PullProcessor:
+    """Answers pulls."""
+
+    def __init__(
+        self,
+        *,
+        checks: PullChecks,
+        store: Reader,
+        offsets: OffsetTable,
+        holds: Holds,
+        traffic: Traffic,
+        rules: PullRules,
+    ) -> None:
+        self._checks = checks
+        self._store = store
+        self._offsets = offsets
+        self._holds = holds
+        self._traffic = traffic
+        self._rules = rules
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers; the fast port does not serve them."""
+        return [
+            Route((RequestCode.PULL_MESSAGE,), self.pull, "pull", Ports.MAIN),
+            Route((RequestCode.LITE_PULL_MESSAGE,), self.pull, "lite_pull", Ports.MAIN),
+        ]
+
+    def pull(self, request: Request) -> Command | None:
+        """Answer now, or hold the pull and return None."""
+        return self._answer(request, may_hold=True)
+
+    def _answer(self, request: Request, *, may_hold: bool) -> Command | None:
+        command = request.command
+        try:
+            admitted = self._checks.admit(command)
+        except Refused as refused:
+            # Java clients read extFields of every answer to a pull.
+            ext = {"forbiddenType": str(refused.kind)} if isinstance(refused, Forbidden) else {}
+            return reply_to(command, refused.code, remark=refused.remark, ext=ext)
+        header = admitted.header
+        result = self._read(admitted)
+        code = code_of(result.status, header.queue_offset)
+        if may_hold:
+            self._note_offsets(admitted, result)
+            if code is ResponseCode.PULL_NOT_FOUND and self._hold(request, admitted):
+                return None
+        self._traffic.pulled(header.consumer_group, header.topic, header.queue_id, result)
+        answer = PullMessageResponse(
+            suggest_which_broker_id=0,
+            next_begin_offset=result.next_begin_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            topic_sys_flag=admitted.topic.sys_flag,
+            group_sys_flag=admitted.group.sys_flag,
+        )
+        return reply_to(
+            command, code, remark=result.status.name, ext=answer.encode(), body=result.records
+        )
+
+    def _read(self, admitted: Admitted) -> GetResult:
+        header = admitted.header
+        reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        wanted = max(1, min(header.max_msg_nums, MESSAGES_MAX))
+        codes = sorted(admitted.subscription.codes) if admitted.subscription.tags else None
+        result = self._store.get(
+            header.topic, header.queue_id, header.queue_offset, wanted, tag_codes=codes
+        )
+        if reset is None:
+            return result
+        return GetResult(GetStatus.OFFSET_RESET, reset, result.min_offset, result.max_offset)
+
+    def _note_offsets(self, admitted: Admitted, result: GetResult) -> None:
+        header = admitted.header
+        where = (header.consumer_group, header.topic, header.queue_id)
+        self._offsets.note_pull(*where, header.queue_offset)
+        if not header.sys_flag & sys_flag.PULL_COMMIT_OFFSET or header.commit_offset < 0:
+            return
+        if result.status is not GetStatus.OFFSET_RESET:
+            self._offsets.commit(*where, min(header.commit_offset, result.max_offset))
+
+    def _hold(self, request: Request, admitted: Admitted) -> bool:
+        header = admitted.header
+        if not header.sys_flag & sys_flag.PULL_SUSPEND:
+            return False
+        wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
+        if not self._rules.long_polling:
+            wait_ms = self._rules.short_polling_ms
+
+        def resume() -> None:
+            answer = self._answer(request, may_hold=False)
+            if answer is not None:
+                request.reply(answer)
+
+        held = Held(
+            topic=header.topic,
+            queue_id=header.queue_id,
+            peer=request.peer,
+            offset=header.queue_offset,
+            resume=resume,
+            matches=_Matches(self._store, admitted) if admitted.subscription.tags else None,
+        )
+        return self._holds.hold(held, max(0, wait_ms))
+
+
+class _Matches:
+    """Looks for a message with the wanted tag among those that came since it last looked."""
+
+    def __init__(self, store: Reader, admitted: Admitted) -> None:
+        self._store = store
+        self._topic = admitted.header.topic
+        self._queue_id = admitted.header.queue_id
+        self._codes = sorted(admitted.subscription.codes)
+        self._from = admitted.header.queue_offset
+
+    def __call__(self, max_offset: int) -> bool:
+        while self._from < max_offset:
+            result = self._store.get(
+                self._topic, self._queue_id, self._from, 1, tag_codes=self._codes
+            )
+            if result.status is not GetStatus.NO_MATCHED_MESSAGE:
+                return True
+            if result.next_begin_offset <= self._from:
+                return False
+            self._from = result.next_begin_offset
+        return False
+
+
+def code_of(status: GetStatus, offset: int) -> ResponseCode:
+    """Return the code for a read that began at `offset` (spec: wire §10.3)."""
+    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        return ResponseCode.PULL_OFFSET_MOVED if offset != 0 else ResponseCode.PULL_NOT_FOUND
+    return _CODES[status]
+
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}

@@ -1,0 +1,62 @@
+"""Who this broker is and what it takes at the moment: the few facts that change while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+
+from roquet.model.topic import READ_WRITE, can_read, can_write
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Identity:
+    """The broker's names and addresses. `port` is the bound one once the server has started."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    ip: str
+    """Told to clients (brokerIP1)."""
+    ha_ip: str
+    """Told to slaves (brokerIP2)."""
+    port: int
+    ha_port: int
+
+    @property
+    def address(self) -> str:
+        """`ip:port` that clients use."""
+        return _joined(self.ip, self.port)
+
+    @property
+    def ha_address(self) -> str:
+        """`ip:port` that slaves use."""
+        return _joined(self.ha_ip, self.ha_port)
+
+    @property
+    def store_host(self) -> bytes:
+        """The address as records keep it: 4 or 16 bytes and the port."""
+        return ipaddress.ip_address(self.ip).packed + self.port.to_bytes(4, "big")
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class BrokerState:
+    """What the broker takes at the moment."""
+
+    permission: int = READ_WRITE
+    accept_sends_from_ms: int = 0
+    """Unix milliseconds before which sends are refused."""
+    is_slave: bool = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether pulls are served."""
+        return can_read(self.permission)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the broker's permission allows sends."""
+        return can_write(self.permission)
+
+
+def _joined(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -1,0 +1,30 @@
+"""Who wants to know what went in and out: the seam between processors and statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from roquet.store.results import BatchResult, GetResult, PutResult
+
+
+class Traffic(Protocol):
+    """Is told of every message stored and every read answered, on the loop."""
+
+    def stored(self, topic: str, queue_id: int, result: PutResult | BatchResult) -> None:
+        """Note what became of a message, or of a batch, that a producer sent."""
+        ...
+
+    def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
+        """Note what a read for a group was answered with."""
+        ...
+
+
+class NoTraffic:
+    """Notes nothing."""
+
+    def stored(self, topic: str, queue_id: int, result: PutResult | BatchResult) -> None:
+        """Note nothing."""
+
+    def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
+        """Note nothing."""

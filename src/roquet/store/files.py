@@ -1,0 +1,124 @@
+"""Metadata files: written whole or not at all, and read back from the copy when broken.
+
+A table is one pretty JSON file that Java's managers read as well (spec: store §8). The new text
+goes to a side file and is synced, the old file becomes `<name>.bak`, then the side file takes the
+name and the folder is synced. A main file that was found broken never replaces a good `.bak`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+from roquet.base.errors import Corrupt, DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+FILE_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes; a larger metadata file is refused instead of read."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class JsonFile:
+    """One metadata file and its `.bak`."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file; its folder is made when it is first written."""
+        self.path = path
+        self._backup = path.with_name(path.name + ".bak")
+        self._main_is_good = False
+        self.writing = asyncio.Lock()
+        """Held by whoever compares, snapshots and saves, so that writes follow each other."""
+
+    def load(self, decode: Callable[[bytes], T]) -> T | None:
+        """Return what `decode` makes of the main file, else of `.bak`; None when there is neither.
+
+        `decode` raises ValueError (JsonError) for what it cannot use. Raises Corrupt when files are
+        there but none is usable, so that nobody starts with an empty table over a damaged one.
+        """
+        broken: list[str] = []
+        for path in (self.path, self._backup):
+            try:
+                value = decode(_read(path))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                log.warning("%s cannot be used: %s", path, error)
+                broken.append(f"{path}: {error}")
+                continue
+            self._main_is_good = path == self.path
+            return value
+        if broken:
+            raise Corrupt("; ".join(broken))
+        return None
+
+    async def save(self, encode: Callable[[], bytes]) -> None:
+        """Write what `encode` returns and return when it is durable; call it holding `writing`.
+
+        `encode` runs off the loop, on data that nobody changes. Raises DiskFull when there is no
+        room and OSError for other faults; the old file then stays.
+        """
+        await asyncio.to_thread(lambda: self._write(encode()))
+
+    def _write(self, data: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        side = self.path.with_name(self.path.name + ".tmp")
+        try:
+            _write_synced(side, data)
+            if self._main_is_good:
+                _copy_name(self.path, self._backup)
+            side.replace(self.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            side.unlink(missing_ok=True)
+            if error.errno in _NO_ROOM:
+                raise DiskFull(f"no room to write {self.path}") from error
+            raise
+        self._main_is_good = True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > FILE_SIZE_MAX:
+        raise ValueError(f"larger than {FILE_SIZE_MAX} bytes")
+    data = path.read_bytes()
+    if not data:
+        raise ValueError("empty")
+    return data
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _copy_name(path: Path, other: Path) -> None:
+    """Let `other` name the same file, with no moment in which `path` has no file."""
+    link = other.with_name(other.name + ".tmp")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(path, link)
+    except FileNotFoundError:
+        return
+    link.replace(other)

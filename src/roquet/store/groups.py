@@ -1,0 +1,170 @@
+"""The broker's consumer groups: those of `subscriptionGroup.json`, predefined and auto-created.
+
+A group's forbidden table says which topics it may not read, as bits per topic (spec: store §8).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.model.data_version import DataVersion
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol import names
+from roquet.protocol.bodies.groups import GroupTableBody
+from roquet.store.files import FILE_SIZE_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.store.files import JsonFile
+
+log = logging.getLogger(__name__)
+
+FORBIDDEN_SUBSCRIPTION = 1
+"""The bit of the forbidden table that pulls look at."""
+
+PREDEFINED_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """When a group that nobody created comes to be."""
+
+    auto_create: bool = True
+    create_system: bool = True
+    auto_create_max: int = 100_000
+    """No group is created by first use once the table has this many."""
+
+
+class GroupTable:
+    """Group name -> configuration, with its data version and its file."""
+
+    def __init__(self, file: JsonFile, rules: GroupRules, clock: Clock) -> None:
+        """Begin with the predefined groups; `load` adds those of the file."""
+        self._file = file
+        self._rules = rules
+        self._clock = clock
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._groups: Mapping[str, SubscriptionGroupConfig] = {
+            name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS
+        }
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self._listeners: list[Callable[[Collection[str]], None]] = []
+        self._saved: DataVersion | None = None
+
+    @property
+    def version(self) -> DataVersion:
+        """Changes whenever the table does."""
+        return self._version
+
+    def load(self) -> None:
+        """Take over the file's groups. Raises Corrupt when neither it nor its copy is whole."""
+        table = self._file.load(_decode)
+        if table is None:
+            return
+        self._groups = {**self._groups, **table.groups}
+        self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
+        self._version = table.version
+        self._saved = table.version
+
+    async def persist(self) -> None:
+        """Make the table durable; returns at once when nothing changed since the last time."""
+        async with self._file.writing:
+            version = self._version
+            if self._saved != version:
+                body = GroupTableBody(
+                    groups=self._groups, version=version, forbidden=self.all_forbidden()
+                )
+                await self._file.save(body.encode_file)
+                self._saved = version
+
+    def listen(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Have `listener(names)` called after every change of these groups."""
+        self._listeners.append(listener)
+
+    # --- looking ---------------------------------------------------------------------------
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group's configuration, None when there is no such group; create nothing."""
+        return self._groups.get(name)
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group's configuration, creating the group first where the rules allow it."""
+        config = self._groups.get(name)
+        if config is not None or not self._may_create(name):
+            return config
+        config = SubscriptionGroupConfig(name=name)
+        self.put(config)
+        log.info("consumer group %s was created by its first use", name)
+        return config
+
+    def all(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """Return the whole table; it is never changed afterwards."""
+        return self._groups
+
+    def forbidden(self, group: str, topic: str) -> int:
+        """Return the forbidden bits of a group for a topic."""
+        return self._forbidden.get(group, {}).get(topic, 0)
+
+    def all_forbidden(self) -> Mapping[str, Mapping[str, int]]:
+        """Return a copy of the forbidden table."""
+        return {group: dict(topics) for group, topics in self._forbidden.items()}
+
+    # --- changing --------------------------------------------------------------------------
+
+    def put(self, *configs: SubscriptionGroupConfig) -> bool:
+        """Create or replace groups; returns whether anything changed."""
+        changed = {config.name: config for config in configs if self.get(config.name) != config}
+        if changed:
+            self._groups = {**self._groups, **changed}
+            self._changed(changed)
+        return bool(changed)
+
+    def remove(self, name: str) -> SubscriptionGroupConfig | None:
+        """Forget a group and its forbidden bits; return what it was."""
+        old = self._groups.get(name)
+        if old is not None:
+            self._groups = {key: value for key, value in self._groups.items() if key != name}
+            self._forbidden.pop(name, None)
+            self._changed((name,))
+        return old
+
+    def set_forbidden(self, group: str, topic: str, bits: int) -> None:
+        """Replace the forbidden bits of a group for a topic; 0 clears them."""
+        if bits == self.forbidden(group, topic):
+            return
+        topics = self._forbidden.setdefault(group, {})
+        topics[topic] = bits
+        if not bits:
+            del topics[topic]
+        if not topics:
+            del self._forbidden[group]
+        self._changed((group,))
+
+    def _may_create(self, name: str) -> bool:
+        if names.check_group(name) is not None or len(self._groups) >= self._rules.auto_create_max:
+            return False
+        if self._rules.auto_create:
+            return True
+        return self._rules.create_system and names.is_system_group(name)
+
+    def _changed(self, groups: Collection[str]) -> None:
+        self._version = self._version.next(self._clock.now_ms())
+        for listener in self._listeners:
+            listener(groups)
+
+
+def _decode(data: bytes) -> GroupTableBody:
+    return GroupTableBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)

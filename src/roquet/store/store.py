@@ -1,0 +1,341 @@
+"""The broker's view of its message store: appends that wait as long as their durability asks.
+
+The native `Store` writes, flushes and dispatches in its own threads and makes one descriptor
+readable when there is news. This facade reads the news on the loop: it wakes the appends that wait
+for a flush and tells the arrival listeners. A failed flush wakes every waiter with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import os
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+from roquet._native import Store as NativeStore
+from roquet._native import StoreError
+from roquet.protocol import properties as props
+from roquet.store.records import Record, read_records
+from roquet.store.results import (
+    BatchDraft,
+    BatchResult,
+    Draft,
+    Found,
+    GetResult,
+    GetStatus,
+    PutResult,
+    PutStatus,
+    StoreFault,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+log = logging.getLogger(__name__)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+MEMORY_RATIO_PERCENT = 40
+"""Share of the machine's memory in which recent messages are thought to be cached."""
+GET_BYTES_MAX = 262_144
+"""Bytes of one read, as Java limits a pull of recent messages (spec: store §13)."""
+
+
+class Durability(Protocol):
+    """How long an append waits: the two settings of the store that the facade itself needs."""
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether an append returns only after its bytes are durable."""
+        ...
+
+    @property
+    def sync_flush_timeout_ms(self) -> int:
+        """How long it waits before it says FLUSH_DISK_TIMEOUT."""
+        ...
+
+
+class MessageStore:
+    """One store folder, open from `start` to `stop`."""
+
+    def __init__(
+        self, native_config: Mapping[str, str | int | bool], durability: Durability
+    ) -> None:
+        """Touch no file; `native_config` has the keys of Java's MessageStoreConfig."""
+        self._native_config = native_config
+        self._durability = durability
+        self._native: NativeStore | None = None
+        self._listeners: list[Callable[[str, int, int], None]] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sequence = 0
+        self._flushed = 0
+        self._failure: str | None = None
+        self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    @property
+    def native(self) -> NativeStore:
+        """The compiled store. Raises StoreFault("closed") outside start and stop."""
+        if self._native is None:
+            raise StoreFault("closed", "the message store is not open")
+        return self._native
+
+    async def start(self) -> None:
+        """Load and recover, which may take long, then take events. Raises StoreFault."""
+        native = await asyncio.to_thread(_guarded, NativeStore.open, dict(self._native_config))
+        _guarded(native.start)
+        self._native = native
+        self._flushed = native.flushed_offset()
+        asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)
+
+    async def stop(self) -> None:
+        """Flush and close; appends still waiting get an error."""
+        native, self._native = self._native, None
+        if native is None:
+            return
+        asyncio.get_running_loop().remove_reader(native.event_fd())
+        await asyncio.to_thread(native.close)
+        self._wake(native.flushed_offset() if self._failure is None else self._flushed)
+        self._fail_waiters("the store was closed")
+
+    def on_arrival(self, listener: Callable[[str, int, int], None]) -> None:
+        """Have `listener(topic, queue id, max offset)` called on the loop after dispatch."""
+        self._listeners.append(listener)
+
+    # --- writing ---------------------------------------------------------------------------
+
+    async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Append one message and wait for its durability; failures are statuses, never raised.
+
+        `wait` overrides the message's own property WAIT.
+        """
+        if wait is None:
+            wait = draft.properties.get(props.WAIT, "true").lower() != "false"
+        result = self._append(draft)
+        if not wait or result.status is not PutStatus.PUT_OK:
+            return result
+        status, why = await self._durable(result.physical_offset + result.size)
+        return result._replace(status=status, why=why)
+
+    async def put_batch(self, batch: BatchDraft) -> BatchResult:
+        """Append the messages of a batch, all or none, and wait for their durability."""
+        try:
+            status, offsets, end, queue_offset, store_time = self.native.put_batch(
+                batch.topic,
+                batch.queue_id,
+                batch.elements,
+                sys_flag=batch.sys_flag,
+                born_timestamp=batch.born_timestamp,
+                born_host=batch.born_host,
+                store_host=batch.store_host,
+                reconsume_times=batch.reconsume_times,
+            )
+        except (StoreError, StoreFault, ValueError) as error:
+            status_, why = _failed(error)
+            return BatchResult(status_, [], why=why)
+        size = end - offsets[0] if offsets else 0
+        result = BatchResult(PutStatus(status), offsets, size, queue_offset, store_time)
+        if result.status is not PutStatus.PUT_OK:
+            return result._replace(why=self._why(result.status))
+        if not batch.wait:
+            return result
+        durable, why = await self._durable(end)
+        return result._replace(status=durable, why=why)
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable. Raises StoreFault."""
+        await asyncio.to_thread(_guarded, self.native.flush)
+
+    def _append(self, draft: Draft) -> PutResult:
+        try:
+            properties = props.write(draft.properties).encode()
+            if len(properties) > props.SIZE_MAX:
+                return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, why="too long properties")
+            status, physical, size, queue_offset, store_time = self.native.put(
+                draft.topic,
+                draft.queue_id,
+                draft.body,
+                properties,
+                flag=draft.flag,
+                sys_flag=draft.sys_flag,
+                born_timestamp=draft.born_timestamp,
+                born_host=draft.born_host,
+                store_host=draft.store_host,
+                reconsume_times=draft.reconsume_times,
+                prepared_transaction_offset=draft.prepared_transaction_offset,
+            )
+        except (StoreError, StoreFault, ValueError) as error:
+            status_, why = _failed(error)
+            return PutResult(status_, why=why)
+        result = PutResult(PutStatus(status), physical, size, queue_offset, store_time)
+        if result.status is PutStatus.PUT_OK:
+            return result
+        return result._replace(why=self._why(result.status))
+
+    def _why(self, status: PutStatus) -> str:
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            return self.writable()[1]
+        return ""
+
+    async def _durable(self, end_offset: int) -> tuple[PutStatus, str]:
+        if self._failure is not None:
+            return PutStatus.UNKNOWN_ERROR, self._failure
+        if not self._durability.sync_flush or self._flushed >= end_offset:
+            return PutStatus.PUT_OK, ""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sequence += 1
+        heapq.heappush(self._waiters, (end_offset, self._sequence, future))
+        try:
+            async with asyncio.timeout(self._durability.sync_flush_timeout_ms / 1000):
+                await future
+        except TimeoutError:
+            return PutStatus.FLUSH_DISK_TIMEOUT, "the flush did not finish in time"
+        except StoreFault as fault:
+            return PutStatus.UNKNOWN_ERROR, str(fault)
+        return PutStatus.PUT_OK, ""
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        tag_codes: Sequence[int] | None = None,
+        max_bytes: int = GET_BYTES_MAX,
+    ) -> GetResult:
+        """Read from a queue; `tag_codes` None takes every message. Raises StoreFault."""
+        found = _guarded(
+            self.native.get, topic, queue_id, offset, max_messages, max_bytes, tag_codes
+        )
+        return GetResult(GetStatus(found[0]), *found[1:])
+
+    def query(self, topic: str, key: str, max_messages: int, begin: int, end: int) -> Found:
+        """Return the records with a key that were stored within the times. Raises StoreFault."""
+        offsets, index_time, index_offset = _guarded(
+            self.native.query, topic, key, max_messages, begin, end
+        )
+        records = (self.read(offset) for offset in offsets)
+        return Found([record for record in records if record], index_time, index_offset)
+
+    def read(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        """Return the record at an offset of the log, None when there is none there."""
+        return _guarded(self.native.read, physical_offset, size)
+
+    def record(self, physical_offset: int, size: int | None = None) -> Record | None:
+        """Return the record at an offset of the log, taken apart. Raises StoreFault."""
+        data = self.read(physical_offset, size)
+        if not data:
+            return None
+        try:
+            return read_records(data)[0]
+        except (ValueError, IndexError) as error:
+            raise StoreFault("corrupt", f"record at {physical_offset}: {error}") from error
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Return (physical offset, size, tags code) of up to `count` messages of a queue."""
+        return _guarded(self.native.units, topic, queue_id, offset, count)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message of a queue was stored, -1 when there is none."""
+        units = self.units(topic, queue_id, offset, 1)
+        record = self.record(*units[0][:2]) if units else None
+        return -1 if record is None else record.store_timestamp
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Tell whether a message lies so near the end of the log that it is probably cached."""
+        units = self.units(topic, queue_id, offset, 1)
+        if not units:
+            return False
+        behind = self.native.max_physical_offset() - units[0][0]
+        return behind <= self._memory_bytes * MEMORY_RATIO_PERCENT // 100
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue that is still there."""
+        return _guarded(self.native.min_offset, topic, queue_id)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset after the last dispatched message of a queue."""
+        return _guarded(self.native.max_offset, topic, queue_id)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
+    ) -> int:
+        """Return the queue offset for a store time (spec: store §5.1)."""
+        return _guarded(self.native.offset_by_time, topic, queue_id, timestamp, upper)
+
+    def dispatch_behind(self) -> int:
+        """Return the bytes of the log that are not in the queues yet."""
+        return self.native.dispatch_behind()
+
+    def append_busy_ms(self) -> int:
+        """Return how long the append now under way has taken, 0 when none is."""
+        return 0 if self._native is None else self._native.append_busy_ms()
+
+    def writable(self) -> tuple[bool, str]:
+        """Return whether sends are taken, and why not."""
+        if self._failure is not None:
+            return False, self._failure
+        if self._native is None:
+            return False, "the message store is not open"
+        return self._native.writable()
+
+    @property
+    def failure(self) -> str | None:
+        """What made the store read-only for good, if anything did."""
+        return self._failure
+
+    # --- news from the background threads --------------------------------------------------
+
+    def _take_events(self) -> None:
+        flushed, arrivals, failure = self.native.take_events()
+        if failure is not None and self._failure is None:
+            log.error("the store takes no more messages: %s", failure)
+            self._failure = failure
+            self._fail_waiters(failure)
+        else:
+            self._wake(flushed)
+        for topic, queue_id, max_offset in arrivals:
+            for listener in self._listeners:
+                listener(topic, queue_id, max_offset)
+
+    def _wake(self, flushed: int) -> None:
+        self._flushed = max(self._flushed, flushed)
+        while self._waiters and self._waiters[0][0] <= self._flushed:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)
+
+    def _fail_waiters(self, text: str) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, _, future in waiters:
+            if not future.done():
+                future.set_exception(StoreFault("io", text))
+
+
+def _guarded(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call into the core, with its error in our tree of errors."""
+    try:
+        return call(*args, **kwargs)
+    except StoreError as error:
+        raise _fault(error) from error
+
+
+def _fault(error: StoreError) -> StoreFault:
+    kind, text = (*error.args, "", "")[:2]
+    return StoreFault(str(kind), str(text or kind))
+
+
+def _failed(error: Exception) -> tuple[PutStatus, str]:
+    if isinstance(error, StoreError):
+        error = _fault(error)
+    if isinstance(error, StoreFault):
+        if error.kind in {"disk_full", "closed", "io"}:
+            return PutStatus.SERVICE_NOT_AVAILABLE, str(error)
+        return PutStatus.UNKNOWN_ERROR, str(error)
+    return PutStatus.MESSAGE_ILLEGAL, str(error)

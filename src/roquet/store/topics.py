@@ -1,0 +1,231 @@
+"""The broker's topics: `topics.json`, the built-in topics, and topics created by the first send.
+
+Whoever changes the table awaits `persist` before it answers, so that an acknowledged message never
+lies in a topic that a restart has forgotten (spec: store §8, wire §9.1 and §16.4).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.model.data_version import DataVersion
+from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
+from roquet.protocol import names
+from roquet.protocol.bodies.topics import TopicTableBody
+from roquet.store.files import FILE_SIZE_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.store.files import JsonFile
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRules:
+    """What the table needs to know about its broker."""
+
+    cluster: str
+    broker_name: str
+    auto_create: bool = True
+    default_queues: int = 8
+    cluster_topic: bool = True
+    broker_topic: bool = True
+    trace_topic: str | None = None
+    timer_wheel: bool = True
+    revive_queues: int = 8
+    auto_create_max: int = 10_000
+    """No topic is created by a send once the table has this many."""
+
+
+class TopicTable:
+    """Topic name -> configuration, with its data version and its file."""
+
+    def __init__(self, file: JsonFile, rules: TopicRules, clock: Clock) -> None:
+        """Begin with the built-in topics; `load` adds those of the file."""
+        self._file = file
+        self._rules = rules
+        self._clock = clock
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._topics: Mapping[str, TopicConfig] = {
+            topic.name: topic for topic in built_in_topics(rules)
+        }
+        self._built_in = frozenset(self._topics)
+        self._listeners: list[Callable[[Collection[str]], None]] = []
+        self._saved: Mapping[str, TopicConfig] | None = None
+
+    @property
+    def version(self) -> DataVersion:
+        """Changes whenever the table does."""
+        return self._version
+
+    def load(self) -> None:
+        """Take over the file's topics. Raises Corrupt when neither it nor its copy is whole."""
+        table = self._file.load(_decode)
+        if table is None:
+            return
+        topics = dict(table.topics)
+        for name in [name for name in topics if not is_path_safe(name)]:
+            log.warning("topic %r of %s is left out: not a name", name, self._file.path)
+            del topics[name]
+        self._topics = {**self._topics, **topics}
+        self._version = table.version
+
+    async def persist(self) -> None:
+        """Make the table durable; returns at once when nothing changed since the last time."""
+        async with self._file.writing:
+            topics = self._topics
+            if self._saved is not topics:
+                body = TopicTableBody(topics=topics, version=self._version)
+                await self._file.save(body.encode_file)
+                self._saved = topics
+
+    def listen(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Have `listener(names)` called after every change of these topics."""
+        self._listeners.append(listener)
+
+    # --- looking ---------------------------------------------------------------------------
+
+    def get(self, name: str) -> TopicConfig | None:
+        """Return a topic's configuration, None when there is no such topic."""
+        return self._topics.get(name)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Return the whole table; it is never changed afterwards."""
+        return self._topics
+
+    def is_system(self, name: str) -> bool:
+        """Whether the broker itself owns the topic, so that no administrator may change it."""
+        return names.is_system_topic(name) or name in self._built_in
+
+    # --- changing --------------------------------------------------------------------------
+
+    def put(self, *configs: TopicConfig) -> bool:
+        """Create or replace topics; returns whether anything changed."""
+        changed = {config.name: config for config in configs if self.get(config.name) != config}
+        if changed:
+            self._change({**self._topics, **changed}, changed)
+        return bool(changed)
+
+    def remove(self, name: str) -> TopicConfig | None:
+        """Forget a topic and return what it was."""
+        old = self._topics.get(name)
+        if old is not None:
+            rest = {other: config for other, config in self._topics.items() if other != name}
+            self._change(rest, (name,))
+        return old
+
+    def touch(self) -> None:
+        """Move the data version, because the broker's permission changed what the topics mean."""
+        self._change(dict(self._topics), ())
+
+    def create_by_send(
+        self, name: str, template_name: str, queues_wanted: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Create a topic after `template_name`, or return None when that is not allowed."""
+        template = self._topics.get(template_name)
+        if template is None or not can_inherit(template.perm):
+            return None
+        if template_name == names.AUTO_CREATE_TOPIC and not self._rules.auto_create:
+            return None
+        if len(self._topics) >= self._rules.auto_create_max:
+            log.warning(
+                "topic %s is not created: the limit of %d topics is reached",
+                name,
+                self._rules.auto_create_max,
+            )
+            return None
+        queues = max(0, min(queues_wanted, template.write_queues))
+        if queues == 0:
+            return None
+        config = TopicConfig(
+            name=name,
+            read_queues=queues,
+            write_queues=queues,
+            perm=template.perm & ~int(Perm.INHERIT),
+            filter_type=template.filter_type,
+            sys_flag=sys_flag,
+        )
+        self.put(config)
+        log.info("topic %s was created by a send: %d queues", name, queues)
+        return config
+
+    def ensure(
+        self,
+        name: str,
+        queues: int,
+        perm: int = READ_WRITE,
+        sys_flag: int = 0,
+        *,
+        order: bool = False,
+    ) -> TopicConfig:
+        """Return a topic, creating it when missing: retry, dead-letter topics and the like."""
+        config = self._topics.get(name)
+        if config is None:
+            config = TopicConfig(
+                name=name,
+                read_queues=queues,
+                write_queues=queues,
+                perm=perm,
+                sys_flag=sys_flag,
+                order=order,
+            )
+            self.put(config)
+        return config
+
+    def _change(self, topics: Mapping[str, TopicConfig], changed: Collection[str]) -> None:
+        self._topics = topics
+        self._version = self._version.next(self._clock.now_ms())
+        for listener in self._listeners:
+            listener(changed)
+
+
+def built_in_topics(rules: TopicRules) -> list[TopicConfig]:
+    """Return the topics of a fresh broker, in no order (spec: wire §16.4)."""
+    inherit = int(Perm.INHERIT)
+    everything = READ_WRITE | inherit
+    rows: list[tuple[str, int, int]] = [
+        (name, 1, READ_WRITE)
+        for name in (
+            names.SELF_TEST_TOPIC,
+            names.OFFSET_MOVED_EVENT,
+            names.reply_topic(rules.cluster),
+            names.TRANS_HALF_TOPIC,
+            names.TRANS_OP_HALF_TOPIC,
+            names.ROCKSDB_TRANS_HALF_TOPIC,
+            names.ROCKSDB_TRANS_OP_HALF_TOPIC,
+        )
+    ]
+    rows += [
+        (names.BENCHMARK_TOPIC, 1024, READ_WRITE),
+        (rules.cluster, 16, everything if rules.cluster_topic else inherit),
+        (rules.broker_name, 1, everything if rules.broker_topic else inherit),
+        (names.SCHEDULE_TOPIC, 18, READ_WRITE),
+        (f"rmq_sys_REVIVE_LOG_{rules.cluster}", rules.revive_queues, READ_WRITE),
+        (f"rmq_sys_SYNC_BROKER_MEMBER_{rules.broker_name}", 1, inherit),
+    ]
+    if rules.auto_create:
+        rows.append((names.AUTO_CREATE_TOPIC, rules.default_queues, everything))
+    if rules.timer_wheel:
+        rows.append((names.TIMER_TOPIC, 1, READ_WRITE))
+    if rules.trace_topic is not None:
+        rows.append((rules.trace_topic, 1, READ_WRITE))
+    return [
+        TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
+        for name, queues, perm in rows
+    ]
+
+
+def _decode(data: bytes) -> TopicTableBody:
+    return TopicTableBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+
+
+def is_path_safe(name: str) -> bool:
+    """Tell whether a name can be a folder's: files may hold names that no client may use."""
+    return (
+        0 < len(name.encode()) <= 255 and name not in {".", ".."} and not set("/\\\0") & set(name)
+    )

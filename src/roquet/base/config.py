@@ -1,0 +1,283 @@
+"""Settings: declared where they are used, loaded here (architecture §5).
+
+A knob is a field of a small frozen dataclass, declared with `setting`: its Java name, default,
+limits and whether it may change while running. `load` fills such a dataclass, and those nested in
+it, from flags, environment and a Java property file, in this order of precedence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from roquet.base.errors import UsageError
+from roquet.base.java_keys import JAVA_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+ENV_PREFIX = "ROQUET_"
+VALUE_LENGTH_MAX = 8192
+
+C = TypeVar("C")
+
+_META = "setting"
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_REAL = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+I64_MAX = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is known of one knob besides its value."""
+
+    java: str
+    """Name in property files."""
+    doc: str
+    unit: str = ""
+    low: int | None = None
+    high: int | None = None
+    choices: tuple[str, ...] = ()
+    live: bool = False
+    """May be changed while running (UPDATE_BROKER_CONFIG)."""
+    check: Callable[[Any], str | None] | None = None
+    """Returns the rule that a value breaks."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `load` noticed besides the values."""
+
+    unknown: tuple[str, ...] = ()
+    """Keys that nobody knows: likely slips of the pen."""
+    unimplemented: tuple[str, ...] = ()
+    """Keys of a Java broker that have no effect here."""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """Java name -> `flag`, `env` or `file`, for every value given."""
+
+    def lines(self) -> list[str]:
+        """Return what to print at start, at most two lines."""
+        out: list[str] = []
+        if self.unknown:
+            out.append(f"unknown settings ignored: {', '.join(self.unknown)}")
+        if self.unimplemented:
+            out.append(f"known settings without effect here: {', '.join(self.unimplemented)}")
+        return out
+
+
+def setting(
+    java: str,
+    default: object = dataclasses.MISSING,
+    doc: str = "",
+    *,
+    unit: str = "",
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[str, ...] = (),
+    live: bool = False,
+    check: Callable[[Any], str | None] | None = None,
+) -> Any:
+    """Declare a field of a dataclass of settings.
+
+    As in `port: int = setting("listenPort", 10911, "Main port.", low=0, high=65535)`. The type is bool, int, float or str, or one of these `| None`. Without a default the setting
+    has to be given.
+    """
+    about = Setting(
+        java=java,
+        doc=doc,
+        unit=unit,
+        low=low,
+        high=high,
+        choices=choices,
+        live=live,
+        check=check,
+    )
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={_META: about})
+    return dataclasses.field(default=default, metadata={_META: about})
+
+
+def load(
+    cls: type[C],
+    file_props: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, str | int | bool | None] | None = None,
+    *,
+    other_env: Collection[str] = (),
+) -> tuple[C, Report]:
+    """Fill `cls`, a dataclass of settings or of other such dataclasses.
+
+    A flag may be spelled `listen-port`, `listen_port` or `listenPort`; None means not given. The
+    environment variable is ROQUET_LISTEN_PORT; those in `other_env` belong to somebody else.
+    Raises UsageError, one line that names key, value and rule.
+    """
+    known = {about.java: env_name(about.java) for _, about, _ in settings(cls)}
+    spelled = {_plain(java): java for java in known}
+    given: dict[str, tuple[str, str]] = {}
+    unknown: list[str] = []
+    unimplemented: list[str] = []
+    for key, value in (file_props or {}).items():
+        if key in known:
+            given[key] = (value.strip(), "file")
+        else:
+            (unimplemented if key in JAVA_KEYS else unknown).append(key)
+    by_env = {name: java for java, name in known.items()}
+    for name, value in (env or {}).items():
+        if name in by_env:
+            given[by_env[name]] = (value.strip(), "env")
+        elif name.startswith(ENV_PREFIX) and name not in other_env:
+            unknown.append(name)
+    for name, flag in (flags or {}).items():
+        if flag is None:
+            continue
+        java = spelled.get(_plain(name))
+        if java is None:
+            raise UsageError(f"--{name}: there is no such setting")
+        given[java] = (_text(flag), "flag")
+    return _fill(cls, given), Report(
+        unknown=tuple(sorted(unknown)),
+        unimplemented=tuple(sorted(unimplemented)),
+        sources={java: source for java, (_, source) in given.items()},
+    )
+
+
+def settings(cls: type[Any]) -> Iterator[tuple[tuple[str, ...], Setting, Any]]:
+    """Go through all settings of `cls` and those nested in it: (path of fields, about, type)."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        about = field.metadata.get(_META)
+        kind = hints[field.name]
+        if isinstance(about, Setting):
+            yield (field.name,), about, kind
+        elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            for path, inner, inner_kind in settings(kind):
+                yield (field.name, *path), inner, inner_kind
+
+
+def as_properties(config: object) -> dict[str, str]:
+    """Return every setting with its value as text, by Java name; unset ones left out."""
+    found: dict[str, str] = {}
+    for path, about, _ in settings(type(config)):
+        value: Any = config
+        for name in path:
+            value = getattr(value, name)
+        if value is not None:
+            found.setdefault(about.java, _text(value))
+    return dict(sorted(found.items()))
+
+
+def change(config: C, changes: Mapping[str, str]) -> C:
+    """Return the configuration with live settings changed, all or none.
+
+    Raises UsageError for a key that is unknown or not live and for a value against its rule, and
+    for values with control characters or longer than VALUE_LENGTH_MAX (bad input B13).
+    """
+    live = {about.java for _, about, _ in settings(type(config)) if about.live}
+    given: dict[str, tuple[str, str]] = {}
+    for key, value in changes.items():
+        if key not in live:
+            raise UsageError(f"{key[:80]!r} cannot be changed while running")
+        if len(value) > VALUE_LENGTH_MAX or any(ord(char) < 32 for char in value):
+            raise UsageError(f"{key}: a value has no control characters and is one line")
+        given[key] = (value.strip(), "update")
+    return _replaced(config, given)
+
+
+def env_name(java: str) -> str:
+    """Return the environment variable of a Java name: `listenPort` -> `ROQUET_LISTEN_PORT`."""
+    return ENV_PREFIX + _HUMP.sub("_", java).upper()
+
+
+def flag_name(java: str) -> str:
+    """Return the flag of a Java name: `listenPort` -> `listen-port`."""
+    return _HUMP.sub("-", java).lower()
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def _text(value: object) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _fill(cls: type[C], given: Mapping[str, tuple[str, str]]) -> C:
+    hints = typing.get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast("Any", cls)):
+        kind = hints[field.name]
+        about = field.metadata.get(_META)
+        if not isinstance(about, Setting):
+            if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+                values[field.name] = _fill(kind, given)
+            continue
+        if about.java in given:
+            values[field.name] = _value(about, kind, *given[about.java])
+        elif field.default is dataclasses.MISSING:
+            raise UsageError(f"{about.java} has to be set: {about.doc}")
+    return cls(**values)
+
+
+def _replaced(config: C, given: Mapping[str, tuple[str, str]]) -> C:
+    hints = typing.get_type_hints(type(config))
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast("Any", config)):
+        kind = hints[field.name]
+        about = field.metadata.get(_META)
+        if isinstance(about, Setting):
+            if about.java in given:
+                values[field.name] = _value(about, kind, *given[about.java])
+        elif dataclasses.is_dataclass(kind):
+            values[field.name] = _replaced(getattr(config, field.name), given)
+    changed: C = dataclasses.replace(typing.cast("Any", config), **values)
+    return changed
+
+
+def _value(about: Setting, kind: Any, text: str, source: str) -> Any:
+    value, rule = _read(about, kind, text)
+    if rule is None and about.check is not None:
+        rule = about.check(value)
+    if rule is not None:
+        raise UsageError(f"{about.java} = {text[:80]!r} ({source}): {rule}")
+    return value
+
+
+def _read(about: Setting, kind: Any, text: str) -> tuple[Any, str | None]:
+    """Return (value, broken rule)."""
+    options = set(typing.get_args(kind) or (kind,))
+    if type(None) in options and not text:
+        return None, None
+    if bool in options:
+        word = text.lower()
+        return word == "true", None if word in {"true", "false"} else "must be true or false"
+    if int in options:
+        return _read_integer(about, text)
+    if float in options:
+        good = _REAL.fullmatch(text) is not None
+        return float(text) if good else 0.0, None if good else "must be a decimal number"
+    if about.choices and text not in about.choices:
+        return text, f"must be one of {', '.join(about.choices)}"
+    return text, None
+
+
+def _read_integer(about: Setting, text: str) -> tuple[int, str | None]:
+    low = -I64_MAX - 1 if about.low is None else about.low
+    high = I64_MAX if about.high is None else about.high
+    if _INTEGER.fullmatch(text) is None:
+        return 0, "must be an integer" + _bounds(about)
+    value = int(text)
+    return value, None if low <= value <= high else "must be an integer" + _bounds(about)
+
+
+def _bounds(about: Setting) -> str:
+    unit = f" {about.unit}" if about.unit else ""
+    if about.low is not None and about.high is not None:
+        return f" within {about.low}..{about.high}{unit}"
+    if about.low is not None:
+        return f" of at least {about.low}{unit}"
+    if about.high is not None:
+        return f" of at most {about.high}{unit}"
+    return ""

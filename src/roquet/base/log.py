@@ -1,0 +1,80 @@
+"""Logging: one line a record, nothing from outside able to start another, rates bounded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from roquet.base.limits import LOG_TEXT_MAX
+
+if TYPE_CHECKING:
+    from roquet.base.clock import Clock
+
+_RECENT_MAX = 10_000
+
+
+class _TextFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s %(message)s")
+
+    # typing.override comes with Python 3.12.
+    def formatMessage(self, record: logging.LogRecord) -> str:  # type: ignore[explicit-override]  # noqa: N802
+        record.message = safe(record.message, length_max=None)
+        return super().formatMessage(record)
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:  # type: ignore[explicit-override]
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure(level: str = "INFO", style: str = "text", stream: TextIO | None = None) -> None:
+    """Send all logs to `stream` (standard error): text, or with style `json` one object a line."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def safe(text: object, length_max: int | None = LOG_TEXT_MAX) -> str:
+    """Return a peer's text for a log line or a remark: control characters escaped, cut short."""
+    shown = str(text)
+    if length_max is not None and len(shown) > length_max:
+        shown = shown[:length_max] + "…"
+    if shown.isprintable():
+        return shown
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in shown
+    )
+
+
+class RateLimit:
+    """Lets one line per kind and peer through in `every_ms`, and counts those it held back."""
+
+    def __init__(self, clock: Clock, every_ms: int = 10_000) -> None:
+        self._clock = clock
+        self._every_ms = every_ms
+        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def allow(self, kind: str, peer: str = "") -> int | None:
+        """Return how many were held back since the last line, or None to hold this one back."""
+        now = self._clock.now_ms()
+        last, held = self._seen.get((kind, peer), (-self._every_ms, 0))
+        if 0 <= now - last < self._every_ms:
+            self._seen[kind, peer] = (last, held + 1)
+            return None
+        if len(self._seen) >= _RECENT_MAX:
+            self._seen.clear()
+        self._seen[kind, peer] = (now, 0)
+        return held

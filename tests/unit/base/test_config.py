@@ -1,0 +1,168 @@
+"""Settings: precedence, limits, one-line errors, property files, live changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from roquet.base.config import (
+    as_properties,
+    change,
+    env_name,
+    flag_name,
+    load,
+    setting,
+    settings,
+)
+from roquet.base.errors import UsageError
+from roquet.base.properties_file import read_properties, write_properties
+
+
+def _even(value: int) -> str | None:
+    return None if value % 2 == 0 else "must be even"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    size_max: int = setting("maxMessageSize", 4096, "Body bytes.", unit="bytes", low=1, live=True)
+    mode: str = setting("flushDiskType", "ASYNC_FLUSH", choices=("ASYNC_FLUSH", "SYNC_FLUSH"))
+    pairs: int = setting("pairs", 2, check=_even)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    name: str = setting("brokerName", doc="The broker's name.")
+    sending: Sending = dataclasses.field(default_factory=Sending)
+    port: int = setting("listenPort", 10911, low=0, high=65535)
+    quiet: bool = setting("quiet", default=False, live=True)
+    ratio: float = setting("diskRatio", 0.75)
+    address: str | None = setting("brokerIP1", None)
+
+
+NAME = {"brokerName": "b"}
+
+
+def test_defaults() -> None:
+    config, report = load(Whole, NAME)
+    assert config == Whole(name="b")
+    assert report.lines() == []
+    assert report.sources == {"brokerName": "file"}
+
+
+def test_precedence() -> None:
+    file = {"listenPort": "1", "maxMessageSize": " 2 ", "quiet": "TRUE", "brokerName": "b"}
+    env = {"ROQUET_LISTEN_PORT": "3", "ROQUET_MAX_MESSAGE_SIZE": "4", "PATH": "x"}
+    config, report = load(Whole, file, env, {"listen-port": 5, "quiet": None, "brokerIP1": "h"})
+    assert (config.port, config.sending.size_max, config.quiet) == (5, 4, True)
+    assert config.address == "h"
+    assert report.sources["listenPort"] == "flag"
+    assert report.sources["maxMessageSize"] == "env"
+    assert load(Whole, NAME, None, {"listen_port": "7", "quiet": True})[0].port == 7
+
+
+def test_names() -> None:
+    assert env_name("brokerIP1") == "ROQUET_BROKER_IP1"
+    assert env_name("listenPort") == "ROQUET_LISTEN_PORT"
+    assert flag_name("maxMessageSize") == "max-message-size"
+    assert [path for path, _, _ in settings(Whole)][1] == ("sending", "size_max")
+
+
+def test_unknown_and_unimplemented_keys_are_told() -> None:
+    file = {**NAME, "listenPrt": "1", "enableControllerMode": "false"}
+    _, report = load(
+        Whole, file, {"ROQUET_NONSENSE": "1", "ROQUET_LOG": "x"}, other_env={"ROQUET_LOG"}
+    )
+    assert report.unknown == ("ROQUET_NONSENSE", "listenPrt")
+    assert report.unimplemented == ("enableControllerMode",)
+    assert len(report.lines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("listenPort", "70000", "within 0..65535"),
+        ("listenPort", "1_0", "integer"),
+        ("listenPort", "٣", "integer"),
+        ("listenPort", "", "integer"),
+        ("maxMessageSize", "0", "at least 1 bytes"),
+        ("quiet", "yes", "true or false"),
+        ("flushDiskType", "SOMETIMES", "ASYNC_FLUSH, SYNC_FLUSH"),
+        ("diskRatio", "nan", "decimal"),
+        ("pairs", "3", "even"),
+    ],
+)
+def test_a_bad_value_is_one_line_with_key_value_and_rule(key: str, value: str, rule: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(Whole, {**NAME, key: value})
+    text = str(caught.value)
+    assert key in text
+    assert repr(value) in text
+    assert rule in text
+    assert "\n" not in text
+
+
+def test_what_has_to_be_given_and_what_does_not_exist() -> None:
+    with pytest.raises(UsageError, match="brokerName has to be set"):
+        load(Whole)
+    with pytest.raises(UsageError, match="no such setting"):
+        load(Whole, NAME, None, {"nope": "1"})
+
+
+def test_properties_of_a_configuration() -> None:
+    found = as_properties(Whole(name="b"))
+    assert found["quiet"] == "false"
+    assert found["maxMessageSize"] == "4096"
+    assert "brokerIP1" not in found
+
+
+def test_live_changes() -> None:
+    config = Whole(name="b")
+    changed = change(config, {"maxMessageSize": "9", "quiet": "true"})
+    assert (changed.sending.size_max, changed.quiet, changed.port) == (9, True, 10911)
+    assert config.sending.size_max == 4096
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"listenPort": "1"},
+        {"nope": "1"},
+        {"maxMessageSize": "-1"},
+        {"quiet": "true\nlistenPort=1"},
+        {"quiet": "t" * 9000},
+    ],
+)
+def test_bad_live_changes(bad: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        change(Whole(name="b"), bad)
+
+
+def test_property_files() -> None:
+    text = (
+        b"# comment = 1\n! another\n\n  a = 1  \r\nb:2\nc 3\nd=x\\\n   y\\\\\n"
+        b"e\\ f=\\u4e2d\\t\n#x\\\ng=h=i\nempty\n  k\\:l : m\na=9\nlast\\"
+    )
+    assert read_properties(text) == {
+        "a": "9",
+        "b": "2",
+        "c": "3",
+        "d": "xy\\",
+        "e f": "中",
+        "g": "h=i",
+        "empty": "",
+        "k:l": "m",
+        "last": "",
+    }
+    assert read_properties("ä=ö".encode()) == {"ä": "ö"}
+    assert read_properties(b"\xe4=\xf6") == {"ä": "ö"}
+    for bad in (b"a=\\u12", b"x" * 1_100_000):
+        with pytest.raises(UsageError):
+            read_properties(bad)
+
+
+def test_a_written_file_reads_the_same_and_injects_nothing() -> None:
+    values = {"a b": " x=1:2\nlistenPort=1\r#", "k!": "中😀\\", "e": ""}
+    written = write_properties(values)
+    assert written.count(b"\n") == 3
+    assert read_properties(written) == values

@@ -82,8 +82,8 @@ def setting(
 ) -> Any:
     """Declare a field of a dataclass of settings.
 
-    As in `port: int = setting("listenPort", 10911, "Main port.", low=0, high=65535)`. The type is bool, int, float or str, or one of these `| None`. Without a default the setting
-    has to be given.
+    As in `port: int = setting("listenPort", 10911, "Main port.", low=0, high=65535)`. The type is
+    bool, int, float or str, or one of these `| None`. Without a default it has to be given.
     """
     about = Setting(
         java=java,

@@ -1,0 +1,390 @@
+//! All consume queues of a store.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::queue::{Put, Queue, Shared};
+use super::{load, time, Unit, FILLER_SIZE, UNIT_SIZE};
+use crate::disk::Disk;
+use crate::file_cache::FileCache;
+
+/// Longest topic name the log can hold (spec: store §3.5).
+const TOPIC_BYTES_MAX: usize = 255;
+
+type Topics = HashMap<String, Vec<(i32, Arc<Queue>)>>;
+
+/// The consume queues of one store: one writer (the dispatcher), any number of readers.
+pub struct ConsumeQueues {
+    shared: Arc<Shared>,
+    root: PathBuf,
+    topics: RwLock<Topics>,
+    dirty: Mutex<Vec<Arc<Queue>>>,
+    /// Folders with new names that the next sync must make durable.
+    dirs: Mutex<BTreeSet<PathBuf>>,
+    conflicts: AtomicU64,
+    repair_from: Option<u64>,
+}
+
+impl ConsumeQueues {
+    /// Loads every queue under `root`; `file_size` is rounded up to whole units.
+    ///
+    /// Fails with `InvalidData` when a queue file has another length than configured.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        root: impl Into<PathBuf>,
+        file_size: u64,
+        cache: Arc<FileCache>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            disk,
+            cache,
+            file_size: file_size.max(1).div_ceil(UNIT_SIZE) * UNIT_SIZE,
+            failed: AtomicBool::new(false),
+            buffered: AtomicUsize::new(0),
+        });
+        let mut queues = Self {
+            shared,
+            root: root.into(),
+            topics: RwLock::default(),
+            dirty: Mutex::default(),
+            dirs: Mutex::default(),
+            conflicts: AtomicU64::new(0),
+            repair_from: None,
+        };
+        queues.load_all()?;
+        Ok(queues)
+    }
+
+    /// Where the log must be dispatched again from, when loading had to cut a damaged queue.
+    pub fn repair_from(&self) -> Option<u64> {
+        self.repair_from
+    }
+
+    /// Adds the unit of one message; says whether the queue grew.
+    ///
+    /// A record dispatched before changes nothing. On an error nothing has changed and the same
+    /// call may be made again; `InvalidInput` (a name or number that no queue can have) and
+    /// `InvalidData` (a jump too wide to fill) will never succeed.
+    pub fn put(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: u64,
+        physical_offset: u64,
+        size: u32,
+        tags_code: i64,
+    ) -> io::Result<bool> {
+        let sane = size > 0 && size < FILLER_SIZE && physical_offset <= i64::MAX as u64;
+        if !sane || queue_offset > i64::MAX as u64 / (4 * UNIT_SIZE) {
+            return Err(invalid(&format!(
+                "offset {queue_offset} of {topic}-{queue_id}: {size} bytes at {physical_offset}"
+            )));
+        }
+        let unit = Unit {
+            physical_offset,
+            size,
+            tags_code,
+        };
+        loop {
+            let queue = match self.queue(topic, queue_id) {
+                Some(queue) => queue,
+                None => self.new_queue(topic, queue_id)?,
+            };
+            let (put, news) = queue.put(queue_offset, unit)?;
+            if news {
+                lock(&self.dirty).push(queue);
+            }
+            match put {
+                Put::Added => return Ok(true),
+                Put::Repeat => return Ok(false),
+                Put::Conflict => {
+                    self.conflicts.fetch_add(1, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Put::Gone => {}
+            }
+        }
+    }
+
+    /// Appends up to `units_max` units from queue offset `from` on to `out`.
+    ///
+    /// Nothing is appended for an offset outside `min..max`, and reading stops at a missing file.
+    /// Units may be fillers ([`Unit::is_filler`]).
+    pub fn range(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        from: u64,
+        units_max: u64,
+        out: &mut Vec<Unit>,
+    ) -> io::Result<()> {
+        match self.queue(topic, queue_id) {
+            Some(queue) => queue.range(from, units_max, out),
+            None => Ok(()),
+        }
+    }
+
+    /// First queue offset still there; 0 for an unknown queue.
+    pub fn min(&self, topic: &str, queue_id: i32) -> u64 {
+        self.queue(topic, queue_id).map_or(0, |queue| {
+            let state = queue.lock();
+            state.min.min(state.max)
+        })
+    }
+
+    /// Queue offset that the next unit gets; 0 for an unknown queue.
+    pub fn max(&self, topic: &str, queue_id: i32) -> u64 {
+        let queue = self.queue(topic, queue_id);
+        queue.map_or(0, |queue| queue.lock().max)
+    }
+
+    /// The newest unit that stands for a message.
+    pub fn last(&self, topic: &str, queue_id: i32) -> Option<Unit> {
+        self.queue(topic, queue_id)?.lock().last
+    }
+
+    /// Queue offset at which the file after the one with `offset` starts, if there is one.
+    pub fn next_file_start(&self, topic: &str, queue_id: i32, offset: u64) -> Option<u64> {
+        let queue = self.queue(topic, queue_id)?;
+        let state = queue.lock();
+        let at = offset.saturating_mul(UNIT_SIZE);
+        let next = state.files.iter().find(|base| **base > at)?;
+        Some(next / UNIT_SIZE)
+    }
+
+    /// First queue offset stored at `timestamp` or later; with `upper` the last stored at it or
+    /// earlier. `store_time` answers for (physical offset, size), `None` when the log has it no more.
+    pub fn offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        timestamp: i64,
+        upper: bool,
+        store_time: &dyn Fn(u64, u32) -> Option<i64>,
+    ) -> io::Result<u64> {
+        match self.queue(topic, queue_id) {
+            Some(queue) => time::offset_by_time(&queue, timestamp, upper, store_time),
+            None => Ok(0),
+        }
+    }
+
+    /// (topic, queue id, min, max) of every queue, sorted.
+    pub fn list(&self) -> Vec<(String, i32, u64, u64)> {
+        let topics = self.read_topics();
+        let mut rows: Vec<_> = topics
+            .iter()
+            .flat_map(|(topic, queues)| {
+                queues.iter().map(|(id, queue)| {
+                    let state = queue.lock();
+                    (topic.clone(), *id, state.min.min(state.max), state.max)
+                })
+            })
+            .collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// End of the newest record that any queue knows of.
+    pub fn max_phy(&self) -> u64 {
+        let ends = self.every_queue().into_iter().map(|queue| {
+            let last = queue.lock().last;
+            last.map_or(0, |unit| unit.end())
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    /// How many records claimed a queue offset that an older record has.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts.load(Ordering::Relaxed)
+    }
+
+    /// Cuts every unit whose record starts at `phy` or later. The next offset of a queue never
+    /// falls below the first offset it ever had on disk.
+    pub fn truncate(&self, phy: u64) -> io::Result<()> {
+        for queue in self.every_queue() {
+            if queue.truncate(phy)? {
+                lock(&self.dirty).push(queue);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the min offset of every queue up to its first message at `min_phy` or later.
+    pub fn correct_min(&self, min_phy: u64) -> io::Result<()> {
+        for queue in self.every_queue() {
+            queue.correct_min(min_phy)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes files whose messages all lie before `min_phy`, never the last of a queue; returns
+    /// how many. Moves the min offsets as well.
+    pub fn delete_expired(&self, min_phy: u64) -> io::Result<usize> {
+        let mut deleted = 0;
+        for queue in self.every_queue() {
+            let (files, news) = queue.delete_expired(min_phy)?;
+            deleted += files;
+            if news {
+                lock(&self.dirty).push(queue);
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes every queue of a topic; returns how many there were.
+    pub fn delete_topic(&self, topic: &str) -> io::Result<usize> {
+        let removed = {
+            let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+            topics.remove(topic)
+        };
+        let Some(queues) = removed else {
+            return Ok(0);
+        };
+        for (_, queue) in &queues {
+            let mut state = queue.lock();
+            state.gone = true;
+            queue.remove_files(&mut state, |_| true)?;
+            state.written = state.max;
+            queue.drop_tail(&mut state);
+            self.shared.disk.remove_dir(&queue.dir).or_else(in_use)?;
+        }
+        let dir = self.root.join(topic);
+        self.shared.disk.remove_dir(&dir).or_else(in_use)?;
+        self.shared.disk.sync_dir(&self.root)?;
+        Ok(queues.len())
+    }
+
+    /// Makes every unit put before this call durable. After one failed sync it fails for ever:
+    /// what is on disk is unknown then, and the checkpoint must not move any more.
+    pub fn sync(&self) -> io::Result<()> {
+        let mut dirs = std::mem::take(&mut *lock(&self.dirs));
+        let mut pending = std::mem::take(&mut *lock(&self.dirty));
+        while let Some(queue) = pending.pop() {
+            if let Err(error) = queue.sync(&mut dirs) {
+                queue.lock().listed = true;
+                pending.push(queue);
+                lock(&self.dirty).append(&mut pending);
+                lock(&self.dirs).append(&mut dirs);
+                return Err(error);
+            }
+        }
+        // Nearest to the root last, so that no name is durable before what it names.
+        for dir in dirs.iter().rev() {
+            self.shared.watch(self.shared.disk.sync_dir(dir))?;
+        }
+        if self.shared.failed.load(Ordering::Acquire) {
+            let text = "an earlier sync of the consume queues failed";
+            return Err(io::Error::other(text));
+        }
+        Ok(())
+    }
+
+    fn load_all(&mut self) -> io::Result<()> {
+        let mut topics = Topics::new();
+        for (dir, is_dir, _) in self.shared.disk.list(&self.root)? {
+            let Some(topic) = name(&dir).filter(|_| is_dir) else {
+                continue;
+            };
+            let mut queues = Vec::new();
+            for (queue_dir, is_dir, _) in self.shared.disk.list(&dir)? {
+                let id = name(&queue_dir).and_then(|name| name.parse::<i32>().ok());
+                let Some(id) = id.filter(|id| is_dir && *id >= 0) else {
+                    continue;
+                };
+                let Some(loaded) = load::load(&self.shared, &queue_dir)? else {
+                    continue;
+                };
+                if let Some(from) = loaded.repair_from {
+                    self.repair_from = Some(self.repair_from.map_or(from, |known| known.min(from)));
+                }
+                let queue = Arc::new(loaded.queue);
+                let dirty = queue.list_if_dirty();
+                if dirty {
+                    lock(&self.dirty).push(Arc::clone(&queue));
+                }
+                queues.push((id, queue));
+            }
+            queues.sort_unstable_by_key(|(id, _)| *id);
+            topics.insert(topic.to_owned(), queues);
+        }
+        self.topics = RwLock::new(topics);
+        Ok(())
+    }
+
+    fn queue(&self, topic: &str, queue_id: i32) -> Option<Arc<Queue>> {
+        let topics = self.read_topics();
+        let queues = topics.get(topic)?;
+        let at = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
+        queues.get(at).map(|(_, queue)| Arc::clone(queue))
+    }
+
+    fn new_queue(&self, topic: &str, queue_id: i32) -> io::Result<Arc<Queue>> {
+        check_topic(topic)?;
+        if queue_id < 0 {
+            return Err(invalid(&format!("queue id {queue_id} of topic {topic}")));
+        }
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        let queues = topics.entry(topic.to_owned()).or_default();
+        match queues.binary_search_by_key(&queue_id, |(id, _)| *id) {
+            Ok(at) => queues
+                .get(at)
+                .map(|(_, queue)| Arc::clone(queue))
+                .ok_or_else(|| invalid(topic)),
+            Err(at) => {
+                let dir = self.root.join(topic).join(queue_id.to_string());
+                let owner = self.shared.cache.owner();
+                let shared = Arc::clone(&self.shared);
+                let queue = Arc::new(Queue::new(shared, dir, owner, super::queue::State::default()));
+                queues.insert(at, (queue_id, Arc::clone(&queue)));
+                Ok(queue)
+            }
+        }
+    }
+
+    fn every_queue(&self) -> Vec<Arc<Queue>> {
+        let topics = self.read_topics();
+        let queues = topics.values().flatten();
+        queues.map(|(_, queue)| Arc::clone(queue)).collect()
+    }
+
+    fn read_topics(&self) -> std::sync::RwLockReadGuard<'_, Topics> {
+        self.topics.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses a topic that cannot be a folder inside the store (CVE-2019-17572).
+fn check_topic(topic: &str) -> io::Result<()> {
+    let bad = topic.is_empty()
+        || topic.len() > TOPIC_BYTES_MAX
+        || topic == "."
+        || topic == ".."
+        || topic.contains(['/', '\0']);
+    if bad {
+        let shown: String = topic.escape_debug().take(80).collect();
+        return Err(invalid(&format!("topic `{shown}` cannot have a queue")));
+    }
+    Ok(())
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name().and_then(|name| name.to_str())
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// A folder with somebody else's files in it stays.
+fn in_use(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        _ => Err(error),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

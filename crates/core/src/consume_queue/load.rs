@@ -92,7 +92,9 @@ fn drop_broken_files(queue: &Queue, found: &[(u64, u64)]) -> io::Result<bool> {
     };
     let mut state = queue.lock();
     queue.remove_files(&mut state, |base| base >= cut)?;
-    Ok(found.last().is_some_and(|(base, len)| *base > cut || *len > 0))
+    Ok(found
+        .last()
+        .is_some_and(|(base, len)| *base > cut || *len > 0))
 }
 
 /// Sets where the queue ends; says whether anything was cut off.
@@ -169,7 +171,7 @@ pub(super) fn clear(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<bool>
 
 /// First queue offset of the first file that stands for a message.
 fn first_message(queue: &Queue, state: &State) -> io::Result<u64> {
-    let first = queue.first(state);
+    let first = state.first();
     let end = (first + queue.shared.file_units()).min(state.max);
     let mut at = first;
     let (mut chunk, largest) = (1, CHUNK_UNITS.1);

@@ -70,7 +70,7 @@ impl Unit {
         let (tags, _) = rest.split_first_chunk::<8>()?;
         let physical_offset = u64::from_be_bytes(*phy);
         let size = u32::from_be_bytes(*size);
-        let positive = size > 0 && size <= FILLER_SIZE && physical_offset <= i64::MAX as u64;
+        let positive = size > 0 && size <= FILLER_SIZE && i64::try_from(physical_offset).is_ok();
         positive.then_some(Self {
             physical_offset,
             size,

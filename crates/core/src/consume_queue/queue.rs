@@ -101,9 +101,9 @@ impl Queue {
     }
 
     pub(super) fn file(&self, base: u64) -> io::Result<Arc<dyn DiskFile>> {
-        self.shared.cache.get(self.owner, base, || {
-            self.shared.disk.open(&self.path(base))
-        })
+        self.shared
+            .cache
+            .get(self.owner, base, || self.shared.disk.open(&self.path(base)))
     }
 
     /// Puts one unit; on an error nothing has happened and the same call may be made again.
@@ -298,18 +298,13 @@ impl Queue {
         Ok(found.first().copied())
     }
 
-    /// First queue offset that a file of the queue holds.
-    pub(super) fn first(&self, state: &State) -> u64 {
-        state.files.first().map_or(state.tail_from, |base| base / UNIT_SIZE)
-    }
-
     /// Walks units backwards from the newest while `more` says so.
     pub(super) fn walk_back(
         &self,
         state: &State,
         mut more: impl FnMut(u64, Unit) -> bool,
     ) -> io::Result<()> {
-        let first = self.first(state);
+        let first = state.first();
         let mut to = state.max;
         while to > first {
             let from = to.saturating_sub(SEARCH_UNITS).max(first);
@@ -368,6 +363,12 @@ impl Shared {
 }
 
 impl State {
+    /// First queue offset that a file of the queue, or memory, holds.
+    pub(super) fn first(&self) -> u64 {
+        let file = self.files.first();
+        file.map_or(self.tail_from, |base| base / UNIT_SIZE)
+    }
+
     /// Notes that the file at `base` was written.
     pub(super) fn mark(&mut self, base: u64) {
         self.writes += 1;

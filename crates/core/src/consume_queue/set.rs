@@ -77,7 +77,7 @@ impl ConsumeQueues {
         size: u32,
         tags_code: i64,
     ) -> io::Result<bool> {
-        let sane = size > 0 && size < FILLER_SIZE && physical_offset <= i64::MAX as u64;
+        let sane = size > 0 && size < FILLER_SIZE && i64::try_from(physical_offset).is_ok();
         if !sane || queue_offset > i64::MAX as u64 / (4 * UNIT_SIZE) {
             return Err(invalid(&format!(
                 "offset {queue_offset} of {topic}-{queue_id}: {size} bytes at {physical_offset}"
@@ -337,7 +337,12 @@ impl ConsumeQueues {
                 let dir = self.root.join(topic).join(queue_id.to_string());
                 let owner = self.shared.cache.owner();
                 let shared = Arc::clone(&self.shared);
-                let queue = Arc::new(Queue::new(shared, dir, owner, super::queue::State::default()));
+                let queue = Arc::new(Queue::new(
+                    shared,
+                    dir,
+                    owner,
+                    super::queue::State::default(),
+                ));
                 queues.insert(at, (queue_id, Arc::clone(&queue)));
                 Ok(queue)
             }

@@ -73,7 +73,7 @@ impl Queue {
             state.min = state.max;
             return Ok(());
         }
-        let first = self.first(&state);
+        let first = state.first();
         // A foreign store may begin in the middle of a queue whose older files are elsewhere.
         let (mut low, mut high) = (state.min.max(first), state.max);
         if self.keeps(&state, low, min_phy)? {

@@ -1,6 +1,12 @@
 //! What the tests of the core share.
-#![allow(dead_code, unreachable_pub)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::indexing_slicing
+)]
 
+mod sim_calls;
 pub mod sim_disk;
 pub mod sim_file;
 

@@ -10,12 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use roquet_core::disk::{Bytes, Disk, DiskFile, Space};
-
-use super::sim_file::{Inode, PAGE};
+use super::sim_file::Inode;
 use super::Rng;
 
-type File = Arc<Mutex<Inode>>;
+pub(super) type File = Arc<Mutex<Inode>>;
 
 /// What an operation of the disk does, for counting and failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,30 +45,32 @@ pub struct Lies {
 }
 
 #[derive(Clone)]
-enum Change {
+pub(super) enum Change {
     Link(PathBuf, File),
     Unlink(PathBuf),
     Rename(PathBuf, PathBuf, File),
 }
 
 #[derive(Default)]
-struct State {
-    files: BTreeMap<PathBuf, File>,
-    dirs: BTreeSet<PathBuf>,
-    durable: BTreeMap<PathBuf, File>,
+pub(super) struct State {
+    pub(super) files: BTreeMap<PathBuf, File>,
+    pub(super) dirs: BTreeSet<PathBuf>,
+    pub(super) durable: BTreeMap<PathBuf, File>,
+    /// Folders whose name is not durable yet.
+    pub(super) new_dirs: BTreeSet<PathBuf>,
     /// Name changes not durable yet, in order.
-    changes: Vec<Change>,
-    locks: BTreeSet<PathBuf>,
+    pub(super) changes: Vec<Change>,
+    pub(super) locks: BTreeSet<PathBuf>,
     counts: BTreeMap<Op, u64>,
     changing: u64,
     fault: Option<Fault>,
     faults_hit: u64,
     power_off_at: Option<u64>,
-    off: bool,
-    lies: Lies,
-    capacity: Option<u64>,
-    allocated: BTreeMap<PathBuf, u64>,
-    now: u64,
+    pub(super) off: bool,
+    pub(super) lies: Lies,
+    pub(super) capacity: Option<u64>,
+    pub(super) allocated: BTreeMap<PathBuf, u64>,
+    pub(super) now: u64,
 }
 
 /// The simulated disk; clones are the same disk.
@@ -79,29 +79,16 @@ pub struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
-struct SimFile {
-    disk: SimDisk,
-    path: PathBuf,
-    inode: File,
-}
-
-struct Held {
-    disk: SimDisk,
-    path: PathBuf,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.disk.lock_state().locks.remove(&self.path);
-    }
-}
-
 impl SimDisk {
+    /// An empty disk with the folder `/s`, which is durable.
     pub fn new() -> Self {
-        Self::default()
+        let disk = Self::default();
+        let roots = ["/", "/s"].map(PathBuf::from);
+        disk.lock_state().dirs.extend(roots);
+        disk
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no test panics inside the disk")
     }
 
@@ -163,9 +150,15 @@ impl SimDisk {
             }
             apply(&mut names, change);
         }
+        for dir in &state.new_dirs {
+            if rng.chance(2) {
+                names.retain(|path, _| !path.starts_with(dir));
+            }
+        }
         let mut seen: Vec<(File, File)> = Vec::new();
         let mut image = State {
             now: state.now,
+            dirs: ["/", "/s"].map(PathBuf::from).into(),
             ..State::default()
         };
         for (path, file) in names {
@@ -235,7 +228,7 @@ impl SimDisk {
         state.durable.insert(path.to_path_buf(), file);
     }
 
-    fn step(&self, op: Op) -> io::Result<MutexGuard<'_, State>> {
+    pub(super) fn step(&self, op: Op) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.lock_state();
         let nth = state.counts.entry(op).or_insert(0);
         let of_kind = *nth;
@@ -267,7 +260,7 @@ impl SimDisk {
         Ok(state)
     }
 
-    fn find(&self, path: &Path, op: Op) -> io::Result<File> {
+    pub(super) fn find(&self, path: &Path, op: Op) -> io::Result<File> {
         let state = self.step(op)?;
         let file = state.files.get(path);
         file.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -275,22 +268,25 @@ impl SimDisk {
 }
 
 impl State {
-    fn allocate(&mut self, path: &Path, bytes: u64) -> io::Result<()> {
+    pub(super) fn allocate(&mut self, path: &Path, bytes: u64) -> io::Result<()> {
         let used: u64 = self.allocated.values().sum();
-        if self.capacity.is_some_and(|capacity| used + bytes > capacity) {
+        if self
+            .capacity
+            .is_some_and(|capacity| used + bytes > capacity)
+        {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         *self.allocated.entry(path.to_path_buf()).or_insert(0) += bytes;
         Ok(())
     }
 
-    fn change(&mut self, change: Change) {
+    pub(super) fn change(&mut self, change: Change) {
         apply(&mut self.files, &change);
         self.changes.push(change);
     }
 }
 
-fn apply(names: &mut BTreeMap<PathBuf, File>, change: &Change) {
+pub(super) fn apply(names: &mut BTreeMap<PathBuf, File>, change: &Change) {
     match change {
         Change::Link(path, file) => {
             names.insert(path.clone(), Arc::clone(file));
@@ -306,253 +302,10 @@ fn apply(names: &mut BTreeMap<PathBuf, File>, change: &Change) {
 }
 
 impl Change {
-    fn is_in(&self, dir: &Path) -> bool {
+    pub(super) fn is_in(&self, dir: &Path) -> bool {
         match self {
             Self::Link(path, _) | Self::Unlink(path) => path.parent() == Some(dir),
             Self::Rename(from, to, _) => from.parent() == Some(dir) || to.parent() == Some(dir),
         }
-    }
-}
-
-fn as_index(offset: u64) -> usize {
-    usize::try_from(offset).expect("an offset in memory")
-}
-
-impl DiskFile for SimFile {
-    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = self.disk.step(Op::Write)?;
-        let at = as_index(offset);
-        let mut inode = self.inode.lock().expect("inode");
-        if at + data.len() > inode.live.len() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        if data.is_empty() {
-            return Ok(());
-        }
-        let pages = at / PAGE..=(at + data.len() - 1) / PAGE;
-        let new = pages.filter(|page| !inode.touched.contains(page)).count();
-        if !state.allocated.contains_key(&self.path) || new > 0 {
-            let whole = inode.live.len() as u64;
-            let full = state.allocated.get(&self.path).is_some_and(|b| *b >= whole);
-            if !full {
-                state.allocate(&self.path, (new * PAGE) as u64)?;
-            }
-        }
-        inode.write(data, at);
-        inode.modified = state.now;
-        if state.off {
-            return Err(io::Error::other("the power went off"));
-        }
-        Ok(())
-    }
-
-    fn write_vectored_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()> {
-        self.write_at(&parts.concat(), offset)
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        drop(self.disk.step(Op::Read)?);
-        let inode = self.inode.lock().expect("inode");
-        let at = as_index(offset);
-        let data = inode.live.get(at..at + buffer.len());
-        buffer.copy_from_slice(data.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.inode.lock().expect("inode").live.len() as u64)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let state = self.disk.step(Op::Sync)?;
-        if !state.lies.sync_does_nothing {
-            self.inode.lock().expect("inode").sync();
-        }
-        Ok(())
-    }
-
-    fn map(&self) -> io::Result<Arc<dyn Bytes>> {
-        let inode = self.inode.lock().expect("inode");
-        Ok(Arc::new(Map(Arc::clone(&inode.live))))
-    }
-
-    fn seek_data(&self, from: u64) -> io::Result<Option<u64>> {
-        let inode = self.inode.lock().expect("inode");
-        let at = as_index(from);
-        let page = inode.touched.range(at / PAGE..).next();
-        let data = page.map(|page| (page * PAGE).max(at));
-        Ok(data.filter(|at| *at < inode.live.len()).map(|at| at as u64))
-    }
-}
-
-struct Map(Arc<super::sim_file::Region>);
-
-impl std::ops::Deref for Map {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Disk for SimDisk {
-    fn create(&self, path: &Path, len: u64, space: Space) -> io::Result<Arc<dyn DiskFile>> {
-        let mut state = self.step(Op::Create)?;
-        if state.files.contains_key(path) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        if !path.parent().is_some_and(|dir| state.dirs.contains(dir)) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        state.allocated.remove(path);
-        if space == Space::Allocated {
-            state.allocate(path, len)?;
-        }
-        let inode = Arc::new(Mutex::new(Inode::new(as_index(len))));
-        inode.lock().expect("inode").modified = state.now;
-        state.change(Change::Link(path.to_path_buf(), Arc::clone(&inode)));
-        if state.off {
-            return Err(io::Error::other("the power went off"));
-        }
-        Ok(Arc::new(SimFile {
-            disk: self.clone(),
-            path: path.to_path_buf(),
-            inode,
-        }))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(SimFile {
-            disk: self.clone(),
-            path: path.to_path_buf(),
-            inode: self.find(path, Op::Open)?,
-        }))
-    }
-
-    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        match self.find(path, Op::Read) {
-            Ok(file) => Ok(Some(file.lock().expect("inode").live.to_vec())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
-        let mut state = self.step(Op::Write)?;
-        if state.capacity.is_some() {
-            state.allocated.remove(path);
-            state.allocate(path, data.len().next_multiple_of(PAGE) as u64)?;
-        }
-        if !state.files.contains_key(path) {
-            if !path.parent().is_some_and(|dir| state.dirs.contains(dir)) {
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            let inode = Arc::new(Mutex::new(Inode::new(0)));
-            state.change(Change::Link(path.to_path_buf(), inode));
-        }
-        let file = state.files.get(path).expect("just made");
-        file.lock().expect("inode").replace(data);
-        if state.off {
-            return Err(io::Error::other("the power went off"));
-        }
-        Ok(())
-    }
-
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        let file = self.find(path, Op::Sync)?;
-        if !self.lock_state().lies.sync_does_nothing {
-            file.lock().expect("inode").sync();
-        }
-        Ok(())
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.step(Op::Names)?;
-        let file = state.files.get(from).cloned();
-        let file = file.ok_or(io::ErrorKind::NotFound)?;
-        state.change(Change::Rename(from.to_path_buf(), to.to_path_buf(), file));
-        Ok(())
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.step(Op::Names)?;
-        if state.files.contains_key(path) {
-            state.change(Change::Unlink(path.to_path_buf()));
-            state.allocated.remove(path);
-        }
-        Ok(())
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.step(Op::Names)?;
-        if state.files.keys().any(|file| file.starts_with(path)) {
-            return Err(io::ErrorKind::DirectoryNotEmpty.into());
-        }
-        state.dirs.remove(path);
-        Ok(())
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.step(Op::Names)?;
-        for dir in path.ancestors() {
-            state.dirs.insert(dir.to_path_buf());
-        }
-        Ok(())
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.step(Op::SyncDir)?;
-        if state.lies.sync_dir_does_nothing {
-            return Ok(());
-        }
-        let changes = std::mem::take(&mut state.changes);
-        for change in changes {
-            if change.is_in(path) {
-                apply(&mut state.durable, &change);
-            } else {
-                state.changes.push(change);
-            }
-        }
-        Ok(())
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool, u64)>> {
-        let state = self.step(Op::Read)?;
-        let mut rows = Vec::new();
-        for dir in &state.dirs {
-            if dir.parent() == Some(path) {
-                rows.push((dir.clone(), true, 0));
-            }
-        }
-        for (name, file) in &state.files {
-            if name.parent() == Some(path) {
-                let len = file.lock().expect("inode").live.len() as u64;
-                rows.push((name.clone(), false, len));
-            }
-        }
-        rows.sort();
-        Ok(rows)
-    }
-
-    fn modified_ms(&self, path: &Path) -> io::Result<u64> {
-        Ok(self.find(path, Op::Read)?.lock().expect("inode").modified)
-    }
-
-    fn space(&self, _path: &Path) -> io::Result<(u64, u64)> {
-        let state = self.lock_state();
-        let total = state.capacity.unwrap_or(1 << 40);
-        let used: u64 = state.allocated.values().sum();
-        Ok((total.saturating_sub(used), total))
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let mut state = self.step(Op::Open)?;
-        if !state.locks.insert(path.to_path_buf()) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(Box::new(Held {
-            disk: self.clone(),
-            path: path.to_path_buf(),
-        }))
     }
 }

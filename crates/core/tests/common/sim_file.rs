@@ -157,11 +157,7 @@ impl Inode {
 fn torn(mut old: Vec<u8>, new: &[u8], rng: &mut Rng) -> Vec<u8> {
     old.resize(new.len(), 0);
     let mask = rng.next();
-    for (index, (to, from)) in old
-        .chunks_mut(SECTOR)
-        .zip(new.chunks(SECTOR))
-        .enumerate()
-    {
+    for (index, (to, from)) in old.chunks_mut(SECTOR).zip(new.chunks(SECTOR)).enumerate() {
         if mask >> index & 1 == 1 {
             to.copy_from_slice(from);
         }

@@ -1,0 +1,15 @@
+//! The index from keys to messages: hash files beside the log (spec: store §6).
+//!
+//! An index file is a header, a table of slots and a list of entries; entries of one slot are
+//! chained from the newest back. Entries are collected in memory and written in blocks; the slot
+//! pages that changed and the header are written at [`Index::sync`] only, entries and slots made
+//! durable before the header names them. So what a header counts is whole after any crash, and the
+//! slot table can be rebuilt from the entries, which is what opening after a crash does.
+
+mod entry;
+mod file;
+mod header;
+mod rebuild;
+mod set;
+
+pub use set::Index;

@@ -1,0 +1,78 @@
+"""The name server put together: which parts there are, in what order, with which timers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.namesrv.kv import KeyValues
+from roquet.namesrv.operations import KeyValueRequests, TopicRequests
+from roquet.namesrv.queries import Queries
+from roquet.namesrv.registration import Registrations
+from roquet.namesrv.table import RouteTable
+from roquet.remoting.router import Router
+from roquet.remoting.server import Server, ServerConfig
+from roquet.service.lanes import LaneConfig, Lanes
+from roquet.service.lifecycle import App, Part, Timer
+
+if TYPE_CHECKING:
+    from roquet.base.clock import Clock
+    from roquet.namesrv.config import Settings
+
+FIRST_SCAN_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NameServer:
+    """A name server that is built but not started: enter `app` to run it."""
+
+    app: App
+    server: Server
+    table: RouteTable
+    router: Router
+
+
+def build(settings: Settings, clock: Clock) -> NameServer:
+    """Wire a name server. Nothing is opened or read before the app is entered."""
+    config = settings.now
+    lanes = Lanes(
+        [
+            LaneConfig(
+                "client", config.client_request_concurrency, config.client_request_queue_max
+            ),
+            LaneConfig("default", config.default_concurrency, config.default_queue_max),
+        ],
+        clock,
+    )
+    table = RouteTable(drop_absent_topics=config.delete_topic_with_broker_registration)
+    values = KeyValues(Path(config.kv_config_path).expanduser())
+    key_values = KeyValueRequests(values)
+    registrations = Registrations(table, settings, values, clock)
+    routes = [
+        *Queries(table, settings, values, clock).routes(),
+        *registrations.routes(),
+        *key_values.routes(),
+        *TopicRequests(table).routes(),
+        *settings.routes(),
+    ]
+    router = Router(routes, None, lanes, clock)
+    server = Server(
+        host=config.host,
+        port=config.listen_port,
+        router=router,
+        clock=clock,
+        config=ServerConfig(idle_s=config.idle_s),
+        on_close=registrations.on_close,
+    )
+    scan = Timer(
+        "forget silent brokers", registrations.scan, config.scan_interval_ms / 1000, FIRST_SCAN_S
+    )
+    report = Timer("report key values", key_values.report, every_s=600, first_after_s=60)
+    parts = [
+        Part("key_values", key_values, timers=(report,)),
+        Part("lanes", lanes),
+        Part("routes", registrations, needs=("key_values",), timers=(scan,)),
+        Part("server", server, needs=("lanes", "routes")),
+    ]
+    return NameServer(App(parts, clock), server, table, router)

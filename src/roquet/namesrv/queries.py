@@ -1,0 +1,127 @@
+"""What clients and operators ask: routes, clusters, topic lists, members of a group."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Refused
+from roquet.namesrv import views
+from roquet.namesrv.kv import ORDER_TOPICS
+from roquet.protocol.bodies.routes import encode_member_group, encode_route, wants_standard
+from roquet.protocol.bodies.topics import encode_topic_list
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import reply_to
+from roquet.protocol.headers import namesrv as headers
+from roquet.remoting.router import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from roquet.base.clock import Clock
+    from roquet.namesrv.config import Settings
+    from roquet.namesrv.kv import KeyValues
+    from roquet.namesrv.table import RouteTable
+    from roquet.protocol.command import Command
+    from roquet.remoting.router import Request
+
+CLIENT_LANE = "client"
+LANE = "default"
+NO_ROUTE = (
+    "No topic route info in name server for the topic: {}"
+    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+
+
+class Queries:
+    """Handlers that change nothing."""
+
+    def __init__(
+        self, table: RouteTable, settings: Settings, order: KeyValues, clock: Clock
+    ) -> None:
+        """Answer from `table`; the order of topics is in `order`."""
+        self._table = table
+        self._settings = settings
+        self._order = order
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+
+    def routes(self) -> list[Route]:
+        """Return the rows of the request table."""
+        rows = {
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.clusters,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.members,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._by_flag(views.is_unit),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._by_flag(views.has_unit_subscribers),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._by_flag(
+                views.has_unit_subscribers_only
+            ),
+        }
+        return [
+            Route((RequestCode.GET_ROUTEINFO_BY_TOPIC,), self.route, CLIENT_LANE),
+            *(Route((code,), handler, LANE) for code, handler in rows.items()),
+        ]
+
+    def route(self, request: Request) -> Command:
+        """Say where a topic's queues are (105)."""
+        command = request.command
+        config = self._settings.now
+        age_ms = self._clock.now_ms() - self._started_ms
+        if config.need_wait_for_service and age_ms < config.wait_seconds_for_service * 1000:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        # Java answers a request without topic as one for the topic "null".
+        header = headers.GetRouteInfoRequest.decode({"topic": "null", **(command.ext or {})})
+        found = views.route(self._table, header.topic, acting_master=config.support_acting_master)
+        if found is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(header.topic))
+        if config.order_message_enable:
+            order = self._order.get(ORDER_TOPICS, header.topic)
+            found = dataclasses.replace(found, order_topic_conf=order)
+        strict = wants_standard(command.version, header.accept_standard_json_only)
+        return reply_to(command, body=encode_route(found, standard=strict))
+
+    def clusters(self, request: Request) -> Command:
+        """Show all clusters and brokers (106)."""
+        return reply_to(request.command, body=views.clusters(self._table).encode())
+
+    def members(self, request: Request) -> Command:
+        """Show the addresses under a broker name (901)."""
+        header = headers.GetBrokerMemberGroupRequest.decode(request.command.ext)
+        addresses = views.members(self._table, header.broker_name)
+        body = encode_member_group(header.cluster_name, header.broker_name, addresses)
+        return reply_to(request.command, body=body)
+
+    def all_topics(self, request: Request) -> Command:
+        """List every topic (206)."""
+        if not self._settings.now.enable_all_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return _topic_list(request, self._table.topics)
+
+    def topics_of_cluster(self, request: Request) -> Command:
+        """List the topics of a cluster (224)."""
+        self._check_lists()
+        header = headers.GetTopicsByClusterRequest.decode(request.command.ext)
+        return _topic_list(request, views.topics_of_cluster(self._table, header.cluster))
+
+    def system_topics(self, request: Request) -> Command:
+        """List cluster and broker names, and one broker that knows the rest (304)."""
+        found = views.system_names(self._table)
+        return _topic_list(request, found.names, found.broker_address)
+
+    def _by_flag(self, wanted: Callable[[int], bool]) -> Callable[[Request], Command]:
+        def handler(request: Request) -> Command:
+            self._check_lists()
+            return _topic_list(request, views.topics_by_flag(self._table, wanted))
+
+        return handler
+
+    def _check_lists(self) -> None:
+        if not self._settings.now.enable_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+def _topic_list(request: Request, topics: Iterable[str], address: str | None = None) -> Command:
+    return reply_to(request.command, body=encode_topic_list(topics, address))

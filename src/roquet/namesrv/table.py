@@ -1,0 +1,350 @@
+"""Who serves which topic: the name server's six tables and their update rules, as pure state.
+
+Nothing here knows a socket or a clock: the time is passed in, a connection is a number, and
+what has to be done outside (connections to close) is returned. Registration, heartbeat,
+unregistration and expiry are here; what clients ask is in `views` (spec: namesrv, Tables).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from roquet.base.errors import Refused
+from roquet.model.route import MASTER_ID, QueueData
+from roquet.model.topic import READ_WRITE, Perm
+from roquet.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from roquet.model.data_version import DataVersion
+    from roquet.model.topic import TopicConfig
+
+    StaticMapping = Mapping[str, Any]
+    """A static topic's mapping of one broker, kept as it came; `bname` names the broker."""
+
+DEFAULT_EXPIRY_MS = 120_000
+MAX_BROKER_NAMES = 10_000
+"""More names than any cluster has: a bound on what strangers can make us remember."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerKey:
+    """One broker process, as the live table knows it."""
+
+    cluster: str
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says of itself (request 103), decoded and checked."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    mappings: Mapping[str, StaticMapping] = dataclasses.field(
+        default_factory=dict[str, "StaticMapping"]
+    )
+    filter_servers: Sequence[str] = ()
+    timeout_ms: int | None = None
+    acting_master: bool | None = None
+    zone: str | None = None
+
+    @property
+    def key(self) -> BrokerKey:
+        """The row of the live table that this registration writes."""
+        return BrokerKey(self.cluster, self.address)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registering slave is told of its master; empty for a master."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Departure:
+    """A broker that leaves. `channel` is set when its connection ended, not when it said so."""
+
+    cluster: str
+    name: str
+    address: str
+    channel: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class BrokerEntry:
+    """All members of one broker name: id 0 is the master."""
+
+    name: str
+    cluster: str
+    addresses: dict[int, str] = dataclasses.field(default_factory=dict[int, str])
+    acting_master: bool = False
+    zone: str | None = None
+
+    def without_master(self) -> bool:
+        """Whether members are alive, but not the master."""
+        return bool(self.addresses) and MASTER_ID not in self.addresses
+
+
+@dataclasses.dataclass(slots=True)
+class LiveEntry:
+    """When a broker was last heard of, and over which connection."""
+
+    name: str
+    last_ms: int
+    timeout_ms: int
+    version: DataVersion
+    channel: int
+    ha_address: str
+
+
+class RouteTable:
+    """The tables. One thread (the event loop) owns them; every method is one whole step."""
+
+    def __init__(self, *, drop_absent_topics: bool = False) -> None:
+        """Start empty. `drop_absent_topics` is Java's deleteTopicWithBrokerRegistration."""
+        self.drop_absent_topics = drop_absent_topics
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.brokers: dict[str, BrokerEntry] = {}
+        self.clusters: dict[str, set[str]] = {}
+        self.live: dict[BrokerKey, LiveEntry] = {}
+        self.filters: dict[BrokerKey, tuple[str, ...]] = {}
+        self.mappings: dict[str, dict[str, StaticMapping]] = {}
+
+    # -- registration ---------------------------------------------------------------------
+
+    def register(self, said: Registration, now_ms: int, channel: int) -> Registered | None:
+        """Take a registration in; None means refused ("register broker failed").
+
+        Raises Refused when the name belongs to another cluster whose broker is alive:
+        accepting it would send that cluster's clients to a stranger.
+        """
+        entry = self.brokers.get(said.name)
+        if entry is not None and entry.cluster != said.cluster and entry.addresses:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"broker name {said.name} is registered in cluster {entry.cluster}",
+            )
+        first = entry is None
+        if entry is None or entry.cluster != said.cluster:
+            entry = self._add_name(said)
+        # A broker too old to know the header has no acting master.
+        entry.acting_master = bool(said.acting_master)
+        entry.zone = said.zone
+        _forget_other_ids(entry, said)
+        if self._is_outdated(entry, said):
+            self.live.pop(said.key, None)
+            return Registered()
+        if said.broker_id not in entry.addresses and len(said.topics) == 1:
+            return None
+        first = entry.addresses.get(said.broker_id) is None or first
+        entry.addresses[said.broker_id] = said.address
+        self._take_topics(entry, said, first=first)
+        self.live[said.key] = LiveEntry(
+            name=said.name,
+            last_ms=now_ms,
+            timeout_ms=DEFAULT_EXPIRY_MS if said.timeout_ms is None else said.timeout_ms,
+            version=said.version,
+            channel=channel,
+            ha_address=said.ha_address,
+        )
+        if said.filter_servers:
+            self.filters[said.key] = tuple(said.filter_servers)
+        else:
+            self.filters.pop(said.key, None)
+        return self._about_master(entry, said)
+
+    def _add_name(self, said: Registration) -> BrokerEntry:
+        old = self.brokers.get(said.name)
+        if old is not None:
+            self._remove_name(old)
+        elif len(self.brokers) >= MAX_BROKER_NAMES:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_BROKER_NAMES} broker names are known")
+        entry = self.brokers[said.name] = BrokerEntry(said.name, said.cluster)
+        self.clusters.setdefault(said.cluster, set()).add(said.name)
+        return entry
+
+    def _remove_name(self, entry: BrokerEntry) -> None:
+        del self.brokers[entry.name]
+        names = self.clusters.get(entry.cluster, set())
+        names.discard(entry.name)
+        if not names:
+            self.clusters.pop(entry.cluster, None)
+
+    def _is_outdated(self, entry: BrokerEntry, said: Registration) -> bool:
+        """Whether the id belongs to another address that knows a later state."""
+        holder = entry.addresses.get(said.broker_id)
+        if holder is None or holder == said.address:
+            return False
+        live = self.live.get(BrokerKey(said.cluster, holder))
+        return live is not None and live.version.state_version > said.version.state_version
+
+    def _take_topics(self, entry: BrokerEntry, said: Registration, *, first: bool) -> None:
+        is_master = said.broker_id == MASTER_ID
+        is_prime_slave = (
+            said.acting_master is not None
+            and not is_master
+            and said.broker_id == min(entry.addresses)
+        )
+        if not (is_master or is_prime_slave):
+            return
+        if self.drop_absent_topics and not said.mappings:
+            gone = [topic for topic in self.topics if topic not in said.topics]
+            self._drop_queues(gone, {said.name})
+        changed = first or self.version_differs(said.key, said.version)
+        read_only = is_prime_slave and entry.acting_master
+        for topic, config in said.topics.items():
+            if changed or said.name not in self.topics.get(topic, {}):
+                queues = QueueData(
+                    broker_name=said.name,
+                    read_queues=config.read_queues,
+                    write_queues=config.write_queues,
+                    perm=config.perm & ~Perm.WRITE if read_only else config.perm,
+                    topic_sys_flag=config.sys_flag,
+                )
+                self.topics.setdefault(topic, {})[said.name] = queues
+        if changed:
+            for topic, mapping in said.mappings.items():
+                self.mappings.setdefault(topic, {})[str(mapping["bname"])] = mapping
+
+    def _about_master(self, entry: BrokerEntry, said: Registration) -> Registered:
+        if said.broker_id == MASTER_ID:
+            return Registered()
+        master = entry.addresses.get(MASTER_ID)
+        live = None if master is None else self.live.get(BrokerKey(said.cluster, master))
+        return Registered() if live is None else Registered(live.ha_address, master)
+
+    # -- signs of life --------------------------------------------------------------------
+
+    def version_differs(self, key: BrokerKey, version: DataVersion) -> bool:
+        """Whether the broker is unknown here or has other topics than it registered."""
+        live = self.live.get(key)
+        return live is None or live.version != version
+
+    def version_of(self, key: BrokerKey) -> DataVersion | None:
+        """Return the version last registered, None for an unknown broker."""
+        live = self.live.get(key)
+        return None if live is None else live.version
+
+    def touch(self, key: BrokerKey, now_ms: int) -> None:
+        """Note that the broker is alive; an unknown one stays unknown until it registers."""
+        live = self.live.get(key)
+        if live is not None:
+            live.last_ms = now_ms
+
+    def silent(self, now_ms: int) -> list[Departure]:
+        """Return the brokers not heard of for longer than they allowed."""
+        return [
+            Departure(key.cluster, live.name, key.address, live.channel)
+            for key, live in self.live.items()
+            if live.last_ms + live.timeout_ms < now_ms
+        ]
+
+    def on_channel(self, channel: int) -> list[Departure]:
+        """Return the brokers whose last registration came over this connection.
+
+        Java forgets only the first of several brokers that share one connection, so the others
+        linger until they expire; all of them are gone, and all are returned.
+        """
+        return [
+            Departure(key.cluster, live.name, key.address, channel)
+            for key, live in self.live.items()
+            if live.channel == channel
+        ]
+
+    # -- leaving --------------------------------------------------------------------------
+
+    def depart(self, leaving: Iterable[Departure]) -> None:
+        """Forget brokers, as one step, and what only they served."""
+        removed: set[str] = set()
+        reduced: set[str] = set()
+        for one in leaving:
+            key = BrokerKey(one.cluster, one.address)
+            live = self.live.get(key)
+            if one.channel is not None and (live is None or live.channel != one.channel):
+                continue  # it has come back over a new connection meanwhile
+            self.live.pop(key, None)
+            self.filters.pop(key, None)
+            (removed if self._forget_address(one) else reduced).add(one.name)
+        self._drop_queues(list(self.topics), removed)
+        for name in reduced - removed:
+            entry = self.brokers.get(name)
+            if entry is not None and entry.acting_master and entry.without_master():
+                self._change_perm(name, lambda perm: perm & ~Perm.WRITE)
+
+    def _forget_address(self, one: Departure) -> bool:
+        """Return whether nobody is left under the broker's name."""
+        entry = self.brokers.get(one.name)
+        if entry is None or entry.cluster != one.cluster:
+            return False
+        for broker_id, address in list(entry.addresses.items()):
+            if address == one.address:
+                del entry.addresses[broker_id]
+        if entry.addresses:
+            return False
+        self._remove_name(entry)
+        return True
+
+    def _drop_queues(self, topics: Iterable[str], names: set[str]) -> None:
+        if not names:
+            return
+        for topic in topics:
+            queues = self.topics[topic]
+            for name in names:
+                queues.pop(name, None)
+            if not queues:
+                del self.topics[topic]
+
+    # -- what an operator changes -----------------------------------------------------------
+
+    def wipe_write_perm(self, name: str) -> int:
+        """Take the write permission from every topic of a broker; return how many it has.
+
+        It lasts until the broker registers a changed version.
+        """
+        return self._change_perm(name, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write_perm(self, name: str) -> int:
+        """Set read and write, and nothing else, on every topic of a broker."""
+        return self._change_perm(name, lambda _: READ_WRITE)
+
+    def _change_perm(self, name: str, change: Callable[[int], int]) -> int:
+        touched = 0
+        for queues in self.topics.values():
+            known = queues.get(name)
+            if known is not None:
+                queues[name] = dataclasses.replace(known, perm=change(known.perm))
+                touched += 1
+        return touched
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic everywhere, or only where brokers of one cluster serve it."""
+        if topic not in self.topics:
+            return
+        if cluster is None:
+            del self.topics[topic]
+        else:
+            self._drop_queues([topic], set(self.clusters.get(cluster, ())))
+
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
+        """Note queues of known brokers; an unknown broker's name ends it there, as in Java."""
+        for one in queues:
+            if one.broker_name not in self.brokers:
+                return
+            self.topics.setdefault(topic, {})[one.broker_name] = one
+
+
+def _forget_other_ids(entry: BrokerEntry, said: Registration) -> None:
+    """One address has one id: a slave that became master leaves its old place."""
+    for broker_id, address in list(entry.addresses.items()):
+        if address == said.address and broker_id != said.broker_id:
+            del entry.addresses[broker_id]

@@ -1,0 +1,348 @@
+"""The real RocketMQ for tests: its jars through Maven, its processes, and one driver JVM.
+
+`python -m roquet.testing.java fetch` brings the jars; a test that needs them fails without.
+Heaps and files are small, and the compiler stops at its first level: tests are short.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from roquet.base.errors import RoquetError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+VERSION = "5.5.0"
+CACHE_VARIABLE = "ROQUET_JAVA_HOME_CACHE"
+REPOSITORY = Path(__file__).resolve().parents[3]
+POM = REPOSITORY / "tests" / "interop" / "pom.xml"
+PROGRAMS = REPOSITORY / "tests" / "interop" / "java"
+NEEDED = tuple(f"rocketmq-{part}-{VERSION}.jar" for part in ("broker", "namesrv", "tools"))
+JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+
+
+class JavaError(RoquetError):
+    """The Java side is missing, did not start, or answered with an exception."""
+
+
+def cache_folder() -> Path:
+    """Return where the jars are kept: below $ROQUET_JAVA_HOME_CACHE or ~/.cache/roquet-java."""
+    given = os.environ.get(CACHE_VARIABLE)
+    return Path(given) if given else Path.home() / ".cache" / "roquet-java"
+
+
+def fetch_jars() -> Path:
+    """Return the folder of the jars, after downloading them when one is missing (100 MB)."""
+    folder = cache_folder() / "lib"
+    if all((folder / name).exists() for name in NEEDED):
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JavaError(f"the RocketMQ jars are not in {folder}, and there is no mvn to fetch them")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    done = subprocess.run(  # noqa: S603  (our own arguments)
+        [*command, f"-DoutputDirectory={folder}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+    )
+    if done.returncode != 0 or not all((folder / name).exists() for name in NEEDED):
+        raise JavaError(f"mvn could not fetch the RocketMQ jars:\n{done.stdout}{done.stderr}")
+    return folder
+
+
+def free_port(chance: random.Random) -> int:
+    """Return a port p such that p-2, p and p+1 are free: what one broker listens on."""
+    for _ in range(200):
+        port = chance.randrange(20_000, 32_000, 10) + 5
+        with contextlib.ExitStack() as held:
+            try:
+                for one in (port - 2, port, port + 1):
+                    probe = held.enter_context(socket.socket())
+                    probe.bind(("127.0.0.1", one))
+            except OSError:
+                continue
+            return port
+    raise JavaError("no free ports")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerPlan:
+    """A broker's properties, the same file for the Java broker and for ours."""
+
+    name: str
+    port: int
+    namesrv: str
+    store: Path
+    extra: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"127.0.0.1:{self.port}"
+
+    def text(self) -> str:
+        """Return the property file's content: tiny files, nothing that tests do not need."""
+        properties = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": self.name,
+            "brokerId": "0",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": str(self.port),
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(self.store),
+            "storePathCommitLog": str(self.store / "commitlog"),
+            "mappedFileSizeCommitLog": str(4 * 1024 * 1024),
+            "mappedFileSizeConsumeQueue": "20000",
+            "maxHashSlotNum": "5000",
+            "maxIndexNum": "20000",
+            "flushDiskType": "ASYNC_FLUSH",
+            "autoCreateTopicEnable": "true",
+            "timerWheelEnable": "false",
+            "messageDelayLevel": "1s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 4m",
+            **self.extra,
+        }
+        return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+    def write(self, folder: Path) -> Path:
+        """Write the file into `folder` and return its path."""
+        path = folder / f"{self.name}-{self.port}.conf"
+        path.write_text(self.text())
+        return path
+
+
+class Process:
+    """A server process with its output in a file; started when its boot line was read."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.output = folder / f"{name}.out"
+        self._command = list(command)
+        self._environment = {**os.environ, "ROCKETMQ_HOME": str(folder)}
+        (folder / "conf").mkdir(exist_ok=True)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running child."""
+        if self._child is None:
+            raise JavaError(f"{self.name} does not run")
+        return self._child.pid
+
+    def start(self, ready: str = "boot success", timeout_s: float = 90.0) -> Self:
+        """Start and wait for `ready` in the output. Raises JavaError with the output."""
+        with self.output.open("ab") as out:
+            begin = out.tell()
+            self._child = subprocess.Popen(  # noqa: S603  (our own arguments)
+                self._command, stdout=out, stderr=subprocess.STDOUT, env=self._environment
+            )
+        end = time.monotonic() + timeout_s
+        while ready.encode() not in self.output.read_bytes()[begin:]:
+            if self._child.poll() is not None or time.monotonic() > end:
+                self.kill()
+                shown = self.output.read_text(errors="replace")[-4000:]
+                raise JavaError(f"{self.name} did not start:\n{shown}")
+            time.sleep(0.05)
+        return self
+
+    def stop(self, timeout_s: float = 40.0) -> int:
+        """Ask it to end (SIGTERM) and return its exit code. Raises JavaError when it does not."""
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        child.send_signal(signal.SIGTERM)
+        try:
+            return child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise JavaError(f"{self.name} did not stop within {timeout_s} s") from None
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL): nothing is flushed, nothing is said to anybody."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+
+
+def java_command(jars: Path, home: Path, main: str, *arguments: str, heap: str) -> list[str]:
+    """Return the command line of a JVM whose logs stay below `home`."""
+    memory = [f"-Xms{heap}", f"-Xmx{heap}"]
+    where = [f"-Duser.home={home}", "-cp", f"{jars}/*"]
+    return ["java", *JVM_FLAGS, *memory, *where, main, *arguments]
+
+
+def java_name_server(jars: Path, folder: Path, port: int) -> Process:
+    """Return the Java name server, not yet started."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "namesrv.conf"
+    config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+    main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    command = java_command(jars, folder, main, "-c", str(config), heap="128m")
+    return Process("java-namesrv", command, folder)
+
+
+def java_broker(jars: Path, folder: Path, plan: BrokerPlan) -> Process:
+    """Return the Java broker, not yet started."""
+    folder.mkdir(parents=True, exist_ok=True)
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    config = str(plan.write(folder))
+    command = java_command(jars, folder, main, "-c", config, heap="512m")
+    return Process(f"java-{plan.name}", command, folder)
+
+
+def roquet_process(name: str, folder: Path, *arguments: str) -> Process:
+    """Return one of our own servers as a process, not yet started."""
+    return Process(name, [sys.executable, "-m", "roquet", *arguments], folder)
+
+
+class Driver:
+    """Java producers, push consumers and mqadmin in one JVM (tests/interop/java/Driver.java)."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        classes = folder / "classes"
+        compiled = subprocess.run(  # noqa: S603  (our own arguments)
+            ["javac", "-proc:none", "-d", str(classes), "-cp", f"{jars}/*"]
+            + [str(path) for path in sorted(PROGRAMS.glob("*.java"))],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if compiled.returncode != 0:
+            raise JavaError(f"javac: {compiled.stderr}")
+        command = java_command(jars, folder, "Driver", heap="256m")
+        command[command.index("-cp") + 1] = f"{classes}:{jars}/*"
+        self._errors = (folder / "driver.err").open("ab")
+        self._child = subprocess.Popen(  # noqa: S603  (our own arguments)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+        )
+        self._buffer = b""
+        self._read(60.0)
+
+    def mqadmin(self, *arguments: str, timeout_s: float = 60.0) -> str:
+        """Run one admin command and return what it printed."""
+        return str(self._ask({"do": "mqadmin", "args": list(arguments)}, timeout_s))
+
+    def send(
+        self,
+        namesrv: str,
+        topic: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        mode: str = "sync",
+        group: str = "driver_producers",
+    ) -> list[dict[str, Any]]:
+        """Send by the Java producer; modes: sync, batch, oneway, ordered (by property shard)."""
+        encoded = [{**one, "body": base64.b64encode(one["body"]).decode()} for one in messages]
+        request = {"do": "send", "namesrv": namesrv, "topic": topic, "group": group, "mode": mode}
+        answer = self._ask({**request, "messages": encoded}, 60.0)
+        return cast("list[dict[str, Any]]", answer)
+
+    def consume(
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        count: int,
+        *,
+        tags: str = "*",
+        orderly: bool = False,
+        fail_once: str | None = None,
+        timeout_s: float = 40.0,
+        linger_s: float = 0.3,
+    ) -> list[dict[str, Any]]:
+        """Consume by the Java push consumer until `count` came, and `linger_s` longer."""
+        request = {
+            "do": "consume",
+            "namesrv": namesrv,
+            "topic": topic,
+            "group": group,
+            "tags": tags,
+            "orderly": orderly,
+            "fail_once": fail_once,
+            "count": count,
+            "timeout_ms": int(timeout_s * 1000),
+            "linger_ms": int(linger_s * 1000),
+        }
+        answer = cast("list[dict[str, Any]]", self._ask(request, timeout_s + 30))
+        for one in answer:
+            one["body"] = base64.b64decode(one["body"])
+        return answer
+
+    def close(self) -> None:
+        """End the JVM."""
+        if self._child.stdin is not None:
+            self._child.stdin.close()
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+        self._errors.close()
+
+    def _ask(self, request: Mapping[str, Any], timeout_s: float) -> Any:
+        if self._child.stdin is None:
+            raise JavaError("the driver has no input")
+        self._child.stdin.write(json.dumps(request).encode() + b"\n")
+        self._child.stdin.flush()
+        answer = self._read(timeout_s)
+        if "error" in answer:
+            raise JavaError(answer["error"])
+        return answer.get("result")
+
+    def _read(self, timeout_s: float) -> dict[str, Any]:
+        if self._child.stdout is None:
+            raise JavaError("the driver has no output")
+        end = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(end - time.monotonic()):
+                    raise JavaError(f"the driver did not answer within {timeout_s} s")
+                chunk = os.read(self._child.stdout.fileno(), 1 << 20)
+                if not chunk:
+                    raise JavaError(f"the driver ended with code {self._child.wait()}")
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return cast("dict[str, Any]", json.loads(line))
+
+
+def main() -> int:
+    """Fetch the jars and say where they are."""
+    if sys.argv[1:] != ["fetch"]:
+        sys.stderr.write("usage: python -m roquet.testing.java fetch\n")
+        return 2
+    try:
+        folder = fetch_jars()
+    except JavaError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"RocketMQ {VERSION}: {len(list(folder.glob('*.jar')))} jars in {folder}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

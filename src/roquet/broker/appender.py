@@ -1,7 +1,8 @@
 """The last step before the store, the same for every message that the broker itself appends.
 
 Checks what every record must fulfil, and turns a delay level into a place in the schedule topic
-(spec: broker (b) "Store-level hook limits", (g)). Sends, send-backs and deliveries go through here.
+(spec: broker (b) "Store-level hook limits", (g)). Sends and send-backs go through here; a delivery
+of a delayed message does not, since the record still asks for the delay that it has had.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _IPV6_HOST_SIZE = 20
 class Store(Protocol):
     """What the appender needs of the message store."""
 
-    async def put(self, draft: Draft) -> PutResult:
-        """Append one message and wait for its durability."""
+    async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Append one message and wait for its durability; `wait` overrides property WAIT."""
         ...
 
     async def put_batch(self, batch: BatchDraft) -> BatchResult:
@@ -46,8 +47,11 @@ class Appender:
         self._delays = delays
         self._state = state
 
-    async def append(self, draft: Draft) -> PutResult:
-        """Check, convert, append, wait. The draft may be changed; failures are statuses."""
+    async def append(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Check, convert, append, wait. The draft may be changed; failures are statuses.
+
+        `wait` overrides the message's own property WAIT.
+        """
         refused = self._refused(draft.topic)
         if refused is not None:
             return refused
@@ -59,7 +63,7 @@ class Appender:
                 return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
             self._delays.divert(draft)
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
-        return await self._store.put(draft)
+        return await self._store.put(draft, wait=wait)
 
     async def append_batch(self, batch: BatchDraft) -> BatchResult:
         """Check and append a batch, all or none."""

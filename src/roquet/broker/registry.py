@@ -34,11 +34,11 @@ class Client:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Consuming:
-    """How a group consumes, by its latest heartbeat; names we do not know are kept as text."""
+    """How a group consumes, by its latest heartbeat; a name nobody knows is None, as in Java."""
 
-    consume_type: str = ConsumeType.PASSIVELY
-    model: str = MessageModel.CLUSTERING
-    from_where: str = ConsumeFromWhere.LAST_OFFSET
+    consume_type: ConsumeType | None = ConsumeType.PASSIVELY
+    model: MessageModel | None = MessageModel.CLUSTERING
+    from_where: ConsumeFromWhere | None = ConsumeFromWhere.LAST_OFFSET
 
 
 @dataclasses.dataclass(slots=True)

@@ -1,0 +1,62 @@
+"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: leases on queues for consumers in order.
+
+Asking the other replicas for their votes (`lockInStrictMode`) belongs to replication.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Refused
+from roquet.protocol.bodies.locks import LockRequest, encode_locked
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.fastjson import JsonError
+from roquet.remoting.router import Request, Route
+
+if TYPE_CHECKING:
+    from roquet.base.clock import Clock
+    from roquet.broker.locks import QueueLocks
+
+LANE = "admin"
+
+
+class Lock:
+    """Grants, renews and takes back leases."""
+
+    def __init__(self, locks: QueueLocks, clock: Clock) -> None:
+        self._locks = locks
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        """Return the codes served here."""
+        return [
+            Route((RequestCode.LOCK_BATCH_MQ,), self.lock, LANE),
+            Route((RequestCode.UNLOCK_BATCH_MQ,), self.unlock, LANE),
+        ]
+
+    def lock(self, request: Request) -> Command:
+        """Answer 41 with the queues granted; one that is refused is just not among them."""
+        asked = _asked(request)
+        granted = self._locks.lock(asked.group, asked.client_id, asked.queues, self._clock.now_ms())
+        return reply_to(request.command, body=encode_locked(granted))
+
+    def unlock(self, request: Request) -> Command:
+        """Answer 42; queues of others are passed over in silence."""
+        asked = _asked(request)
+        self._locks.unlock(asked.group, asked.client_id, asked.queues)
+        return reply_to(request.command)
+
+    async def sweep(self) -> None:
+        """Forget leases that have run out; every minute will do."""
+        self._locks.sweep(self._clock.now_ms())
+
+
+def _asked(request: Request) -> LockRequest:
+    try:
+        asked = LockRequest.decode(request.command.body)
+    except JsonError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    if not asked.group or not asked.client_id:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "consumerGroup and clientId are needed")
+    return asked

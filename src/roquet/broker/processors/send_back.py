@@ -1,0 +1,171 @@
+"""CONSUMER_SEND_MSG_BACK 36: what could not be consumed comes again later, or is put aside.
+
+It is stored once more, in the group's retry topic after a delay that grows with every try, or among
+the group's dead letters when the tries are used up (spec: broker (b) 36, wire §9.5).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.base.errors import Refused
+from roquet.broker.checks import FAQ
+from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
+from roquet.protocol import message_id, names
+from roquet.protocol import properties as props
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.headers.message import ConsumerSendMsgBackRequest
+from roquet.remoting.router import Request, Route
+from roquet.store.results import Draft, PutStatus
+
+if TYPE_CHECKING:
+    from roquet.broker.appender import Appender
+    from roquet.broker.state import BrokerState, Identity
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.store.groups import GroupTable
+    from roquet.store.records import Record
+    from roquet.store.topics import TopicTable
+
+_TIMERS = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
+
+FIRST_RETRY_LEVEL = 3
+"""Delay level of the first retry when the consumer names none: 10 s."""
+HONOURS_MAX_VERSION = 121
+"""Clients from this version on (3.4.9) may set the number of tries themselves."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a message that was sent back goes: a delay level of 0 means at once."""
+
+    topic: str
+    queues: int
+    delay_level: int
+
+
+def place(
+    header: ConsumerSendMsgBackRequest,
+    group: SubscriptionGroupConfig,
+    reconsume_times: int,
+    client_version: int,
+) -> Placement:
+    """Decide between another try and the dead letters."""
+    tries_max = group.retry_max_times
+    if header.max_reconsume_times is not None and client_version >= HONOURS_MAX_VERSION:
+        tries_max = header.max_reconsume_times
+    spent = reconsume_times >= tries_max or group.retry_max_times == 0
+    if spent or header.delay_level < 0:
+        return Placement(names.dlq_topic(header.group), 1, 0)
+    level = header.delay_level or FIRST_RETRY_LEVEL + reconsume_times
+    return Placement(names.retry_topic(header.group), group.retry_queues, level)
+
+
+class Records(Protocol):
+    """Where messages are looked up."""
+
+    def record(self, physical_offset: int, size: int | None = None) -> Record | None:
+        """Return the message at an offset of the log, None when there is none."""
+        ...
+
+
+class SendBack:
+    """Takes messages back from consumers."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        records: Records,
+        topics: TopicTable,
+        groups: GroupTable,
+        *,
+        identity: Identity,
+        state: BrokerState,
+    ) -> None:
+        self._appender = appender
+        self._records = records
+        self._topics = topics
+        self._groups = groups
+        self._identity = identity
+        self._state = state
+        self._turn = 0
+
+    def routes(self) -> list[Route]:
+        """Return the codes served here."""
+        return [Route((RequestCode.CONSUMER_SEND_MSG_BACK,), self.send_back, "send")]
+
+    async def send_back(self, request: Request) -> Command:
+        """Answer 36 once the message is stored again."""
+        header = ConsumerSendMsgBackRequest.decode(request.command.ext)
+        group = self._checked_group(header.group)
+        if group.retry_queues <= 0:
+            return reply_to(request.command)
+        record = self._records.record(header.offset)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        where = place(header, group, record.reconsume_times, request.command.version)
+        queue_id = await self._queue(where, unit=header.unit_mode)
+        # The record says WAIT=false, as in Java, and yet the answer waits as the store is set: the
+        # consumer moves its offset past the message as soon as it has it.
+        result = await self._appender.append(self._draft(record, where, queue_id), wait=True)
+        if result.status is not PutStatus.PUT_OK:
+            raise Refused(ResponseCode.SYSTEM_ERROR, result.status.name)
+        return reply_to(request.command)
+
+    def _checked_group(self, name: str) -> SubscriptionGroupConfig:
+        ip = self._identity.ip
+        if self._identity.broker_id != 0:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no master available along with ip {ip}")
+        group = self._groups.find(name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name[:255]} {FAQ}",
+            )
+        if not self._state.is_writable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending message is forbidden"
+            )
+        return group
+
+    async def _queue(self, where: Placement, *, unit: bool) -> int:
+        """Choose a queue of the topic, which is created when it is missing."""
+        sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if unit else 0
+        topic = self._topics.ensure(where.topic, where.queues, READ_WRITE, sys_flag)
+        if not can_write(topic.perm):
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{where.topic}] sending message is forbidden"
+            )
+        await self._groups.persist()
+        await self._topics.persist()
+        self._turn += 1
+        # A topic that was made smaller by hand has no reader for the queues above.
+        return self._turn % max(1, min(where.queues, topic.write_queues))
+
+    def _draft(self, record: Record, where: Placement, queue_id: int) -> Draft:
+        properties = props.read(record.properties)
+        properties.setdefault(props.RETRY_TOPIC, record.topic)
+        properties.setdefault(
+            props.ORIGIN_MESSAGE_ID,
+            message_id.offset_id(record.store_host, record.physical_offset),
+        )
+        properties[props.WAIT] = "false"
+        properties[props.DELAY] = str(where.delay_level)
+        for name in _TIMERS:
+            # A dead letter is to be readable at once, whatever delay the message had of its own.
+            properties.pop(name, None)
+        return Draft(
+            topic=where.topic,
+            queue_id=queue_id,
+            body=record.body,
+            properties=properties,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            store_host=self._identity.store_host,
+            reconsume_times=record.reconsume_times + 1,
+        )

@@ -1,0 +1,396 @@
+"""Delay levels: messages that wait in the schedule topic until their time (spec: store §15).
+
+A send with property DELAY = n is stored in queue n - 1 of the schedule topic; each queue is in
+order of delivery, because all its messages wait equally long. A round every 100 ms takes from each
+queue what is due and stores it once more, where it was meant for. A level with much to do gives way
+to the others after every few messages.
+
+The offsets of `delayOffset.json` never run ahead of the log: what was delivered is flushed first.
+So after a power loss a message can be delivered twice, but none is forgotten.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import types
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.base.errors import Refused, UsageError
+from roquet.model.data_version import DataVersion
+from roquet.protocol import names
+from roquet.protocol import properties as props
+from roquet.protocol.bodies.offsets import DelayOffsetBody
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.fastjson import JsonError
+from roquet.service.lifecycle import Timer
+from roquet.store.results import Draft, PutStatus, StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.store.files import JsonFile
+    from roquet.store.records import Record
+    from roquet.store.results import PutResult
+
+log = logging.getLogger(__name__)
+
+LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""Default of `messageDelayLevel`."""
+
+LEVELS_MAX = 1_000
+BATCH = 32
+"""Messages that one level may deliver before the next has its turn."""
+ROUND_MS_MAX = 1_000
+"""A round with more to do than fits ends here, so that a stop never waits long for it."""
+RETRY_MS = 10_000
+"""Pause of a level after a message that could not be stored."""
+ROUND_S = 0.1
+FIRST_S = 1.0
+
+_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_INT = re.compile(r"-?[0-9]{1,10}", re.ASCII)
+_I32_MAX = 2**31 - 1
+_HOPELESS = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class DelayLevels:
+    """The pauses that a level number stands for; level 1 is the first."""
+
+    def __init__(self, text: str = LEVELS) -> None:
+        """Read Java's form: numbers with s, m, h or d, separated by blanks. Raises UsageError."""
+        self._ms: list[int] = []
+        for word in text.split():
+            match = _LEVEL.fullmatch(word)
+            if match is None:
+                raise UsageError(
+                    f"messageDelayLevel: {word[:40]!r} is not a number with s, m, h or d"
+                )
+            self._ms.append(int(match[1]) * _UNITS[match[2]])
+        if not 1 <= len(self._ms) <= LEVELS_MAX:
+            raise UsageError(f"messageDelayLevel: 1 to {LEVELS_MAX} levels are needed")
+
+    @property
+    def highest(self) -> int:
+        """The last level's number."""
+        return len(self._ms)
+
+    def delay_ms(self, level: int) -> int:
+        """Return how long messages of a level wait."""
+        return self._ms[level - 1]
+
+    def divert(self, draft: Draft) -> bool:
+        """Send a message with a delay level to the schedule topic; tell whether it has one.
+
+        A level above the highest becomes the highest, one of 0 or less means no delay. Raises
+        Refused for a level that is no number.
+        """
+        text = draft.properties.get(props.DELAY)
+        if text is None:
+            return False
+        level = min(_level(text), self.highest)
+        if level <= 0:
+            return False
+        for name in (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS):
+            draft.properties.pop(name, None)
+        draft.properties[props.DELAY] = str(level)
+        # Taken out first: Java writes the two behind all others, and so stores equal bytes.
+        draft.properties.pop(props.REAL_TOPIC, None)
+        draft.properties.pop(props.REAL_QUEUE_ID, None)
+        draft.properties[props.REAL_TOPIC] = draft.topic
+        draft.properties[props.REAL_QUEUE_ID] = str(draft.queue_id)
+        draft.topic = names.SCHEDULE_TOPIC
+        draft.queue_id = level - 1
+        return True
+
+
+def _level(text: str) -> int:
+    number = int(text) if _INT.fullmatch(text) else _I32_MAX + 1
+    if abs(number) > _I32_MAX:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"property DELAY: {text[:40]!r} is not an integer")
+    return number
+
+
+class ScheduleStore(Protocol):
+    """What delivery needs of the message store."""
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Return (physical offset, size, tags code) of up to `count` messages of a queue."""
+        ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue's first offset."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset after the queue's last dispatched message."""
+        ...
+
+    def dispatch_behind(self) -> int:
+        """Return the bytes of the log that are not in the queues yet."""
+        ...
+
+    def record(self, physical_offset: int, size: int | None = None) -> Record | None:
+        """Return a message of the log, None when there is none at the offset."""
+        ...
+
+    async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Append a message; `wait` overrides whether to wait for its durability."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable. Raises StoreFault."""
+        ...
+
+
+@dataclasses.dataclass(slots=True)
+class _Level:
+    number: int
+    offset: int = 0
+    not_before_ms: int = 0
+    # Messages below this offset had been stored by the time that `seen_due_ms` is counted from.
+    seen_offset: int = 0
+    seen_due_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the delivery of one level is, in offsets of its queue."""
+
+    level: int
+    offset: int
+    max_offset: int
+
+
+class DelaySchedule:
+    """Delivers delayed messages: a service for the broker that is master."""
+
+    def __init__(
+        self,
+        levels: DelayLevels,
+        store: ScheduleStore,
+        file: JsonFile,
+        clock: Clock,
+        persist_every_s: float = 10.0,
+    ) -> None:
+        self._delays = levels
+        self._store = store
+        self._file = file
+        self._clock = clock
+        self._persist_every_s = persist_every_s
+        self._levels: dict[int, _Level] = {}
+        self._others: dict[int, int] = {}
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._saved: dict[int, int] | None = None
+
+    async def start(self) -> None:
+        """Take over the offsets of the file. Raises Corrupt when it cannot be read."""
+        body = self._file.load(_decode) or self._body({})
+        offsets = dict(body.offsets)
+        self._version = body.version
+        self._saved = dict(offsets)
+        self._levels = {
+            number: _Level(number, offsets.pop(number, 0))
+            for number in range(1, self._delays.highest + 1)
+        }
+        # Levels that the configuration no longer has keep their place in the file.
+        self._others = offsets
+
+    async def stop(self) -> None:
+        """Write the offsets down."""
+        await self.persist()
+
+    @property
+    def timers(self) -> tuple[Timer, ...]:
+        """The rounds of delivery, and of writing the offsets down."""
+        every_s = self._persist_every_s
+        return (
+            Timer("deliver delayed", self.deliver, ROUND_S, FIRST_S),
+            Timer("persist delay offsets", self.persist, every_s, every_s),
+        )
+
+    def export(self) -> DelayOffsetBody:
+        """Return a copy of the offsets, as the file and slaves (45) have them."""
+        return self._body(self._offsets())
+
+    def progress(self) -> list[Progress]:
+        """Return how far each level is, for the broker's runtime information."""
+        return [
+            Progress(n, level.offset, self._store.max_offset(names.SCHEDULE_TOPIC, n - 1))
+            for n, level in self._levels.items()
+        ]
+
+    async def persist(self) -> None:
+        """Make the offsets durable; returns at once when none has moved."""
+        offsets = self._offsets()
+        if offsets == self._saved:
+            return
+        await self._store.flush()
+        self._version = self._version.next(self._clock.now_ms())
+        async with self._file.writing:
+            await self._file.save(self._body(offsets).encode_file)
+        self._saved = offsets
+
+    async def deliver(self) -> None:
+        """Deliver what is due, all levels in turn."""
+        end_ms = self._clock.now_ms() + ROUND_MS_MAX
+        busy = list(self._levels.values())
+        while busy and self._clock.now_ms() < end_ms:
+            more: list[_Level] = []
+            for level in busy:
+                if await self._guarded_turn(level):
+                    more.append(level)
+                    await _give_way()
+            busy = more
+
+    async def _guarded_turn(self, level: _Level) -> bool:
+        try:
+            return await self._turn(level)
+        except StoreFault as fault:
+            where = (level.number, level.offset)
+            log.warning("delay level %d has to wait at offset %d: %s", *where, fault)
+            level.not_before_ms = self._clock.now_ms() + RETRY_MS
+            return False
+
+    async def _turn(self, level: _Level) -> bool:
+        """Deliver the next few messages of a level; tell whether it may have more that are due."""
+        now_ms = self._clock.now_ms()
+        if now_ms < level.not_before_ms:
+            return False
+        units = self._next_units(level)
+        for physical_offset, size, deliver_ms in units:
+            if not self._is_due(level, deliver_ms, now_ms):
+                return False
+            if not await self._deliver_one(level, physical_offset, size):
+                level.not_before_ms = now_ms + RETRY_MS
+                return False
+            level.offset += 1
+        return bool(units)
+
+    def _is_due(self, level: _Level, deliver_ms: int, now_ms: int) -> bool:
+        """Tell whether the level's next message may go; it never goes too early.
+
+        A time further off than the level's delay was stamped before the clock was set back. Such a
+        message waits the whole delay from when it was first seen, with all that were there then;
+        Java lets it go at once, which is too early for one that has only just been sent.
+        """
+        if deliver_ms <= now_ms:
+            return True
+        latest_ms = now_ms + self._delays.delay_ms(level.number)
+        if deliver_ms <= latest_ms:
+            return False
+        if level.offset >= level.seen_offset:
+            queue_id = level.number - 1
+            level.seen_offset = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+            level.seen_due_ms = latest_ms
+        level.seen_due_ms = min(level.seen_due_ms, latest_ms)
+        return level.seen_due_ms <= now_ms
+
+    def _next_units(self, level: _Level) -> list[tuple[int, int, int]]:
+        topic, queue_id = names.SCHEDULE_TOPIC, level.number - 1
+        first = self._store.min_offset(topic, queue_id)
+        if level.offset < first:
+            log.warning(
+                "delay level %d goes on at %d, not at %d: the messages between were deleted",
+                level.number,
+                first,
+                level.offset,
+            )
+            level.offset = first
+        last = self._store.max_offset(topic, queue_id)
+        if level.offset > last and self._store.dispatch_behind() == 0:
+            log.warning(
+                "delay level %d goes on at %d, not at %d: the queue ends there",
+                level.number,
+                last,
+                level.offset,
+            )
+            level.offset = last
+        if level.offset >= last:
+            return []
+        return self._store.units(topic, queue_id, level.offset, BATCH)
+
+    async def _deliver_one(self, level: _Level, physical_offset: int, size: int) -> bool:
+        """Store a due message where it was meant for; tell whether to go on with the next."""
+        draft = self._read(physical_offset, size)
+        if draft is None:
+            log.error(
+                "delay level %d: the message at offset %d (log %d) cannot be delivered",
+                level.number,
+                level.offset,
+                physical_offset,
+            )
+            return True
+        result = await self._store.put(draft, wait=False)
+        if result.status.is_stored:
+            return True
+        log.error(
+            "delay level %d: the message at offset %d (log %d) was not stored: %s %s",
+            level.number,
+            level.offset,
+            physical_offset,
+            result.status.name,
+            result.why,
+        )
+        # What can never be stored would hold up its level for good; it stays readable in the log.
+        return result.status in _HOPELESS
+
+    def _read(self, physical_offset: int, size: int) -> Draft | None:
+        try:
+            record = self._store.record(physical_offset, size)
+        except StoreFault as fault:
+            if fault.kind != "corrupt":
+                raise
+            return None
+        return None if record is None else _delivery(record)
+
+    def _body(self, offsets: Mapping[int, int]) -> DelayOffsetBody:
+        return DelayOffsetBody(offsets=dict(sorted(offsets.items())), version=self._version)
+
+    def _offsets(self) -> dict[int, int]:
+        return self._others | {n: level.offset for n, level in self._levels.items() if level.offset}
+
+
+def _delivery(record: Record) -> Draft | None:
+    """Make the message to deliver; None when the record does not say where to, or must not go.
+
+    The properties are stored as they are, DELAY and REAL_* included, as Java stores them: nothing
+    reads them there, and a copy of the log stays equal to Java's.
+    """
+    properties = props.read(record.properties)
+    topic = properties.get(props.REAL_TOPIC)
+    queue = properties.get(props.REAL_QUEUE_ID, "")
+    if topic is None or topic == names.TRANS_HALF_TOPIC or not queue.isdecimal():
+        return None
+    if len(queue) > len(str(_I32_MAX)) or int(queue) > _I32_MAX:
+        return None
+    return Draft(
+        topic=topic,
+        queue_id=int(queue),
+        body=record.body,
+        properties=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+    )
+
+
+def _decode(data: bytes) -> DelayOffsetBody:
+    body = DelayOffsetBody.decode(data)
+    if any(offset < 0 for offset in body.offsets.values()):
+        raise JsonError("offsetTable: an offset is negative")
+    return body
+
+
+@types.coroutine
+def _give_way() -> Generator[None, None, None]:
+    """Let the loop do what else is waiting; no time passes."""
+    yield

@@ -1,0 +1,463 @@
+"""Heartbeats and what follows from them; every answer that Java was recorded giving is ours."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import inspect
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet._native import decode_frames
+from roquet.base.errors import Refused
+from roquet.broker.locks import QueueLocks
+from roquet.broker.notices import GroupNotices
+from roquet.broker.processors.clients import ClientRules, Clients
+from roquet.broker.processors.consumers import Consumers
+from roquet.broker.processors.lock import Lock
+from roquet.broker.registry import Registry
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumeType, MessageModel, SubscriptionData
+from roquet.model.topic import TopicConfig
+from roquet.protocol.bodies.clients import (
+    CheckClient,
+    ConsumerData,
+    HeartbeatData,
+    decode_consumer_ids,
+)
+from roquet.protocol.bodies.locks import LockRequest, decode_locked
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.remoting.router import Request
+from roquet.store.files import JsonFile
+from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.topics import TopicRules, TopicTable
+from roquet.testing.clock import FakeClock
+from roquet.testing.peer import FakePeer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+
+
+class Desk:
+    """The handlers for clients over real tables."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rules: ClientRules | None = None,
+        group_rules: GroupRules | None = None,
+        at_once: bool = True,
+        notify: bool = True,
+    ) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.registry = Registry()
+        self.groups = GroupTable(
+            JsonFile(folder / "subscriptionGroup.json"), group_rules or GroupRules(), self.clock
+        )
+        self.topics = TopicTable(
+            JsonFile(folder / "topics.json"),
+            TopicRules(cluster="DefaultCluster", broker_name="broker-a"),
+            self.clock,
+        )
+        self.notices = GroupNotices(self.registry, self.groups, enabled=notify, at_once=at_once)
+        self.clients = Clients(
+            self.registry,
+            self.notices,
+            self.groups,
+            self.topics,
+            self.clock,
+            rules=rules or ClientRules(),
+        )
+        parts = (self.clients, Consumers(self.registry), Lock(QueueLocks(), self.clock))
+        self.handlers = {
+            code: route.handler for part in parts for route in part.routes() for code in route.codes
+        }
+
+    async def ask(
+        self,
+        peer: FakePeer,
+        code: int,
+        body: bytes = b"",
+        ext: Mapping[str, str] | None = None,
+    ) -> Command:
+        """Return the answer; a refusal is raised."""
+        command = Command(code, dict(ext or {}), body, language="JAVA", opaque=5)
+        request = Request(command, peer, self.clock.now_ms(), lambda _: None)
+        answer = self.handlers[RequestCode(code)](request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        assert answer is not None
+        assert answer.opaque == 5
+        return answer
+
+    async def beat(self, peer: FakePeer, data: HeartbeatData) -> bool:
+        """Send a heartbeat; return whether the client is to send all again."""
+        answer = await self.ask(peer, 34, data.encode())
+        assert answer.code == 0
+        assert answer.ext is not None
+        assert answer.ext["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        return answer.ext["IS_SUB_CHANGE"] == "true"
+
+    async def join(self, client_id: str, group: str = "g", *topics: str, **more: Any) -> FakePeer:
+        """Connect a consumer."""
+        peer = FakePeer()
+        await self.beat(peer, heartbeat(client_id, group, *topics, **more))
+        return peer
+
+    async def ids(self, group: str = "g") -> list[str]:
+        """Ask who is in a group."""
+        answer = await self.ask(FakePeer(), 38, ext={"consumerGroup": group})
+        return decode_consumer_ids(answer.body)
+
+
+def heartbeat(
+    client_id: str | None, group: str, *topics: str, fingerprint: int = 0, **more: Any
+) -> HeartbeatData:
+    without_sub = more.pop("without_sub", False)
+    wanted = tuple(SubscriptionData(topic=topic, version=1) for topic in topics or ("T",))
+    return HeartbeatData(
+        client_id=client_id,
+        consumers=(ConsumerData(group=group, subscriptions=wanted, **more),),
+        fingerprint=fingerprint,
+        without_sub=without_sub,
+    )
+
+
+def test_the_second_consumer_of_a_group_is_told_to_the_first(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one = await desk.join("one")
+        assert one.notices() == ["g"]
+        two = await desk.join("two")
+        assert (one.notices(), two.notices()) == (["g"], ["g"])
+        assert await desk.ids() == ["one", "two"]
+        await desk.beat(one, heartbeat("one", "g"))
+        assert (one.notices(), two.notices()) == ([], [])
+        desk.clients.peer_closed(two)
+        assert (one.notices(), two.notices()) == (["g"], [])
+        assert await desk.ids() == ["one"]
+        desk.clients.peer_closed(two)
+        assert one.notices() == []
+
+    asyncio.run(story())
+
+
+def test_each_notice_is_a_command_of_its_own(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one, two = await desk.join("one"), await desk.join("two")
+        assert one.sent[-1] is not two.sent[-1]
+        assert (one.sent[-1].language, one.sent[-1].flag) == ("JAVA", 2)
+
+    asyncio.run(story())
+
+
+def test_a_heartbeat_makes_the_group_and_its_retry_topic_last(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        desk.topics.put(TopicConfig(name="Ordered", order=True))
+        await desk.join("one", "g", "T", "Ordered")
+        topic = desk.topics.get("%RETRY%g")
+        assert topic is not None
+        assert (topic.read_queues, topic.write_queues, topic.perm, topic.order) == (1, 1, 6, True)
+        await desk.join("one", "units", unit_mode=True)
+        topic = desk.topics.get("%RETRY%units")
+        assert topic is not None
+        assert (topic.sys_flag, topic.order) == (2, False)
+        assert "%RETRY%g" in (tmp_path / "topics.json").read_text()
+        assert '"groupName":"g"' in (tmp_path / "subscriptionGroup.json").read_text()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("group", ["unknown", "../../etc", "", "a" * 121, "g\n"])
+def test_a_group_that_may_not_be_created_is_passed_over(tmp_path: Path, group: str) -> None:
+    async def story() -> None:
+        rules = GroupRules(auto_create=False) if group == "unknown" else None
+        desk = Desk(tmp_path, group_rules=rules)
+        peer = await desk.join("one", group)
+        assert peer.notices() == []
+        assert list(desk.registry.consumer_groups) == []
+        assert not (tmp_path / "topics.json").exists()
+
+    asyncio.run(story())
+
+
+def test_pull_consumers_are_passed_over_where_they_are_not_wanted(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path, rules=ClientRules(reject_pull_consumers=True))
+        await desk.join("one", "pulls", consume_type=ConsumeType.ACTIVELY)
+        await desk.join("two", "pushed", consume_type=ConsumeType.PASSIVELY)
+        assert list(desk.registry.consumer_groups) == ["pushed"]
+
+    asyncio.run(story())
+
+
+def test_nobody_is_told_in_a_broadcasting_group_or_where_it_is_switched_off(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        quiet = SubscriptionGroupConfig(name="quiet", notify_consumer_ids_changed_enable=False)
+        desk.groups.put(quiet)
+        each = await desk.join("one", "each", message_model=MessageModel.BROADCASTING)
+        silent = await desk.join("one", "quiet")
+        assert (each.notices(), silent.notices()) == ([], [])
+        off = Desk(tmp_path, notify=False)
+        assert (await off.join("one")).notices() == []
+
+    asyncio.run(story())
+
+
+def test_notices_can_be_gathered_and_then_come_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path, at_once=False)
+        one = await desk.join("one")
+        await desk.join("two")
+        assert one.notices() == []
+        await desk.notices.flush()
+        assert one.notices() == ["g"]
+        await desk.notices.flush()
+        assert one.notices() == []
+
+    asyncio.run(story())
+
+
+def test_the_second_kind_of_heartbeat_leaves_subscriptions_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        peer = FakePeer()
+        assert not await desk.beat(peer, heartbeat("one", "g", "T", "U", fingerprint=7))
+        left_out = heartbeat("one", "g", "x", fingerprint=7, without_sub=True)
+        assert not await desk.beat(peer, left_out)
+        known = desk.registry.consumer("g")
+        assert known is not None
+        assert set(known.subscriptions) == {"T", "U"}
+        assert await desk.beat(peer, heartbeat("one", "g", "T", fingerprint=8))
+        restarted = Desk(tmp_path)
+        assert await restarted.beat(FakePeer(), left_out)
+        assert await restarted.beat(FakePeer(), heartbeat("one", "g"))
+
+    asyncio.run(story())
+
+
+def test_a_client_that_hung_up_meanwhile_is_not_let_in(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        peer = FakePeer(is_open=False)
+        await desk.beat(peer, heartbeat("one", "g"))
+        assert list(desk.registry.consumer_groups) == []
+
+    asyncio.run(story())
+
+
+def test_unregistering_takes_the_connection_out_and_always_succeeds(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one, two = await desk.join("one"), await desk.join("two")
+        await desk.beat(two, HeartbeatData(client_id="two", producers=("p",)))
+        one.notices()
+        gone = {"clientID": "two", "consumerGroup": "g", "producerGroup": "p"}
+        answer = await desk.ask(two, 35, ext=gone)
+        assert (answer.code, answer.ext) == (0, {})
+        assert one.notices() == ["g"]
+        assert await desk.ids() == ["one"]
+        assert desk.registry.producer_groups == []
+        assert (await desk.ask(two, 35, ext=gone)).code == 0
+        assert one.notices() == []
+
+    asyncio.run(story())
+
+
+def test_silent_clients_are_closed_and_the_rest_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        quiet, lively = await desk.join("quiet"), await desk.join("lively")
+        await desk.clock.advance(100)
+        await desk.beat(lively, heartbeat("lively", "g"))
+        lively.notices()
+        await desk.clock.advance(20)
+        await desk.clients.expire()
+        assert lively.notices() == []
+        await desk.clock.advance(0.001)
+        await desk.clients.expire()
+        assert (quiet.is_open, lively.is_open) == (False, True)
+        assert lively.notices() == ["g"]
+        assert await desk.ids() == ["lively"]
+        assert [timer.every_s for timer in desk.clients.timers] == [10, 15]
+
+    asyncio.run(story())
+
+
+def test_a_list_of_nobody_is_refused_in_these_words(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        with pytest.raises(Refused) as refused:
+            await desk.ids("nobody")
+        assert refused.value.code == 1
+        assert refused.value.remark == "no consumer for this group, nobody"
+
+    asyncio.run(story())
+
+
+def test_a_subscription_is_checked_before_it_is_used(tmp_path: Path) -> None:
+    def body(kind: str) -> bytes:
+        wanted = SubscriptionData(topic="T", expression="a > 1", expression_type=kind)
+        return CheckClient(client_id="one", group="g", subscription=wanted).encode()
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        for good in (b"", body("TAG"), body(""), b'{"clientId":"one","group":"g"}'):
+            assert (await desk.ask(FakePeer(), 46, good)).code == 0
+        with pytest.raises(Refused, match=r"does not support consumer to filter .* SQL92") as no:
+            await desk.ask(FakePeer(), 46, body("SQL92"))
+        assert no.value.code == 1
+        sql = Desk(tmp_path, rules=ClientRules(sql_filters=True))
+        assert (await sql.ask(FakePeer(), 46, body("SQL92"))).code == 0
+        with pytest.raises(Refused):
+            await sql.ask(FakePeer(), 46, body("PYTHON"))
+
+    asyncio.run(story())
+
+
+def test_b15_heartbeats_without_measure_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    many = tuple(SubscriptionData(topic=f"T{n}") for n in range(10_000))
+    bad = {
+        "clients": HeartbeatData(client_id="x" * 1_048_576),
+        "subscriptions": HeartbeatData(
+            client_id="one", consumers=(ConsumerData(group="g", subscriptions=many),)
+        ),
+        "groups": HeartbeatData(
+            client_id="one", consumers=tuple(ConsumerData(group=f"g{n}") for n in range(100_000))
+        ),
+        "producers": HeartbeatData(client_id="one", producers=tuple(map(str, range(2_001)))),
+        "name": HeartbeatData(client_id="one", producers=("p" * 256,)),
+        "expression": HeartbeatData(
+            client_id="one",
+            consumers=(
+                ConsumerData(
+                    group="g",
+                    subscriptions=(SubscriptionData(topic="T", expression="a" * 5_000),),
+                ),
+            ),
+        ),
+    }
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        for what, data in bad.items():
+            with pytest.raises(Refused) as refused:
+                await desk.ask(FakePeer(), 34, data.encode())
+            assert refused.value.code == 29, what
+        for broken in (b"", b"[]", b"{", b'{"consumerDataSet":5}', b"\xff"):
+            with pytest.raises(Refused) as refused:
+                await desk.ask(FakePeer(), 34, broken)
+            assert refused.value.code == 1
+        assert list(desk.registry.consumer_groups) == []
+        assert desk.registry.producer_groups == []
+        assert not (tmp_path / "subscriptionGroup.json").exists()
+
+    asyncio.run(story())
+
+
+def test_b15_a_connection_cannot_collect_groups_heartbeat_by_heartbeat(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        peer = FakePeer()
+        for start in (0, 1_500):
+            names = tuple(f"p{n}" for n in range(start, start + 1_500))
+            await desk.beat(peer, HeartbeatData(client_id="one", producers=names))
+        with pytest.raises(Refused) as refused:
+            await desk.beat(peer, HeartbeatData(client_id="one", producers=("more",)))
+        assert refused.value.code == 29
+
+    asyncio.run(story())
+
+
+def test_locks_are_granted_renewed_and_given_back(tmp_path: Path) -> None:
+    queues = frozenset(MessageQueue("T", "broker-a", n) for n in range(3))
+
+    def body(client_id: str) -> bytes:
+        return LockRequest(client_id=client_id, group="g", queues=queues).encode()
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        peer = FakePeer()
+        for _ in range(2):
+            answer = await desk.ask(peer, 41, body("one"))
+            assert decode_locked(answer.body) == queues
+        refused = await desk.ask(peer, 41, body("two"))
+        assert (refused.code, decode_locked(refused.body)) == (0, frozenset())
+        assert (await desk.ask(peer, 42, body("two"))).code == 0
+        assert decode_locked((await desk.ask(peer, 41, body("two"))).body) == frozenset()
+        assert (await desk.ask(peer, 42, body("one"))).code == 0
+        assert decode_locked((await desk.ask(peer, 41, body("two"))).body) == queues
+        for broken in (b"", b"{}", b'{"clientId":"one"}', b'{"mqSet":[1]}'):
+            with pytest.raises(Refused) as why:
+                await desk.ask(peer, 41, broken)
+            assert why.value.code == 1
+
+    asyncio.run(story())
+
+
+# --- recordings ----------------------------------------------------------------------------------
+
+CODES = {34, 35, 38, 41, 42, 46}
+
+
+def frames() -> list[tuple[int, str, Command]]:
+    found = []
+    with gzip.open(VECTORS / "broker_frames.jsonl.gz", "rt") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            ((encoding, code, flag, language, version, opaque, remark, ext, body),) = decode_frames(
+                bytes.fromhex(entry["hex"])
+            )[0]
+            command = Command(code, ext, body, remark, flag, opaque, language, version, encoding)
+            found.append((entry["conn"], entry["dir"], command))
+    return found
+
+
+def comparable(command: Command) -> object:
+    body = json.loads(command.body) if command.body else None
+    return command.code, command.remark, command.ext, body
+
+
+def test_answers_and_notices_are_those_that_java_gave(tmp_path: Path) -> None:
+    """Every recorded heartbeat, list, lock and goodbye is asked again, in the recorded order."""
+
+    async def story() -> int:
+        desk = Desk(tmp_path, rules=ClientRules(sql_filters=True))
+        peers: dict[int, FakePeer] = {}
+        recorded = frames()
+        answers = {
+            (conn, command.opaque): command
+            for conn, direction, command in recorded
+            if direction == "s2c" and command.is_response
+        }
+        asked = 0
+        for conn, direction, command in recorded:
+            if direction == "c2s" and command.code in CODES and not command.is_response:
+                peer = peers.setdefault(conn, FakePeer())
+                answer = await desk.ask(peer, command.code, command.body, command.ext)
+                assert comparable(answer) == comparable(answers[conn, command.opaque])
+                asked += 1
+        told = [
+            (conn, command.ext)
+            for conn, direction, command in recorded
+            if direction == "s2c" and command.code == 40 and not command.is_response
+        ]
+        ours = [(conn, notice.ext) for conn, peer in peers.items() for notice in peer.sent]
+        assert sorted(map(str, ours)) == sorted(map(str, told))
+        return asked
+
+    assert asyncio.run(story()) == 41

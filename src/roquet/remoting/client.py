@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.ingest import PlainIngest
-from roquet.remoting.link import MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request, Route, Router
 from roquet.service.background import Tasks
 from roquet.service.lanes import LaneConfig, Lanes
@@ -99,7 +98,6 @@ class Client:
         )
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
-        self._keys = itertools.count(1)
         self._slots: dict[str, _Slot] = {}
         self._links: dict[int, Link] = {}
         self._calls = 0
@@ -264,7 +262,7 @@ class Client:
     async def _connect(self, host: str, port: int, address: str) -> Link:
         link = Link(
             owner=self,
-            key=next(self._keys),
+            key=next(KEYS),
             address=address,
             ingest=self._ingest,
             buffer=self._buffer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import itertools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
@@ -98,6 +99,11 @@ class Owner(Protocol):
     def complain(self, link: Link, what: str) -> None:
         """Log something that the peer did wrong, within limits."""
         ...
+
+
+KEYS = itertools.count(1)
+"""Keys of connections: one row of numbers for all ports of a process, so that tables of peers can
+hold those of a broker's two ports side by side."""
 
 
 class Link(asyncio.BufferedProtocol):

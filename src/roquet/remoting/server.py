@@ -18,7 +18,7 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.ingest import Ingest, PlainIngest
-from roquet.remoting.link import MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
@@ -97,7 +97,6 @@ class Server:
         self._socket: socket.socket | None = None
         self._listening = False
         self._stopping = False
-        self._next_key = 0
         self._links: dict[int, Link] = {}
         self._addresses: dict[int, str] = {}
         self._per_address: Counter[str] = Counter()
@@ -208,8 +207,7 @@ class Server:
             accepted.close()
             return
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._next_key += 1
-        key = self._next_key
+        key = next(KEYS)
         self._addresses[key] = host
         self._per_address[host] += 1
         self._tasks.spawn(self._welcome(accepted, key, f"{host}:{port}"), "accept")

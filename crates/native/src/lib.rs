@@ -3,9 +3,7 @@
 mod arrow;
 mod buffer;
 mod codec;
-mod error;
 mod pending;
-mod store;
 
 #[pyo3::pymodule]
 mod roquet_native {
@@ -14,9 +12,5 @@ mod roquet_native {
     #[pymodule_export]
     use crate::codec::{crc32, decode_frames, decode_records, encode_command};
     #[pymodule_export]
-    use crate::error::StoreError;
-    #[pymodule_export]
-    use crate::pending::Ingest;
-    #[pymodule_export]
-    use crate::store::Store;
+    use crate::pending::{Ingest, Store, StoreError};
 }

@@ -8,6 +8,7 @@ together. The number of held pulls is bounded, and a closed connection takes its
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import heapq
@@ -15,7 +16,6 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
     import random
     from collections.abc import Callable
 
@@ -63,9 +63,17 @@ class Holds:
     def __len__(self) -> int:
         return self._count
 
-    def start_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve wakes on this loop."""
-        self._loop = loop
+    async def start(self) -> None:
+        """Serve wakes on the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Forget every held pull: its connection has been closed."""
+        for waiting in list(self._by_queue.values()):
+            for held in list(waiting.values()):
+                self._forget(held)
+        self._due.clear()
+        self._deadlines.clear()
 
     def hold(self, held: Held, wait_ms: int) -> bool:
         """Keep a pull for at most about `wait_ms`; False when there is no room or nobody waits."""
@@ -101,13 +109,6 @@ class Holds:
         """Forget the pulls of a connection that closed."""
         for held in list(self._by_peer.get(peer.key, {}).values()):
             self._forget(held)
-
-    def wake_all(self) -> None:
-        """Wake every pull at once: the broker stops, or its role changed."""
-        for waiting in list(self._by_queue.values()):
-            for held in list(waiting.values()):
-                self._forget(held)
-                _resume(held)
 
     def _make_due(self, held: Held) -> None:
         self._forget(held)

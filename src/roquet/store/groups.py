@@ -9,6 +9,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.config import setting
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import names
@@ -42,10 +43,15 @@ PREDEFINED_GROUPS = (
 class GroupRules:
     """When a group that nobody created comes to be."""
 
-    auto_create: bool = True
-    create_system: bool = True
-    auto_create_max: int = 100_000
-    """No group is created by first use once the table has this many."""
+    auto_create: bool = setting(
+        "autoCreateSubscriptionGroup", True, "Whether the first use of a group creates it."
+    )
+    create_system: bool = setting(
+        "enableCreateSysGroup", True, "Whether that holds for system groups in any case."
+    )
+    auto_create_max: int = setting(
+        "autoCreateGroupMax", 100_000, "No use creates a group beyond so many groups.", low=0
+    )
 
 
 class GroupTable:

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.config import setting
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
@@ -29,17 +30,28 @@ log = logging.getLogger(__name__)
 class TopicRules:
     """What the table needs to know about its broker."""
 
-    cluster: str
-    broker_name: str
-    auto_create: bool = True
-    default_queues: int = 8
-    cluster_topic: bool = True
-    broker_topic: bool = True
-    trace_topic: str | None = None
-    timer_wheel: bool = True
-    revive_queues: int = 8
-    auto_create_max: int = 10_000
-    """No topic is created by a send once the table has this many."""
+    cluster: str = setting("brokerClusterName", "DefaultCluster", "Cluster of this broker.")
+    broker_name: str = setting("brokerName", "", "Name of this broker; the host's when not given.")
+    auto_create: bool = setting(
+        "autoCreateTopicEnable", True, "Whether a send may create its topic."
+    )
+    auto_create_max: int = setting(
+        "autoCreateTopicMax", 10_000, "No send creates a topic beyond so many topics.", low=0
+    )
+    default_queues: int = setting(
+        "defaultTopicQueueNums", 8, "Queues of the template of created topics.", low=1, high=1024
+    )
+    cluster_topic: bool = setting(
+        "clusterTopicEnable", True, "Whether the topic named after the cluster is open."
+    )
+    broker_topic: bool = setting(
+        "brokerTopicEnable", True, "Whether the topic named after the broker is open."
+    )
+    trace: bool = setting("traceTopicEnable", False, "Whether there is a trace topic.")
+    trace_topic: str = setting("msgTraceTopicName", names.TRACE_TOPIC, "Name of the trace topic.")
+    revive_queues: int = setting(
+        "reviveQueueNum", 8, "Queues of the topic of pop check points.", low=1, high=1024
+    )
 
 
 class TopicTable:
@@ -123,6 +135,11 @@ class TopicTable:
         """Move the data version, because the broker's permission changed what the topics mean."""
         self._change(dict(self._topics), ())
 
+    def mark_ordered(self, names_: Collection[str]) -> None:
+        """Mark the topics that the name servers' configuration calls ordered."""
+        known = (self._topics.get(name) for name in names_)
+        self.put(*(dataclasses.replace(it, order=True) for it in known if it and not it.order))
+
     def create_by_send(
         self, name: str, template_name: str, queues_wanted: int, sys_flag: int = 0
     ) -> TopicConfig | None:
@@ -205,14 +222,13 @@ def built_in_topics(rules: TopicRules) -> list[TopicConfig]:
         (rules.cluster, 16, everything if rules.cluster_topic else inherit),
         (rules.broker_name, 1, everything if rules.broker_topic else inherit),
         (names.SCHEDULE_TOPIC, 18, READ_WRITE),
+        (names.TIMER_TOPIC, 1, READ_WRITE),
         (f"rmq_sys_REVIVE_LOG_{rules.cluster}", rules.revive_queues, READ_WRITE),
         (f"rmq_sys_SYNC_BROKER_MEMBER_{rules.broker_name}", 1, inherit),
     ]
     if rules.auto_create:
         rows.append((names.AUTO_CREATE_TOPIC, rules.default_queues, everything))
-    if rules.timer_wheel:
-        rows.append((names.TIMER_TOPIC, 1, READ_WRITE))
-    if rules.trace_topic is not None:
+    if rules.trace:
         rows.append((rules.trace_topic, 1, READ_WRITE))
     return [
         TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.broker.checks import FAQ, group_for
 from roquet.broker.holds import Held, Holds
@@ -44,10 +45,16 @@ SUSPEND_MS_MAX = 60_000
 class PullRules:
     """Settings of pulls."""
 
-    lite_pull: bool = True
-    long_polling: bool = True
-    short_polling_ms: int = 1000
-    reject_pull_consumers: bool = False
+    lite_pull: bool = setting("litePullMessageEnable", True, "Whether lite pulls are served.")
+    long_polling: bool = setting(
+        "longPollingEnable", True, "Whether empty pulls are held as long as the client asks."
+    )
+    short_polling_ms: int = setting(
+        "shortPollingTimeMills", 1000, "How long they are held otherwise.", unit="ms", low=0
+    )
+    reject_pull_consumers: bool = setting(
+        "rejectPullConsumerEnable", False, "Whether groups without a heartbeat are refused."
+    )
 
 
 class ConsumingGroup(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.broker.appender import delay_level
 from roquet.broker.checks import SendChecks, Target, group_for
@@ -26,14 +27,13 @@ from roquet.store.results import BatchDraft, Draft, PutStatus
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.appender import Appender
-    from roquet.broker.state import BrokerState, Identity
+    from roquet.broker.state import Identity
     from roquet.broker.traffic import Traffic
     from roquet.protocol.message_id import UniqueIds
     from roquet.store.groups import GroupTable
 
 KNOWS_MAX_RECONSUME = 121
 """Clients from this version (V3_4_9) on say themselves how often a message is tried."""
-REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 _SHORT_HEADER = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -57,20 +57,11 @@ class Locks(Protocol):
 class SendRules:
     """Settings of sends."""
 
-    region: str = "DefaultRegion"
-    trace_on: bool = True
-    reject_transactions: bool = False
-    message_size_max: int = 4 * 1024 * 1024
-    busy_ms: int = 1000
-    """An append under way for longer means that the page cache is busy."""
-
-
-class Busy(Protocol):
-    """Knows how long the append under way has taken."""
-
-    def append_busy_ms(self) -> int:
-        """Return milliseconds, 0 when no append is under way."""
-        ...
+    region: str = setting("regionId", "DefaultRegion", "Region label told to producers.")
+    trace_on: bool = setting("traceOn", True, "Trace switch told to producers.")
+    message_size_max: int = setting(
+        "maxMessageSize", 4 * 1024 * 1024, "Longest body.", unit="bytes", low=1, high=2**31 - 1
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,18 +99,12 @@ class Stamps:
             properties[props.UNIQ_KEY] = self.unique_ids.make(self.clock.now_ms())
 
 
-class Gate:
+class Gate(Protocol):
     """Turns sends away before anything is read of them."""
 
-    def __init__(self, busy: Busy, state: BrokerState, busy_ms: int) -> None:
-        self._busy = busy
-        self._state = state
-        self._busy_ms = busy_ms
-
     def check(self) -> None:
-        """Raise Refused on a slave and while an append hangs."""
-        if self._state.is_slave or self._busy.append_busy_ms() > self._busy_ms:
-            raise Refused(ResponseCode.SYSTEM_BUSY, REJECTED)
+        """Raise Refused when the broker takes no sends at the moment."""
+        ...
 
 
 class SendProcessor:

@@ -1,0 +1,193 @@
+"""A broker's settings put together: each part is declared where it is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import platform
+import socket
+from typing import TYPE_CHECKING
+
+from roquet.base.config import Report, load, setting
+from roquet.base.errors import UsageError
+from roquet.base.properties_file import read_properties
+from roquet.broker.fast_fail import FastFailRules
+from roquet.broker.peers import RegistrationRules
+from roquet.broker.processors.pull import PullRules
+from roquet.broker.processors.send import SendRules
+from roquet.model.topic import READ_WRITE
+from roquet.protocol import names
+from roquet.store.groups import GroupRules
+from roquet.store.settings import StoreSettings
+from roquet.store.topics import TopicRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+
+
+def _ip_fault(text: str | None) -> str | None:
+    try:
+        ipaddress.ip_address(text or "127.0.0.1")
+    except ValueError:
+        return "must be an IP address"
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityRules:
+    """Who the broker is."""
+
+    cluster: str = setting("brokerClusterName", "DefaultCluster", "Cluster of this broker.")
+    name: str = setting("brokerName", "", "Name of this broker; the host's when not given.")
+    broker_id: int = setting("brokerId", 0, "0 is the master.", low=0, high=2**31 - 1)
+    role: str = setting("brokerRole", "ASYNC_MASTER", "Master or slave.", choices=ROLES)
+    ip1: str | None = setting("brokerIP1", None, "Address told to clients.", check=_ip_fault)
+    ip2: str | None = setting("brokerIP2", None, "Address told to slaves.", check=_ip_fault)
+    permission: int = setting(
+        "brokerPermission",
+        READ_WRITE,
+        "What the broker allows: 2 write, 4 read.",
+        low=0,
+        high=7,
+        live=True,
+    )
+    accept_sends_from_ms: int = setting(
+        "startAcceptSendRequestTimeStamp", 0, "No send is taken before.", unit="ms", low=0
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRules:
+    """Where the broker listens, and how much it lets wait."""
+
+    bind_address: str | None = setting(
+        "bindAddress", None, "Address to listen on; 0.0.0.0 for all."
+    )
+    port: int = setting("listenPort", 10911, "Main port; 0 for any.", low=0, high=65535)
+    ha_port: int = setting("haListenPort", 0, "Port for slaves.", low=0, high=65535)
+    idle_s: int = setting(
+        "serverChannelMaxIdleTimeSeconds", 120, "Silent connections go.", unit="s", low=1
+    )
+    send_queue: int = setting("sendThreadPoolQueueCapacity", 10_000, "Waiting sends.", low=1)
+    pull_queue: int = setting("pullThreadPoolQueueCapacity", 100_000, "Waiting pulls.", low=1)
+    query_queue: int = setting("queryThreadPoolQueueCapacity", 20_000, "Waiting queries.", low=1)
+    heartbeat_queue: int = setting(
+        "heartbeatThreadPoolQueueCapacity", 50_000, "Waiting heartbeats.", low=1
+    )
+    admin_queue: int = setting(
+        "adminBrokerThreadPoolQueueCapacity", 10_000, "Waiting admin requests.", low=1
+    )
+    send_age_ms: int = setting(
+        "waitTimeMillsInSendQueue", 200, "Longest wait of a send.", unit="ms", low=1
+    )
+    pull_age_ms: int = setting(
+        "waitTimeMillsInPullQueue", 5000, "Longest wait of a pull.", unit="ms", low=1
+    )
+    heartbeat_age_ms: int = setting(
+        "waitTimeMillsInHeartbeatQueue", 31_000, "Longest wait of a heartbeat.", unit="ms", low=1
+    )
+    admin_age_ms: int = setting(
+        "waitTimeMillsInAdminBrokerQueue", 5000, "Longest wait of others.", unit="ms", low=1
+    )
+    holds_max: int = setting("heldPullsMax", 100_000, "Pulls that may wait for messages.", low=0)
+    offsets_interval_ms: int = setting(
+        "flushConsumerOffsetInterval", 5000, "Between saves of offsets.", unit="ms", low=10
+    )
+    metrics: str = setting(
+        "metricsExporterType",
+        "DISABLE",
+        "PROM serves /metrics, /livez and /readyz over HTTP.",
+        choices=("DISABLE", "PROM"),
+    )
+    metrics_port: int = setting(
+        "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65535
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How clients are looked after."""
+
+    expire_ms: int = setting(
+        "channelExpiredTimeout", 120_000, "Silent clients are forgotten.", unit="ms", low=1000
+    )
+    notify: bool = setting(
+        "notifyConsumerIdsChangedEnable", True, "Whether members are told of changes."
+    )
+    notify_at_once: bool = setting(
+        "realTimeNotifyConsumerChange", True, "Whether that happens at once."
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """All settings of a broker."""
+
+    identity: IdentityRules = dataclasses.field(default_factory=IdentityRules)
+    server: ServerRules = dataclasses.field(default_factory=ServerRules)
+    registration: RegistrationRules = dataclasses.field(default_factory=RegistrationRules)
+    topics: TopicRules = dataclasses.field(default_factory=TopicRules)
+    groups: GroupRules = dataclasses.field(default_factory=GroupRules)
+    store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
+    send: SendRules = dataclasses.field(default_factory=SendRules)
+    pull: PullRules = dataclasses.field(default_factory=PullRules)
+    clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
+    fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
+
+
+def load_config(
+    file: Path | None,
+    env: Mapping[str, str],
+    flags: Mapping[str, str | int | bool | None],
+) -> tuple[BrokerConfig, Report]:
+    """Read a property file (if any), environment and flags, and settle what is left open.
+
+    Raises UsageError, one line that names key, value and rule. Without a file the broker listens
+    on loopback; with one that names no address, on all, as a Java broker would.
+    """
+    given: dict[str, str] = {}
+    if file is not None:
+        try:
+            given = read_properties(file.read_bytes())
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if "NAMESRV_ADDR" in env:
+        given.setdefault("namesrvAddr", env["NAMESRV_ADDR"])
+    config, report = load(BrokerConfig, given, env, flags)
+    return settled(config, from_file=file is not None), report
+
+
+def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
+    """Fill in what depends on the machine, and check what no single setting can."""
+    identity = config.identity
+    name = identity.name or platform.node().split(".")[0] or "DEFAULT_BROKER"
+    for what, text in (("brokerName", name), ("brokerClusterName", identity.cluster)):
+        if names.check_topic(text) is not None:
+            raise UsageError(f"{what} = {text[:80]!r}: must be letters, digits, `_` and `-`")
+    if identity.role == "SLAVE":
+        raise UsageError("brokerRole = 'SLAVE': this release has no slaves; it serves as a master")
+    if identity.broker_id != 0:
+        raise UsageError(f"brokerId = '{identity.broker_id}': must be 0 for a master")
+    bind = config.server.bind_address or ("0.0.0.0" if from_file else "127.0.0.1")  # noqa: S104
+    ip = identity.ip1 or (_own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
+    if _ip_fault(ip) is not None:
+        raise UsageError(f"brokerIP1 has to be set: bindAddress {bind!r} is no IP address")
+    return dataclasses.replace(
+        config,
+        identity=dataclasses.replace(identity, name=name, ip1=ip, ip2=identity.ip2 or ip),
+        server=dataclasses.replace(config.server, bind_address=bind),
+        topics=dataclasses.replace(config.topics, broker_name=name),
+    )
+
+
+def _own_ip() -> str:
+    """Return the address this machine would be reached at; nothing is sent for it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

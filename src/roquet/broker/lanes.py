@@ -1,0 +1,32 @@
+"""The broker's lanes: how much of each family of requests may wait, and how long.
+
+Java has a thread pool in the place of each (spec: broker.md, thread pools). Here everything runs on
+one loop, so concurrency counts requests that wait for a disk or a slave, not threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.service.lanes import LaneConfig
+
+if TYPE_CHECKING:
+    from roquet.broker.config import ServerRules
+
+WAITING_SENDS = 8192
+"""Sends that may wait for a flush at once; a group commit takes them all together."""
+
+
+def lane_configs(rules: ServerRules) -> list[LaneConfig]:
+    """Return the lanes in the order of Java's list of pools."""
+    admin_ms = rules.admin_age_ms
+    return [
+        LaneConfig("send", WAITING_SENDS, rules.send_queue, rules.send_age_ms),
+        LaneConfig("pull", 64, rules.pull_queue, rules.pull_age_ms),
+        LaneConfig("lite_pull", 64, rules.pull_queue, rules.pull_age_ms),
+        LaneConfig("query", 16, rules.query_queue),
+        LaneConfig("heartbeat", 64, rules.heartbeat_queue, rules.heartbeat_age_ms),
+        LaneConfig("client_manage", 64, 1_000_000),
+        LaneConfig("consumer_manage", 64, 1_000_000),
+        LaneConfig("admin", 64, rules.admin_queue, admin_ms),
+    ]

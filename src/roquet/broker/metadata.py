@@ -1,0 +1,49 @@
+"""The metadata tables as a part of the broker: loaded before anything else, saved last of all.
+
+Offsets are saved after the store has been flushed, so that they never point behind the log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquet.store.groups import GroupTable
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.topics import TopicTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metadata:
+    """Topics, groups and offsets."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+
+    async def start(self) -> None:
+        """Load the tables. Raises Corrupt when a file and its copy are both unusable."""
+        self.topics.load()
+        self.offsets.load()
+        self.groups.load()
+
+    async def stop(self) -> None:
+        """Save the tables; one that cannot be saved does not keep the others from it."""
+        for table in (self.topics, self.groups, self.offsets):
+            try:
+                await table.persist()
+            except Exception:
+                log.exception("%s was not saved", type(table).__name__)
+
+    async def persist_configs(self) -> None:
+        """Save topics and groups: the action of a timer, for changes nobody waited for."""
+        await self.topics.persist()
+        await self.groups.persist()
+
+    async def persist_offsets(self) -> None:
+        """Save the offsets: the action of a timer."""
+        await self.offsets.persist()

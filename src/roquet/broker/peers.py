@@ -1,0 +1,269 @@
+"""The broker's calls to name servers: it registers with all of them, and takes its leave.
+
+Settled in docs: in parallel to every configured name server at start, every 30 s, and when topics
+change; the unreachable are tried again next round; nothing is sent once a shutdown has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from roquet.base.config import setting
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
+from roquet.model.data_version import DataVersion
+from roquet.model.topic import READ_WRITE
+from roquet.protocol.bodies.stats import decode_kv_table
+from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.fastjson import JsonError
+from roquet.protocol.headers.namesrv import (
+    QueryDataVersionRequest,
+    QueryDataVersionResponse,
+    RegisterBrokerRequest,
+    UnRegisterBrokerRequest,
+)
+from roquet.protocol.hosts import split_addresses
+from roquet.protocol.register_body import RegisterBody, crc32_of
+from roquet.service.background import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.broker.state import BrokerState, Identity
+    from roquet.model.topic import TopicConfig
+    from roquet.store.topics import TopicTable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+UNREGISTER_S = 3.0
+
+
+def _addresses_fault(text: str | None) -> str | None:
+    try:
+        split_addresses(text or "")
+    except ValueError as error:
+        return f"must be host:port, several separated by `;` ({error})"
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationRules:
+    """Where, how often and how the broker registers."""
+
+    name_servers: str | None = setting(
+        "namesrvAddr", None, "Name servers, separated by `;`.", check=_addresses_fault
+    )
+    period_ms: int = setting(
+        "registerNameServerPeriod", 30_000, "Between registrations (10 s to 60 s).", unit="ms"
+    )
+    timeout_ms: int = setting(
+        "registerBrokerTimeoutMills", 24_000, "Limit of a registration.", unit="ms", low=1
+    )
+    force: bool = setting(
+        "forceRegister", True, "Whether every round registers, also when nothing changed."
+    )
+    compressed: bool = setting("compressedRegister", False, "Whether the body is compressed.")
+
+    @property
+    def period_s(self) -> float:
+        """The period in seconds, within Java's limits."""
+        return min(max(self.period_ms, 10_000), 60_000) / 1000
+
+
+class Caller(Protocol):
+    """What registration needs of the remoting client."""
+
+    async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+        """Ask the peer at `host:port`."""
+        ...
+
+
+class Registration:
+    """Keeps the name servers informed."""
+
+    def __init__(
+        self,
+        *,
+        caller: Caller,
+        identity: Identity,
+        topics: TopicTable,
+        state: BrokerState,
+        rules: RegistrationRules,
+        clock: Clock,
+        on_result: Callable[[str | None], None],
+    ) -> None:
+        """`on_result` is told after each round: None, or why no name server knows the broker."""
+        self._caller = caller
+        self._identity = identity
+        self._topics = topics
+        self._state = state
+        self._rules = rules
+        self._on_result = on_result
+        self._addresses = split_addresses(rules.name_servers or "")
+        self._tasks = Tasks()
+        self._changed: set[str] = set()
+        self._telling = False
+        self._stopped = True
+        self._started_ms = clock.now_ms()
+        self._body: tuple[object, bytes] | None = None
+
+    async def start(self) -> None:
+        """Register for the first time; a name server that is away is tried again later."""
+        self._stopped = False
+        await self.register()
+
+    async def stop(self) -> None:
+        """Say goodbye to every name server, three seconds each, and send nothing afterwards."""
+        self._stopped = True
+        await self._tasks.stop()
+        await self._all(self._unregister, UNREGISTER_S, "unregister from")
+
+    async def register(self) -> None:
+        """Tell every name server all topics: the action of a timer."""
+        if self._stopped:
+            return
+        if not self._addresses:
+            self._on_result(None)
+            return
+        timeout_s = self._rules.timeout_ms / 1000
+        tables = await self._all(self._register_with, timeout_s, "register with")
+        self._on_result(None if tables else "no name server took the registration")
+        orders = next((table for table in tables if table is not None), None)
+        if orders is not None:
+            self._topics.mark_ordered(orders)
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Tell the name servers soon about these topics (none named: about all)."""
+        self._changed.update(names)
+        if not self._telling and not self._stopped and self._addresses:
+            self._telling = True
+            self._tasks.spawn(self._tell_changes(), "register changed topics")
+
+    async def _tell_changes(self) -> None:
+        try:
+            while self._telling and not self._stopped:
+                changed, self._changed = self._changed, set()
+                known = {name: it for name in changed if (it := self._topics.get(name))}
+                if not known:
+                    await self.register()
+                else:
+                    send = functools.partial(self._send, self._encode(known))
+                    await self._all(send, self._rules.timeout_ms / 1000, "register topics with")
+                self._telling = bool(self._changed)
+        finally:
+            self._telling = False
+
+    # --- one name server ---------------------------------------------------------------------
+
+    async def _register_with(self, address: str) -> Mapping[str, str] | None:
+        if not self._rules.force and not await self._is_news_for(address):
+            return None
+        return await self._send(self._full_body(), address)
+
+    async def _is_news_for(self, address: str) -> bool:
+        """Ask whether this name server's table differs; no answer counts as yes."""
+        header = QueryDataVersionRequest(
+            broker_name=self._identity.name,
+            broker_addr=self._identity.address,
+            cluster_name=self._identity.cluster,
+            broker_id=self._identity.broker_id,
+        )
+        command = Command(
+            RequestCode.QUERY_DATA_VERSION,
+            ext=header.encode(),
+            body=encode_data_version(self._topics.version),
+            language="JAVA",
+        )
+        try:
+            answer = await self._caller.call(address, command)
+            return bool(QueryDataVersionResponse.decode(answer.ext).changed)
+        except (RoquetError, ValueError):
+            return True
+
+    async def _send(self, body: bytes, address: str) -> Mapping[str, str] | None:
+        header = RegisterBrokerRequest(
+            broker_name=self._identity.name,
+            broker_addr=self._identity.address,
+            cluster_name=self._identity.cluster,
+            ha_server_addr=self._identity.ha_address,
+            broker_id=self._identity.broker_id,
+            enable_acting_master=False,
+            compressed=self._rules.compressed,
+            body_crc32=crc32_of(body),
+        )
+        command = Command(
+            RequestCode.REGISTER_BROKER, ext=header.encode(), body=body, language="JAVA"
+        )
+        answer = await self._caller.call(address, command, self._rules.timeout_ms / 1000)
+        if answer.code != ResponseCode.SUCCESS:
+            raise Refused(answer.code, answer.remark or "")
+        if not answer.body:
+            return None
+        try:
+            return decode_kv_table(answer.body)
+        except JsonError as error:
+            log.warning("order configuration of %s is not used: %s", address, error)
+            return None
+
+    async def _unregister(self, address: str) -> None:
+        header = UnRegisterBrokerRequest(
+            broker_name=self._identity.name,
+            broker_addr=self._identity.address,
+            cluster_name=self._identity.cluster,
+            broker_id=self._identity.broker_id,
+        )
+        command = Command(RequestCode.UNREGISTER_BROKER, ext=header.encode(), language="JAVA")
+        await self._caller.call(address, command, UNREGISTER_S)
+
+    # --- all name servers --------------------------------------------------------------------
+
+    async def _all(
+        self, ask: Callable[[str], Awaitable[T]], timeout_s: float, what: str
+    ) -> list[T]:
+        """Ask every name server at once; return the answers, name the others in one line."""
+        missed: list[str] = []
+
+        async def one(address: str) -> list[T]:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return [await ask(address)]
+            except (Unreachable, OutcomeUnknown, Refused, TimeoutError, OSError) as error:
+                missed.append(f"{address} ({str(error) or 'too late'})")
+                return []
+
+        answers = await asyncio.gather(*(one(address) for address in self._addresses))
+        if missed:
+            log.warning("could not %s %s", what, ", ".join(missed))
+        return [answer for found in answers for answer in found]
+
+    # --- the body ----------------------------------------------------------------------------
+
+    def _full_body(self) -> bytes:
+        """Return all topics, encoded once for as long as they do not change."""
+        topics = self._topics.all()
+        key = (topics, self._state.permission)
+        if self._body is None or self._body[0] != key:
+            self._body = (key, self._encode(topics))
+        return self._body[1]
+
+    def _encode(self, topics: Mapping[str, TopicConfig]) -> bytes:
+        mask = self._state.permission
+        if mask != READ_WRITE:
+            topics = {
+                name: dataclasses.replace(config, perm=config.perm & mask)
+                for name, config in topics.items()
+            }
+        table = TopicTableBody(
+            topics=topics,
+            version=self._topics.version,
+            mapping_version=DataVersion(timestamp=self._started_ms),
+        )
+        return RegisterBody(table=table).encode(compressed=self._rules.compressed)

@@ -1,0 +1,48 @@
+"""The broker's two ports as one part: the main one, and the fast one two below it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquet.broker.state import Identity
+    from roquet.remoting.server import Server
+
+log = logging.getLogger(__name__)
+
+
+class Listeners:
+    """Opens both ports and tells the identity which they are."""
+
+    def __init__(self, main: Server, fast: Server, identity: Identity) -> None:
+        self._main = main
+        self._fast = fast
+        self._identity = identity
+
+    @property
+    def port(self) -> int:
+        """The main port."""
+        return self._main.port
+
+    @property
+    def fast_port(self) -> int:
+        """The port that serves all but reads."""
+        return self._fast.port
+
+    async def start(self) -> None:
+        """Listen. Raises UsageError when an address cannot be had."""
+        await self._main.start()
+        self._identity.port = self._main.port
+        if self._identity.ha_port == 0:
+            self._identity.ha_port = self._main.port + 1
+        try:
+            await self._fast.start()
+        except BaseException:
+            await self._main.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Take no more connections, finish what is in hand, close."""
+        await self._fast.stop()
+        await self._main.stop()

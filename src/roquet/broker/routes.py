@@ -1,0 +1,221 @@
+"""Which request codes the broker serves, and which it declines and why.
+
+The table of what is served is the sum of the processors' own rows; `roquet broker --explain` prints
+it. A test checks that every code is in exactly one of the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roquet.remoting.router import Route
+
+
+class Routed(Protocol):
+    """A processor."""
+
+    def routes(self) -> list[Route]:
+        """Return the rows for the codes it answers."""
+        ...
+
+
+def all_routes(processors: Iterable[Routed]) -> list[Route]:
+    """Return the rows of all processors."""
+    return [route for processor in processors for route in processor.routes()]
+
+
+_OTHER_SIDE = "sent by a broker to clients, never to a broker"
+_NAME_SERVER = "served by name servers"
+_CONTROLLER = "served by controllers"
+_LEGACY = "not served by 5.x brokers either"
+_LATER = {
+    "transactions": (RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
+    "request-reply": (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+    "timer wheel": (
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        RequestCode.SWITCH_TIMER_ENGINE,
+    ),
+    "pop": (
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.POP_ROLLBACK,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    ),
+    "light topics": (
+        RequestCode.POP_LITE_MESSAGE,
+        RequestCode.LITE_SUBSCRIPTION_CTL,
+        RequestCode.ACK_LITE_MESSAGE,
+        RequestCode.GET_BROKER_LITE_INFO,
+        RequestCode.GET_PARENT_TOPIC_INFO,
+        RequestCode.GET_LITE_TOPIC_INFO,
+        RequestCode.GET_LITE_CLIENT_INFO,
+        RequestCode.GET_LITE_GROUP_INFO,
+        RequestCode.TRIGGER_LITE_DISPATCH,
+    ),
+    "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
+    "slaves": (
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.ADD_BROKER,
+        RequestCode.REMOVE_BROKER,
+    ),
+    "cold data": (
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+        RequestCode.SET_COMMITLOG_READ_MODE,
+    ),
+    "RocksDB": (
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+    ),
+    "access control": (
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
+    ),
+}
+"""Features that this release does not have yet."""
+
+_BY_REASON = {
+    _OTHER_SIDE: (
+        RequestCode.CHECK_TRANSACTION_STATE,
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
+    ),
+    _NAME_SERVER: (
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.GET_NAMESRV_CONFIG,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+        RequestCode.BROKER_HEARTBEAT,
+    ),
+    _CONTROLLER: (
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.UPDATE_CONTROLLER_CONFIG,
+        RequestCode.GET_CONTROLLER_CONFIG,
+        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+        RequestCode.BROKER_CLOSE_CHANNEL_REQUEST,
+        RequestCode.CHECK_NOT_ACTIVE_BROKER_REQUEST,
+        RequestCode.GET_BROKER_LIVE_INFO_REQUEST,
+        RequestCode.GET_SYNC_STATE_DATA_REQUEST,
+        RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
+    ),
+    _LEGACY: (
+        RequestCode.QUERY_BROKER_OFFSET,
+        RequestCode.GET_TOPIC_CONFIG_LIST,
+        RequestCode.GET_TOPIC_NAME_LIST,
+        RequestCode.TRIGGER_DELETE_FILES,
+        RequestCode.GET_CLIENT_CONFIG,
+        RequestCode.SUSPEND_CONSUMER,
+        RequestCode.RESUME_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
+        RequestCode.ADJUST_CONSUMER_THREAD_POOL,
+        RequestCode.WHO_CONSUME_THE_MESSAGE,
+        RequestCode.REGISTER_FILTER_SERVER,
+        RequestCode.REGISTER_MESSAGE_FILTER_CLASS,
+    ),
+}
+
+NOT_YET = "administration that this release does not have yet"
+_ADMINISTRATION = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.GET_BROKER_CONFIG,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.QUERY_CORRECTION_OFFSET,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.VIEW_BROKER_STATS_DATA,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+    RequestCode.QUERY_CONSUME_QUEUE,
+    RequestCode.GET_ALL_PRODUCER_INFO,
+    RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+)
+
+DECLINED: dict[RequestCode, str] = {
+    **dict.fromkeys(_ADMINISTRATION, NOT_YET),
+    **{code: reason for reason, codes in _BY_REASON.items() for code in codes},
+    **{code: f"comes with {what}" for what, codes in _LATER.items() for code in codes},
+}
+"""Codes that are answered with REQUEST_CODE_NOT_SUPPORTED (3), with the reason."""

@@ -1,0 +1,127 @@
+"""Settings of the message store, under the names of Java's MessageStoreConfig."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from roquet.base.config import setting, settings
+
+GIB = 1 << 30
+FILE_MAX = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """What the store is told. The core checks the same limits once more."""
+
+    root: str = setting("storePathRootDir", "~/store", "Folder of everything a broker keeps.")
+    commit_log: str | None = setting(
+        "storePathCommitLog", None, "Folder of the commit log, or several, separated by commas."
+    )
+    commit_log_file_bytes: int = setting(
+        "mappedFileSizeCommitLog", GIB, "A commit-log file.", unit="bytes", low=128, high=FILE_MAX
+    )
+    queue_file_bytes: int = setting(
+        "mappedFileSizeConsumeQueue",
+        6_000_000,
+        "A consume-queue file.",
+        unit="bytes",
+        low=20,
+        high=FILE_MAX,
+    )
+    index: bool = setting("messageIndexEnable", True, "Whether messages can be found by key.")
+    index_slots: int = setting(
+        "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", low=1, high=100_000_000
+    )
+    index_entries: int = setting(
+        "maxIndexNum", 20_000_000, "Entries of an index file.", low=2, high=100_000_000
+    )
+    message_bytes_max: int = setting(
+        "maxMessageSize", 4 * 1024 * 1024, "Longest body.", unit="bytes", low=1, high=FILE_MAX
+    )
+    flush: str = setting(
+        "flushDiskType",
+        "ASYNC_FLUSH",
+        "Whether a send is answered before (ASYNC_FLUSH) or after it is durable (SYNC_FLUSH).",
+        choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
+    )
+    flush_interval_ms: int = setting(
+        "flushIntervalCommitLog",
+        500,
+        "Between flushes with ASYNC_FLUSH.",
+        unit="ms",
+        low=1,
+        high=60_000,
+    )
+    sync_flush_timeout_ms: int = setting(
+        "syncFlushTimeout", 5000, "Longest wait with SYNC_FLUSH.", unit="ms", low=1
+    )
+    checkpoint_ms: int = setting(
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "Between checkpoints.",
+        unit="ms",
+        low=10,
+        high=3_600_000,
+    )
+    check_crc: bool = setting("checkCRCOnRecover", True, "Whether recovery checks each body.")
+    truncate_corrupt: bool = setting(
+        "recoveryTruncateCorrupt", False, "Whether damage is cut off with all behind it."
+    )
+    delay_levels: str = setting(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "What the delay levels stand for.",
+    )
+    disk_used_percent: int = setting(
+        "diskMaxUsedSpaceRatio", 75, "Fill level above which expired files go at once.", unit="%"
+    )
+    clean_forcibly: bool = setting(
+        "cleanFileForciblyEnable", True, "Whether a full disk costs the oldest files."
+    )
+    reserved_hours: int = setting(
+        "fileReservedTime", 72, "How long messages are kept.", unit="h", low=0
+    )
+    delete_when: str = setting("deleteWhen", "04", "Hours of the day to delete in, by `;`.")
+    delete_batch: int = setting(
+        "deleteFileBatchMax", 10, "Files deleted in one round.", low=1, high=10_000
+    )
+    clean_interval_ms: int = setting(
+        "cleanResourceInterval", 10_000, "Between looks for old files.", unit="ms", low=10
+    )
+    query_max: int = setting(
+        "defaultQueryMaxNum", 32, "Messages of one answer to a query.", low=1, high=1024
+    )
+    offsets_interval_ms: int = setting(
+        "flushDelayOffsetInterval",
+        10_000,
+        "Between saves of the delay offsets.",
+        unit="ms",
+        low=10,
+    )
+
+    @property
+    def folder(self) -> Path:
+        """The store's folder, a leading `~` resolved."""
+        return Path(self.root).expanduser()
+
+    @property
+    def config_folder(self) -> Path:
+        """Where the metadata files are."""
+        return self.folder / "config"
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether an append returns only after its bytes are durable."""
+        return self.flush == "SYNC_FLUSH"
+
+    def native(self) -> dict[str, str | int | bool]:
+        """Return what the core is opened with."""
+        values: dict[str, str | int | bool] = {}
+        for path, about, _ in settings(type(self)):
+            value = getattr(self, path[0])
+            if value is not None:
+                values[about.java] = value
+        values["storePathRootDir"] = str(self.folder)
+        return values

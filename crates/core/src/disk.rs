@@ -103,4 +103,9 @@ pub trait Disk: Send + Sync {
 
     /// Takes the exclusive lock file; `WouldBlock` when another process holds it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+
+    /// How many new files had to be filled with zeros because blocks cannot be allocated.
+    fn zero_filled(&self) -> u64 {
+        0
+    }
 }

@@ -29,11 +29,6 @@ impl FileDisk {
         Self::default()
     }
 
-    /// How many files had to be filled with zeros because the file system cannot allocate.
-    pub fn zero_filled(&self) -> u64 {
-        self.zero_filled.load(Ordering::Relaxed)
-    }
-
     fn allocate(&self, file: &File, len: u64) -> io::Result<()> {
         if reserve(file, len)? {
             return Ok(());
@@ -315,6 +310,10 @@ impl Disk for FileDisk {
         lock_first_byte(&file)?;
         file.write_all_at(b"lock", 0)?;
         Ok(Box::new(HeldLock(file)))
+    }
+
+    fn zero_filled(&self) -> u64 {
+        self.zero_filled.load(Ordering::Relaxed)
     }
 }
 

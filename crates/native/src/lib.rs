@@ -3,7 +3,9 @@
 mod arrow;
 mod buffer;
 mod codec;
+mod error;
 mod pending;
+mod store;
 
 #[pyo3::pymodule]
 mod roquet_native {
@@ -12,5 +14,9 @@ mod roquet_native {
     #[pymodule_export]
     use crate::codec::{crc32, decode_frames, decode_records, encode_command};
     #[pymodule_export]
-    use crate::pending::{Ingest, Store, StoreError};
+    use crate::error::StoreError;
+    #[pymodule_export]
+    use crate::pending::Ingest;
+    #[pymodule_export]
+    use crate::store::Store;
 }

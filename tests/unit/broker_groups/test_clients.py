@@ -179,6 +179,18 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic_last(tmp_path: Path) ->
     asyncio.run(story())
 
 
+def test_a_disk_that_takes_nothing_keeps_no_consumer_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        no_folder = tmp_path / "file"
+        no_folder.write_text("")
+        desk = Desk(no_folder)
+        one = await desk.join("one")
+        assert one.notices() == ["g"]
+        assert await desk.ids() == ["one"]
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("group", ["unknown", "../../etc", "", "a" * 121, "g\n"])
 def test_a_group_that_may_not_be_created_is_passed_over(tmp_path: Path, group: str) -> None:
     async def story() -> None:

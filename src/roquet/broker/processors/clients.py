@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from roquet.base.errors import Refused
+from roquet.base.errors import DiskFull, Refused
 from roquet.broker.registry import Client, Consuming
 from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
@@ -141,6 +141,7 @@ class Clients:
         A group that does not exist and may not be created is passed over in silence.
         """
         let_in: list[ConsumerData] = []
+        before = self._groups.version, self._topics.version
         for consumer in data.consumers:
             if self._rules.reject_pull_consumers and consumer.consume_type == ConsumeType.ACTIVELY:
                 continue
@@ -148,10 +149,21 @@ class Clients:
             if config is not None:
                 self._ensure_retry_topic(consumer, config)
                 let_in.append(consumer)
-        if let_in:
+        if before != (self._groups.version, self._topics.version):
+            await self._persist()
+        return let_in
+
+    async def _persist(self) -> None:
+        """Write down what a heartbeat created, if that is possible.
+
+        With a full disk consumers go on reading: what is forgotten by a restart, the next
+        heartbeat creates again.
+        """
+        try:
             await self._groups.persist()
             await self._topics.persist()
-        return let_in
+        except (DiskFull, OSError) as error:
+            log.warning("groups and retry topics of a heartbeat are not written down: %s", error)
 
     def _ensure_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
         if config.retry_queues <= 0:

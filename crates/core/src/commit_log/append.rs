@@ -1,0 +1,400 @@
+//! Appending: limits, what an append wants, and the one place where offsets are assigned.
+
+use super::{CommitLog, NextOffsets};
+use crate::record::{self, NewRecord, BLANK_SIZE, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use crate::segment::Segment;
+use crate::store_error::{ErrorKind, StoreError};
+use crate::store_health::hold;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+
+/// Longest properties in bytes (spec: store §3.5).
+const PROPERTIES_MAX: usize = 32_767;
+/// Longest topic of other than retry topics, and of any.
+const TOPIC_MAX: usize = 127;
+const RETRY_TOPIC_MAX: usize = 255;
+const RETRY_PREFIX: &str = "%RETRY%";
+/// How much longer than the longest body a record may be.
+const RECORD_EXTRA: u64 = 65_536;
+/// Every record leaves room for the filler that closes a file.
+const BLANK: u64 = BLANK_SIZE as u64;
+
+/// How a put ended; the numbers are Java's `PutMessageStatus` (spec: store §11.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PutStatus {
+    /// It is in the log.
+    Ok = 0,
+    /// The store does not take writes at the moment.
+    ServiceNotAvailable = 4,
+    /// The next file could not be made.
+    CreateFileFailed = 5,
+    /// The message is too long, or its topic is no name for a queue.
+    MessageIllegal = 6,
+    /// The properties are too long.
+    PropertiesTooLong = 7,
+    /// Something else went wrong.
+    Unknown = 9,
+}
+
+/// One record of a [`Prepared`].
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    topic: &'a str,
+    queue_id: i32,
+    size: usize,
+    counted: bool,
+    glued: bool,
+}
+
+/// Encoded records that wait for their offsets and their place in the log.
+#[derive(Debug, Default)]
+pub struct Prepared<'a> {
+    bytes: Vec<u8>,
+    entries: Vec<Entry<'a>>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Makes an empty one with room for `bytes`.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            entries: Vec::new(),
+        }
+    }
+
+    /// How many records are in it.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no record is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Encodes a message behind the others. `glued` keeps it in one file with the one before, and
+    /// lets both fail or succeed together.
+    ///
+    /// Returns the status of a message that is too long; nothing is added then.
+    pub fn push(
+        &mut self,
+        topic: &'a str,
+        message: &NewRecord<'_>,
+        body_max: u64,
+        glued: bool,
+    ) -> Result<(), PutStatus> {
+        check(topic, message, body_max)?;
+        let size =
+            record::encode(message, &mut self.bytes).map_err(|_| PutStatus::MessageIllegal)?;
+        let transaction = message.sys_flag & SYS_TRANSACTION;
+        self.entries.push(Entry {
+            topic,
+            queue_id: message.queue_id,
+            size,
+            counted: transaction != SYS_PREPARED && transaction != SYS_ROLLBACK,
+            glued: glued && !self.entries.is_empty(),
+        });
+        Ok(())
+    }
+
+    /// The records that belong together from entry `first` on: (how many, bytes).
+    fn group(&self, first: usize) -> (usize, usize) {
+        let tail = self.entries.get(first..).unwrap_or_default();
+        let count = 1 + tail.iter().skip(1).take_while(|entry| entry.glued).count();
+        let size = tail.iter().take(count).map(|entry| entry.size).sum();
+        (count, size)
+    }
+}
+
+/// Refuses what Java refuses (spec: store §3.5), and names that are no folder names.
+fn check(topic: &str, message: &NewRecord<'_>, body_max: u64) -> Result<(), PutStatus> {
+    if message.properties.len() > PROPERTIES_MAX {
+        return Err(PutStatus::PropertiesTooLong);
+    }
+    let too_long = message.body.len() as u64 > body_max
+        || message.size() as u64 > body_max.saturating_add(RECORD_EXTRA)
+        || topic.len() > RETRY_TOPIC_MAX
+        || (topic.len() > TOPIC_MAX && !topic.starts_with(RETRY_PREFIX));
+    let no_name = matches!(topic, "" | "." | "..") || topic.contains(['/', '\0']);
+    if too_long || no_name || message.queue_id < 0 {
+        return Err(PutStatus::MessageIllegal);
+    }
+    Ok(())
+}
+
+/// Where a message ended up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// First byte of the record in the log.
+    pub physical_offset: u64,
+    /// Place in its queue; 0 for prepared and rolled-back messages.
+    pub queue_offset: i64,
+    /// Bytes of the record.
+    pub size: u64,
+}
+
+/// What became of an append: the first `placed.len()` records are in the log.
+#[derive(Debug)]
+pub struct Appended {
+    /// `Ok` when all are, otherwise why the rest are not.
+    pub status: PutStatus,
+    /// Places of those that are, in order.
+    pub placed: Vec<Placed>,
+    /// Store time of all of them, Unix milliseconds.
+    pub store_time: i64,
+}
+
+impl Appended {
+    /// Nothing is in the log, and why.
+    pub fn refused(status: PutStatus) -> Self {
+        Self {
+            status,
+            placed: Vec::new(),
+            store_time: 0,
+        }
+    }
+}
+
+/// What only the holder of the lock may touch.
+#[derive(Default)]
+pub(super) struct Writer {
+    position: u64,
+    segment: Option<Arc<Segment>>,
+    last_time: i64,
+    offsets: NextOffsets,
+}
+
+impl Writer {
+    pub(super) fn new(
+        position: u64,
+        segment: Option<Arc<Segment>>,
+        last_time: i64,
+        offsets: NextOffsets,
+    ) -> Self {
+        Self {
+            position,
+            segment,
+            last_time,
+            offsets,
+        }
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.segment
+            .as_ref()
+            .is_some_and(|segment| self.position + bytes + BLANK <= segment.end())
+    }
+}
+
+/// Records patched and waiting to be written together.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    first: usize,
+    count: usize,
+    from: usize,
+    bytes: usize,
+}
+
+impl CommitLog {
+    /// Appends all records, waiting for other writers.
+    pub fn append(&self, prepared: &mut Prepared<'_>) -> Appended {
+        self.append_held(hold(&self.writer), prepared)
+    }
+
+    /// Appends all records unless somebody else is writing: `None` then.
+    pub fn try_append(&self, prepared: &mut Prepared<'_>) -> Option<Appended> {
+        match self.writer.try_lock() {
+            Ok(writer) => Some(self.append_held(writer, prepared)),
+            Err(TryLockError::Poisoned(held)) => {
+                Some(self.append_held(held.into_inner(), prepared))
+            }
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The queue offset that the next message of a queue gets.
+    pub fn next_offset(&self, topic: &str, queue_id: i32) -> i64 {
+        hold(&self.writer).offsets.get(topic, queue_id)
+    }
+
+    /// Lets a topic's queues start at 0 again.
+    pub fn forget_topic(&self, topic: &str) {
+        hold(&self.writer).offsets.forget(topic);
+    }
+
+    fn append_held(
+        &self,
+        mut writer: MutexGuard<'_, Writer>,
+        prepared: &mut Prepared<'_>,
+    ) -> Appended {
+        let total = prepared.len() as u64;
+        if !self.health.takes_writes() {
+            self.counters
+                .failed_puts
+                .fetch_add(total, Ordering::Relaxed);
+            return Appended::refused(PutStatus::ServiceNotAvailable);
+        }
+        let now = (self.clock)();
+        self.busy_since.store(now, Ordering::Release);
+        writer.last_time = writer.last_time.max(now);
+        let mut done = Appended {
+            status: PutStatus::Ok,
+            placed: Vec::with_capacity(prepared.len()),
+            store_time: writer.last_time,
+        };
+        if let Err(status) = self.append_groups(&mut writer, prepared, &mut done) {
+            done.status = status;
+        }
+        drop(writer);
+        self.busy_since.store(0, Ordering::Release);
+        let placed = done.placed.len() as u64;
+        self.counters.puts.fetch_add(placed, Ordering::Relaxed);
+        self.counters
+            .failed_puts
+            .fetch_add(total - placed, Ordering::Relaxed);
+        if placed > 0 {
+            // Durable records only are dispatched when each append is flushed.
+            if self.settings.sync_flush {
+                self.flush_wanted.notify();
+            } else {
+                self.grown.notify();
+            }
+        }
+        done
+    }
+
+    fn append_groups(
+        &self,
+        writer: &mut Writer,
+        prepared: &mut Prepared<'_>,
+        done: &mut Appended,
+    ) -> Result<(), PutStatus> {
+        let mut run = Run::default();
+        let mut next = 0;
+        while next < prepared.len() {
+            let (count, bytes) = prepared.group(next);
+            if bytes as u64 + BLANK > self.settings.file_size {
+                self.write_run(writer, prepared, run, done)?;
+                return Err(PutStatus::MessageIllegal);
+            }
+            if !writer.has_room((run.bytes + bytes) as u64) {
+                self.write_run(writer, prepared, run, done)?;
+                run = Run {
+                    first: next,
+                    count: 0,
+                    from: run.from + run.bytes,
+                    bytes: 0,
+                };
+                if !writer.has_room(bytes as u64) {
+                    self.roll(writer)?;
+                }
+            }
+            run.count += count;
+            run.bytes += bytes;
+            next += count;
+        }
+        self.write_run(writer, prepared, run, done)
+    }
+
+    /// Patches the records of a run and writes them with one write, or leaves no trace of them.
+    fn write_run(
+        &self,
+        writer: &mut Writer,
+        prepared: &mut Prepared<'_>,
+        run: Run,
+        done: &mut Appended,
+    ) -> Result<(), PutStatus> {
+        let Some(segment) = writer.segment.clone().filter(|_| run.count > 0) else {
+            return Ok(());
+        };
+        let Prepared { bytes, entries } = prepared;
+        let entries = entries
+            .get(run.first..run.first + run.count)
+            .unwrap_or_default();
+        let bytes = bytes
+            .get_mut(run.from..run.from + run.bytes)
+            .unwrap_or_default();
+        let before = done.placed.len();
+        let mut at = 0;
+        for entry in entries {
+            let queue_offset = if entry.counted {
+                writer.offsets.take(entry.topic, entry.queue_id)
+            } else {
+                0
+            };
+            let physical_offset = writer.position + at as u64;
+            let place = bytes.get_mut(at..at + entry.size).unwrap_or_default();
+            record::patch(
+                place,
+                queue_offset,
+                physical_offset.cast_signed(),
+                done.store_time,
+            );
+            done.placed.push(Placed {
+                physical_offset,
+                queue_offset,
+                size: entry.size as u64,
+            });
+            at += entry.size;
+        }
+        if let Err(error) = segment.write(bytes, writer.position) {
+            for entry in entries.iter().filter(|entry| entry.counted) {
+                writer.offsets.give_back(entry.topic, entry.queue_id);
+            }
+            done.placed.truncate(before);
+            let error = StoreError::io("write", segment.path(), &error);
+            return Err(self.undo(writer, &segment, at as u64, &error));
+        }
+        writer.position += at as u64;
+        self.counters
+            .put_bytes
+            .fetch_add(at as u64, Ordering::Relaxed);
+        self.written.store(writer.position, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes back a write that failed half-way, lest a later recovery finds its pieces.
+    fn undo(&self, writer: &Writer, segment: &Segment, size: u64, error: &StoreError) -> PutStatus {
+        let clean = segment.zero(writer.position, writer.position + size);
+        if clean.is_err() || error.kind != ErrorKind::DiskFull {
+            self.health.fail(error);
+        }
+        PutStatus::ServiceNotAvailable
+    }
+
+    /// Closes the file with a filler and goes on in the next one.
+    fn roll(&self, writer: &mut Writer) -> Result<(), PutStatus> {
+        let next_base = writer
+            .segment
+            .as_ref()
+            .map_or(writer.position, |segment| segment.end());
+        // First the new file: a full disk must leave the old one open for shorter messages.
+        let next = self
+            .take_next(next_base)
+            .map_err(|_| PutStatus::CreateFileFailed)?;
+        if let Some(segment) = writer
+            .segment
+            .clone()
+            .filter(|_| writer.position < next_base)
+        {
+            let left = usize::try_from(next_base - writer.position).unwrap_or(usize::MAX);
+            if let Err(error) = segment.write(&record::blank(left), writer.position) {
+                self.put_back(next);
+                let error = StoreError::io("write", segment.path(), &error);
+                return Err(self.undo(writer, &segment, BLANK, &error));
+            }
+        }
+        self.change_segments(|list| list.push(Arc::clone(&next)));
+        writer.segment = Some(next);
+        writer.position = next_base;
+        self.written.store(next_base, Ordering::Release);
+        self.file_wanted.notify();
+        Ok(())
+    }
+
+    /// Waits until no append is under way.
+    pub(crate) fn settle(&self) {
+        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

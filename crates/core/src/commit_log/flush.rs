@@ -1,0 +1,43 @@
+//! Making the log durable. A sync that failed is the end of all promises (architecture §4).
+
+use super::CommitLog;
+use crate::store_error::{ErrorKind, StoreError};
+use crate::store_health::hold;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl CommitLog {
+    /// Makes everything appended so far durable and returns up to where it is.
+    ///
+    /// After a sync failed once this fails for good and never calls sync again: the kernel has
+    /// marked the lost pages clean by then, and a second sync would say that all is well.
+    pub fn flush(&self) -> Result<u64, StoreError> {
+        let _one_at_a_time = hold(&self.flushing);
+        if let Some(failure) = self.health.failure() {
+            return Err(StoreError::new(
+                ErrorKind::Io,
+                format!("nothing is flushed any more: {failure}"),
+            ));
+        }
+        let from = self.flushed();
+        let to = self.written();
+        if from >= to {
+            return Ok(from);
+        }
+        let start = Instant::now();
+        for segment in self.segments().iter() {
+            if segment.end() > from && segment.base() < to {
+                if let Err(error) = segment.sync() {
+                    self.health.fail(&error);
+                    return Err(error);
+                }
+            }
+        }
+        self.flushed.store(to, Ordering::Release);
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let spent = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.counters.flush_us.fetch_add(spent, Ordering::Relaxed);
+        self.grown.notify();
+        Ok(to)
+    }
+}

@@ -1,0 +1,87 @@
+//! The queue offset that the next message of each queue gets.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Next offsets by topic and queue; a queue that is not in it starts at 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NextOffsets(HashMap<Box<str>, BTreeMap<i32, i64>>);
+
+impl NextOffsets {
+    /// The next offset of a queue.
+    pub fn get(&self, topic: &str, queue_id: i32) -> i64 {
+        let queues = self.0.get(topic);
+        queues
+            .and_then(|queues| queues.get(&queue_id))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Sets the next offset of a queue.
+    pub fn set(&mut self, topic: &str, queue_id: i32, next: i64) {
+        *self.slot(topic, queue_id) = next;
+    }
+
+    /// Forgets a topic.
+    pub fn forget(&mut self, topic: &str) {
+        self.0.remove(topic);
+    }
+
+    /// Takes everything out: (topic, queue, next offset).
+    pub fn drain(&mut self) -> Vec<(String, i32, i64)> {
+        self.0
+            .drain()
+            .flat_map(|(topic, queues)| {
+                queues
+                    .into_iter()
+                    .map(move |(queue_id, next)| (topic.to_string(), queue_id, next))
+            })
+            .collect()
+    }
+
+    /// Whether no queue is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the next offset of a queue.
+    pub(crate) fn take(&mut self, topic: &str, queue_id: i32) -> i64 {
+        let slot = self.slot(topic, queue_id);
+        let taken = *slot;
+        *slot = taken.saturating_add(1);
+        taken
+    }
+
+    /// Gives back the last offset taken.
+    pub(crate) fn give_back(&mut self, topic: &str, queue_id: i32) {
+        let slot = self.slot(topic, queue_id);
+        *slot = slot.saturating_sub(1);
+    }
+
+    fn slot(&mut self, topic: &str, queue_id: i32) -> &mut i64 {
+        // Two look-ups, so that only a topic's first message pays for a copy of its name.
+        if !self.0.contains_key(topic) {
+            self.0.insert(topic.into(), BTreeMap::new());
+        }
+        match self.0.get_mut(topic) {
+            Some(queues) => queues.entry(queue_id).or_default(),
+            None => unreachable!("inserted above"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NextOffsets;
+
+    #[test]
+    fn take_and_give_back() {
+        let mut next = NextOffsets::default();
+        assert_eq!(next.get("T", 0), 0);
+        assert_eq!((next.take("T", 0), next.take("T", 0)), (0, 1));
+        next.give_back("T", 0);
+        next.set("T", 1, 7);
+        assert_eq!((next.get("T", 0), next.take("T", 1)), (1, 7));
+        next.forget("T");
+        assert_eq!(next.get("T", 1), 0);
+    }
+}

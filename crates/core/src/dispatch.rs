@@ -1,0 +1,302 @@
+//! Following the log: each record gets its place in a queue and its entries in the index
+//! (spec: store §5.1, §6, §10).
+
+use crate::commit_log::{CommitLog, NextOffsets};
+use crate::consume_queue::ConsumeQueues;
+use crate::index::Index;
+use crate::java_hash;
+use crate::properties;
+use crate::record::{self, Parsed, RecordView, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use crate::store_error::{ErrorKind, StoreError};
+use crate::store_events::{News, Watcher};
+use crate::store_health::hold;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// The topic whose queue units hold delivery times.
+const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+/// Delay of a level that has none, in milliseconds (spec: store §15).
+const UNKNOWN_DELAY: i64 = 1000;
+/// Bytes of one step: readers hear of its records together.
+const STEP_BYTES: usize = 1 << 20;
+
+/// The queues and the index of a store, as whoever reads records feeds them.
+pub struct Derived {
+    /// The consume queues.
+    pub queues: ConsumeQueues,
+    /// The key index, when it is kept.
+    pub index: Option<Index>,
+    /// Milliseconds of each delay level.
+    pub delays: Vec<i64>,
+}
+
+impl Derived {
+    /// Whether a record has a place in a queue: prepared and rolled-back ones do not.
+    pub fn is_queued(record: &RecordView<'_>) -> bool {
+        let transaction = record.sys_flag & SYS_TRANSACTION;
+        transaction != SYS_PREPARED && transaction != SYS_ROLLBACK
+    }
+
+    /// Adds a record's unit to its queue; false when no queue can have it, or it is there already.
+    pub fn put_unit(&self, topic: &str, record: &RecordView<'_>) -> Result<bool, StoreError> {
+        let (Ok(physical_offset), Ok(queue_offset)) = (
+            u64::try_from(record.physical_offset),
+            u64::try_from(record.queue_offset),
+        ) else {
+            return Ok(false);
+        };
+        let put = self.queues.put(
+            topic,
+            record.queue_id,
+            queue_offset,
+            physical_offset,
+            record.total_size,
+            self.tags_code(topic, record),
+        );
+        tolerate(put, false)
+    }
+
+    /// Adds a record's keys to the index.
+    pub fn put_keys(&self, topic: &str, record: &RecordView<'_>) -> Result<(), StoreError> {
+        let Some(index) = &self.index else {
+            return Ok(());
+        };
+        if record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK || record.properties.is_empty() {
+            return Ok(());
+        }
+        let keys = IndexedKeys::of(record.properties);
+        let mut list: Vec<&[u8]> = Vec::with_capacity(4);
+        list.extend(keys.unique);
+        let tokens = keys.keys.unwrap_or_default().split(|byte| *byte == b' ');
+        list.extend(tokens.filter(|token| !token.is_empty()));
+        let tag = keys.tags.map(|tags| [b"T#", tags].concat());
+        list.extend(tag.as_deref());
+        if list.is_empty() {
+            return Ok(());
+        }
+        let at = record.physical_offset.cast_unsigned();
+        tolerate(index.put(topic, &list, at, record.store_timestamp), ())
+    }
+
+    fn tags_code(&self, topic: &str, record: &RecordView<'_>) -> i64 {
+        if topic == SCHEDULE_TOPIC {
+            if let Some(delay) = self.delay(record.properties) {
+                return record.store_timestamp.saturating_add(delay);
+            }
+        }
+        java_hash::tags_code(properties::find(record.properties, properties::TAGS))
+    }
+
+    fn delay(&self, text: &[u8]) -> Option<i64> {
+        let level = usize::try_from(properties::delay_level(text)?).ok()?;
+        let place = level.min(self.delays.len()).checked_sub(1);
+        match place {
+            Some(place) => self.delays.get(place).copied(),
+            None => (level > 0).then_some(UNKNOWN_DELAY),
+        }
+    }
+}
+
+/// The properties that the index looks at, found in one pass.
+#[derive(Default)]
+struct IndexedKeys<'a> {
+    unique: Option<&'a [u8]>,
+    keys: Option<&'a [u8]>,
+    tags: Option<&'a [u8]>,
+}
+
+impl<'a> IndexedKeys<'a> {
+    fn of(text: &'a [u8]) -> Self {
+        let mut found = Self::default();
+        for (name, value) in properties::entries(text) {
+            match name {
+                properties::UNIQ_KEY => found.unique = Some(value),
+                properties::KEYS => found.keys = Some(value),
+                properties::TAGS => found.tags = Some(value),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Lets a record pass that no queue can ever take; other errors may be gone at the next try.
+fn tolerate<T>(put: io::Result<T>, otherwise: T) -> Result<T, StoreError> {
+    match put {
+        Ok(done) => Ok(done),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
+            ) =>
+        {
+            Ok(otherwise)
+        }
+        Err(error) => Err(StoreError::from(error)),
+    }
+}
+
+/// The last record dispatched: where it starts, and its store time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastRecord {
+    /// Its first byte in the log.
+    pub start: u64,
+    /// Its store time.
+    pub time: i64,
+}
+
+/// Follows one log; one thread steps it.
+pub struct Dispatcher {
+    log: Arc<CommitLog>,
+    derived: Arc<Derived>,
+    /// Whether only durable records are shown to readers (spec: store §10, confirmOffset).
+    durable_only: bool,
+    stepping: Mutex<NextOffsets>,
+    position: AtomicU64,
+    last: Mutex<LastRecord>,
+    watchers: RwLock<Vec<Arc<dyn Watcher>>>,
+}
+
+impl Dispatcher {
+    /// Makes one that goes on at `position`.
+    pub fn new(
+        log: Arc<CommitLog>,
+        derived: Arc<Derived>,
+        durable_only: bool,
+        position: u64,
+        last: LastRecord,
+    ) -> Self {
+        Self {
+            log,
+            derived,
+            durable_only,
+            stepping: Mutex::default(),
+            position: AtomicU64::new(position),
+            last: Mutex::new(last),
+            watchers: RwLock::default(),
+        }
+    }
+
+    /// Adds somebody who hears of each batch.
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
+        let mut watchers = self
+            .watchers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        watchers.push(watcher);
+    }
+
+    /// Everybody who wants to hear.
+    pub fn watchers(&self) -> Vec<Arc<dyn Watcher>> {
+        let watchers = self.watchers.read();
+        watchers.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Everything before this offset is in queues and index.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    /// Up to where records may be dispatched now.
+    pub fn limit(&self) -> u64 {
+        if self.durable_only {
+            self.log.flushed()
+        } else {
+            self.log.written()
+        }
+    }
+
+    /// Position and last record, as of one moment.
+    pub fn snapshot(&self) -> (u64, LastRecord) {
+        let last = hold(&self.last);
+        (self.position(), *last)
+    }
+
+    /// Dispatches what is there, about a mebibyte at most; false when there was nothing.
+    ///
+    /// On an error everything before the record concerned is dispatched, and the next step tries
+    /// it again.
+    pub fn step(&self) -> Result<bool, StoreError> {
+        let mut fresh = hold(&self.stepping);
+        let start = self.position().max(self.log.min());
+        if start >= self.limit() {
+            return Ok(false);
+        }
+        let (end, last, result) = self.follow(start, &mut fresh);
+        {
+            let mut held = hold(&self.last);
+            if let Some(last) = last {
+                *held = last;
+            }
+            self.position.store(end, Ordering::Release);
+        }
+        let news: Vec<News> = fresh.drain();
+        drop(fresh);
+        if !news.is_empty() {
+            for watcher in self.watchers() {
+                watcher.dispatched(&news);
+            }
+        }
+        result.map(|()| end > start)
+    }
+
+    /// Runs something while no record is being dispatched.
+    pub fn between_steps<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _steps = hold(&self.stepping);
+        work()
+    }
+
+    /// Dispatches the records of one file from `start` on, up to the limit of a step.
+    fn follow(
+        &self,
+        start: u64,
+        fresh: &mut NextOffsets,
+    ) -> (u64, Option<LastRecord>, Result<(), StoreError>) {
+        let mut last = None;
+        let Some(lease) = self.log.rest(start, self.limit()) else {
+            return (start, last, Err(lost(start, "its file is gone")));
+        };
+        let mut at = 0;
+        loop {
+            let here = start + at as u64;
+            if at >= STEP_BYTES {
+                return (here, last, Ok(()));
+            }
+            match record::parse(&lease, at, false) {
+                Parsed::Record { view, size } => {
+                    if let Err(error) = self.take(&view, fresh) {
+                        return (here, last, Err(error));
+                    }
+                    last = Some(LastRecord {
+                        start: here,
+                        time: view.store_timestamp,
+                    });
+                    at += size as usize;
+                }
+                Parsed::Blank { .. } => return (self.log.next_file_start(here), last, Ok(())),
+                Parsed::End if at >= lease.len() => return (here, last, Ok(())),
+                Parsed::End => return (here, last, Err(lost(here, "there is none"))),
+                Parsed::Broken { why, .. } => {
+                    return (here, last, Err(lost(here, &format!("{why:?}"))));
+                }
+            }
+        }
+    }
+
+    fn take(&self, record: &RecordView<'_>, fresh: &mut NextOffsets) -> Result<(), StoreError> {
+        let topic = String::from_utf8_lossy(record.topic);
+        if Derived::is_queued(record) && self.derived.put_unit(&topic, record)? {
+            let next = record.queue_offset.saturating_add(1);
+            fresh.set(&topic, record.queue_id, next);
+        }
+        self.derived.put_keys(&topic, record)
+    }
+}
+
+fn lost(at: u64, why: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::Corrupt,
+        format!("the record at offset {at} of the log cannot be read again: {why}"),
+    )
+}

@@ -1,0 +1,259 @@
+//! Reading from a queue: statuses, next offsets and limits of Java's `getMessage` (spec: store §13).
+
+use crate::commit_log::CommitLog;
+use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
+use crate::record::RecordHead;
+use crate::segment::Lease;
+use crate::store_config::GetSettings;
+use crate::store_error::StoreError;
+
+/// Units read from a queue at once.
+const CHUNK: u64 = 64;
+/// More tag codes than this are looked up in a sorted list.
+const FEW: usize = 8;
+
+/// How a get ended; the numbers are those of the Python interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GetStatus {
+    /// There are messages.
+    Found = 0,
+    /// Messages were looked at, none was wanted.
+    NoMatchedMessage = 1,
+    /// The messages are gone from the log.
+    MessageWasRemoving = 2,
+    /// The queue lacks the units at the offset.
+    OffsetFoundNull = 3,
+    /// The offset lies behind the end.
+    OffsetOverflowBadly = 4,
+    /// The offset is the end.
+    OffsetOverflowOne = 5,
+    /// The offset lies before the first message.
+    OffsetTooSmall = 6,
+    /// The queue has never had a message.
+    NoMessageInQueue = 8,
+}
+
+/// What is wanted from a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// Its queue.
+    pub queue_id: i32,
+    /// First queue offset.
+    pub offset: i64,
+    /// Most messages.
+    pub messages: u64,
+    /// Most bytes; the first message comes in any case.
+    pub bytes: u64,
+    /// Tag codes that are accepted; `None` accepts every message.
+    pub tag_codes: Option<&'a [i64]>,
+}
+
+/// What a get returns; the records are in the log for as long as this is held.
+#[derive(Clone)]
+pub struct Got {
+    /// How it ended.
+    pub status: GetStatus,
+    /// Queue offset to go on at.
+    pub next: i64,
+    /// First queue offset there is.
+    pub min: i64,
+    /// Queue offset behind the last one.
+    pub max: i64,
+    /// How many records were found.
+    pub messages: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// The records, in as few pieces as they lie in.
+    pub parts: Vec<Lease>,
+    /// Whether a slave should be asked, since the data is probably not in memory here.
+    pub suggest_slave: bool,
+}
+
+/// Reads from queues.
+#[derive(Clone, Copy)]
+pub struct Getter<'a> {
+    /// The log.
+    pub log: &'a CommitLog,
+    /// Its queues.
+    pub queues: &'a ConsumeQueues,
+    /// Limits.
+    pub settings: &'a GetSettings,
+    /// Bytes of log that memory is expected to hold.
+    pub hot_bytes: u64,
+}
+
+/// What the walk over the units has so far.
+struct Walk<'a> {
+    wanted: Wanted<'a>,
+    codes: Codes<'a>,
+    got: Got,
+    looked_at: u64,
+    skip_below: u64,
+}
+
+enum Codes<'a> {
+    All,
+    Few(&'a [i64]),
+    Sorted(Vec<i64>),
+}
+
+impl<'a> Codes<'a> {
+    fn new(codes: Option<&'a [i64]>) -> Self {
+        match codes {
+            None => Self::All,
+            Some(few) if few.len() <= FEW => Self::Few(few),
+            Some(many) => {
+                let mut sorted = many.to_vec();
+                sorted.sort_unstable();
+                Self::Sorted(sorted)
+            }
+        }
+    }
+
+    fn accept(&self, code: i64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Few(codes) => codes.contains(&code),
+            Self::Sorted(codes) => codes.binary_search(&code).is_ok(),
+        }
+    }
+}
+
+impl Getter<'_> {
+    /// Reads messages from a queue.
+    pub fn get(&self, wanted: Wanted<'_>) -> Result<Got, StoreError> {
+        let (topic, queue_id) = (wanted.topic, wanted.queue_id);
+        let min = self.queues.min(topic, queue_id).cast_signed();
+        let max = self.queues.max(topic, queue_id).cast_signed();
+        let mut got = Got {
+            status: GetStatus::NoMatchedMessage,
+            next: wanted.offset,
+            min,
+            max,
+            messages: 0,
+            bytes: 0,
+            parts: Vec::new(),
+            suggest_slave: false,
+        };
+        (got.status, got.next) = match wanted.offset {
+            _ if max == 0 => (GetStatus::NoMessageInQueue, 0),
+            offset if offset < min => (GetStatus::OffsetTooSmall, min),
+            offset if offset == max => (GetStatus::OffsetOverflowOne, offset),
+            offset if offset > max => (GetStatus::OffsetOverflowBadly, max),
+            _ => return self.walk(wanted, got),
+        };
+        Ok(got)
+    }
+
+    fn walk(&self, wanted: Wanted<'_>, got: Got) -> Result<Got, StoreError> {
+        let first = wanted.offset.cast_unsigned();
+        let scan = self
+            .settings
+            .filter_bytes
+            .max(wanted.messages.saturating_mul(UNIT_SIZE))
+            .div_ceil(UNIT_SIZE);
+        let last = first.saturating_add(scan);
+        let max_phy = self.log.written();
+        let mut walk = Walk {
+            codes: Codes::new(wanted.tag_codes),
+            wanted,
+            got,
+            looked_at: 0,
+            skip_below: 0,
+        };
+        let mut units = Vec::new();
+        let mut at = first;
+        'units: while at < last {
+            units.clear();
+            let count = CHUNK.min(last - at);
+            self.queues
+                .range(wanted.topic, wanted.queue_id, at, count, &mut units)?;
+            if units.is_empty() {
+                break;
+            }
+            for unit in &units {
+                if !self.look(&mut walk, unit, max_phy) {
+                    break 'units;
+                }
+                at += 1;
+            }
+        }
+        let mut got = walk.got;
+        if at == first && got.messages == 0 {
+            got.status = GetStatus::OffsetFoundNull;
+            let next = self
+                .queues
+                .next_file_start(wanted.topic, wanted.queue_id, first);
+            got.next = next.map_or(got.max, u64::cast_signed);
+        } else {
+            got.next = at.cast_signed();
+        }
+        got.suggest_slave = max_phy.saturating_sub(walk.looked_at) > self.hot_bytes;
+        Ok(got)
+    }
+
+    /// Looks at one unit; false when the batch is full without it.
+    fn look(&self, walk: &mut Walk<'_>, unit: &Unit, max_phy: u64) -> bool {
+        let size = u64::from(unit.size);
+        if unit.is_filler() {
+            if walk.got.messages == 0 {
+                walk.got.status = GetStatus::MessageWasRemoving;
+            }
+            return true;
+        }
+        let cold = max_phy.saturating_sub(unit.physical_offset) > self.hot_bytes;
+        if self.is_full(walk, size, cold) {
+            return false;
+        }
+        walk.looked_at = unit.physical_offset;
+        if unit.physical_offset < walk.skip_below || !walk.codes.accept(unit.tags_code) {
+            return true;
+        }
+        let lease = self
+            .log
+            .lease(unit.physical_offset, size)
+            .filter(|lease| is_that(lease, unit));
+        let Some(lease) = lease else {
+            if walk.got.messages == 0 {
+                walk.got.status = GetStatus::MessageWasRemoving;
+            }
+            walk.skip_below = self.log.next_file_start(unit.physical_offset);
+            return true;
+        };
+        walk.got.status = GetStatus::Found;
+        walk.got.messages += 1;
+        walk.got.bytes += size;
+        let follows = walk
+            .got
+            .parts
+            .last_mut()
+            .is_some_and(|last| last.extend(&lease));
+        if !follows {
+            walk.got.parts.push(lease);
+        }
+        true
+    }
+
+    fn is_full(&self, walk: &Walk<'_>, size: u64, cold: bool) -> bool {
+        let (count, total) = (walk.got.messages, walk.got.bytes + size);
+        if count == 0 {
+            return false;
+        }
+        let (bytes_max, count_max) = if cold {
+            self.settings.disk
+        } else {
+            self.settings.memory
+        };
+        count >= walk.wanted.messages.min(count_max) || total > walk.wanted.bytes.min(bytes_max)
+    }
+}
+
+/// Whether the record that a unit names is there: a unit is never trusted blindly.
+fn is_that(lease: &Lease, unit: &Unit) -> bool {
+    RecordHead::read(lease).is_some_and(|head| {
+        head.total_size == unit.size && head.physical_offset.cast_unsigned() == unit.physical_offset
+    })
+}

@@ -1,0 +1,341 @@
+//! Opening a store that ran before: where the log ends, and what queues and index lack
+//! (spec: store §9).
+//!
+//! Stricter than Java in what it gives up. A tail that the last run could not finish is cut. Damage
+//! with valid records behind it is an error, unless a power cut explains it: the machine has been
+//! booted since, nothing says that the place was durable, and all that is behind it was stored
+//! within the time that a flush may be late.
+
+use crate::checkpoint::{Checkpoint, Known};
+use crate::commit_log::CommitLog;
+use crate::dispatch::{Derived, LastRecord};
+use crate::record::{self, Parsed, RecordView};
+use crate::recovery_tail::{self, Behind};
+use crate::segment::Segment;
+use crate::store_config::RecoverySettings;
+use crate::store_error::StoreError;
+use std::sync::Arc;
+
+/// Records behind damage that are further apart in time than this were flushed in between.
+const FLUSH_LATE_MS: i64 = 60_000;
+
+/// What a recovery starts from.
+pub struct Before<'a> {
+    /// The settings.
+    pub settings: &'a RecoverySettings,
+    /// Whether the last run stopped in order.
+    pub clean: bool,
+    /// The checkpoint, if there was one.
+    pub checkpoint: Option<Checkpoint>,
+    /// The boot of the machine now.
+    pub boot: u64,
+}
+
+impl Before<'_> {
+    fn known(&self) -> Option<Known> {
+        self.checkpoint.and_then(|checkpoint| checkpoint.known)
+    }
+}
+
+/// What a recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where the log goes on.
+    pub end: u64,
+    /// The last record, if there is one.
+    pub last: Option<LastRecord>,
+    /// Records read.
+    pub records: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes behind the end that were zeroed.
+    pub cut_bytes: u64,
+    /// Bytes behind the end that the last run knew as durable: they are lost.
+    pub lost_bytes: u64,
+    /// How often the whole log had to be read because queues lacked units.
+    pub rebuilds: u64,
+}
+
+/// Where to begin, and from which record on queues and index get theirs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Records at this offset or behind go into their queues.
+    queues: u64,
+    /// Records behind this offset go into the index.
+    index: u64,
+    /// First byte read: the start of a file.
+    from: u64,
+}
+
+/// How a scan ended.
+enum Scan {
+    /// At the end of all that can be read.
+    End(Recovered, Option<String>),
+    /// A queue lacks units that only older files have.
+    Hole,
+}
+
+/// Finds the end of the log, makes it the end on disk, and brings queues and index up to it.
+pub fn recover(
+    log: &CommitLog,
+    derived: &Derived,
+    before: &Before<'_>,
+) -> Result<Recovered, StoreError> {
+    let segments = log.segments();
+    let Some(first) = segments.first() else {
+        return nothing(derived, before);
+    };
+    check_gaps(&segments, before)?;
+    let mut plan = plan(&segments, derived, before);
+    if !before.clean {
+        derived.queues.truncate(plan.queues)?;
+    }
+    let mut rebuilds = 0;
+    let (mut found, why) = loop {
+        match scan(&segments, derived, before, plan)? {
+            Scan::End(found, why) => break (found, why),
+            Scan::Hole => {
+                rebuilds += 1;
+                plan = Plan {
+                    queues: first.base(),
+                    index: plan.index,
+                    from: first.base(),
+                };
+            }
+        }
+    };
+    found.rebuilds = rebuilds;
+    cut(log, &segments, before, &mut found, why)?;
+    for segment in segments
+        .iter()
+        .filter(|s| s.end() > plan.from && s.base() < found.end)
+    {
+        segment.sync()?;
+    }
+    let known = before.known().map_or(0, |known| known.flushed);
+    let queued = if before.clean {
+        derived.queues.max_phy()
+    } else {
+        0
+    };
+    found.lost_bytes = known.max(queued).saturating_sub(found.end);
+    derived.queues.truncate(found.end)?;
+    derived.queues.correct_min(first.base())?;
+    Ok(found)
+}
+
+/// A store without a log: new, or one whose log is not where the settings say.
+fn nothing(derived: &Derived, before: &Before<'_>) -> Result<Recovered, StoreError> {
+    if derived.queues.max_phy() > 0 && !before.settings.truncate_corrupt {
+        return Err(StoreError::corrupt(
+            "there are consume queues but no commit-log file; is storePathCommitLog right? \
+             recoveryTruncateCorrupt=true starts an empty log",
+        ));
+    }
+    derived.queues.truncate(0)?;
+    Ok(Recovered::default())
+}
+
+fn check_gaps(segments: &[Arc<Segment>], before: &Before<'_>) -> Result<(), StoreError> {
+    for pair in segments.windows(2) {
+        if let [left, right] = pair {
+            if left.end() != right.base() && !before.settings.truncate_corrupt {
+                return Err(StoreError::corrupt(format!(
+                    "no commit-log file begins at offset {}, but {} does later; \
+                     recoveryTruncateCorrupt=true goes on without",
+                    left.end(),
+                    right.path().display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn plan(segments: &[Arc<Segment>], derived: &Derived, before: &Before<'_>) -> Plan {
+    let min = segments.first().map_or(0, |segment| segment.base());
+    let dispatched = derived.queues.max_phy();
+    let mut queues = if dispatched == 0 {
+        min
+    } else if before.clean {
+        dispatched
+    } else {
+        durable_queues(segments, before.checkpoint.unwrap_or_default()).unwrap_or(min)
+    };
+    if let Some(repair) = derived.queues.repair_from() {
+        queues = queues.min(repair);
+    }
+    let queues = queues.max(min);
+    let (from_queues, from_index);
+    let index = match &derived.index {
+        None => u64::MAX,
+        Some(index) => index.last().1,
+    };
+    from_queues = file_of(segments, queues);
+    from_index = if before.settings.index_safe {
+        file_of(segments, index)
+    } else {
+        // A log may be much longer than its index is worth: not more files than Java reads.
+        let first = segments.len().saturating_sub(before.settings.files_max);
+        file_of(segments, index).max(segments.get(first).map_or(min, |s| s.base()))
+    };
+    Plan {
+        queues,
+        index,
+        from: from_queues.min(from_index),
+    }
+}
+
+/// Start of the file that holds `at`, of the last one when it lies behind all.
+fn file_of(segments: &[Arc<Segment>], at: u64) -> u64 {
+    let after = segments.partition_point(|segment| segment.base() <= at);
+    segments
+        .get(after.saturating_sub(1))
+        .map_or(0, |segment| segment.base())
+}
+
+/// From where on queue units may be missing after a crash; `None` when nothing is known.
+fn durable_queues(segments: &[Arc<Segment>], checkpoint: Checkpoint) -> Option<u64> {
+    if checkpoint.queue_offset > 0 {
+        return u64::try_from(checkpoint.queue_offset).ok()?.checked_add(1);
+    }
+    if checkpoint.queue_time <= 0 {
+        return None;
+    }
+    let older = |segment: &&Arc<Segment>| {
+        let bytes = segment.bytes(segment.base(), segment.end());
+        match bytes.map(|bytes| record::parse(bytes, 0, false)) {
+            Some(Parsed::Record { view, .. }) => view.store_timestamp <= checkpoint.queue_time,
+            _ => false,
+        }
+    };
+    segments
+        .iter()
+        .rev()
+        .find(older)
+        .map(|segment| segment.base())
+}
+
+fn scan(
+    segments: &[Arc<Segment>],
+    derived: &Derived,
+    before: &Before<'_>,
+    plan: Plan,
+) -> Result<Scan, StoreError> {
+    let mut found = Recovered {
+        end: plan.from,
+        ..Recovered::default()
+    };
+    let whole = segments
+        .first()
+        .is_some_and(|first| plan.from <= first.base());
+    for segment in segments
+        .iter()
+        .filter(|segment| segment.base() >= plan.from)
+    {
+        if segment.base() != found.end {
+            return Ok(Scan::End(found, Some("a file is missing".to_owned())));
+        }
+        let bytes = segment
+            .bytes(segment.base(), segment.end())
+            .unwrap_or_default();
+        let mut at = 0;
+        loop {
+            match record::parse(bytes, at, before.settings.check_crc) {
+                Parsed::Record { view, size } if in_place(&view, found.end) => {
+                    if !restore(derived, &view, plan, found.end, whole)? {
+                        return Ok(Scan::Hole);
+                    }
+                    found.last = Some(LastRecord {
+                        start: found.end,
+                        time: view.store_timestamp,
+                    });
+                    found.records += 1;
+                    found.bytes += u64::from(size);
+                    found.end += u64::from(size);
+                    at += size as usize;
+                }
+                Parsed::Blank { .. } => break,
+                Parsed::End => return Ok(Scan::End(found, None)),
+                Parsed::Record { .. } => {
+                    return Ok(Scan::End(found, Some("it belongs elsewhere".to_owned())));
+                }
+                Parsed::Broken { why, .. } => {
+                    return Ok(Scan::End(found, Some(format!("{why:?}").to_lowercase())));
+                }
+            }
+        }
+        found.end = segment.end();
+    }
+    Ok(Scan::End(found, None))
+}
+
+fn in_place(record: &RecordView<'_>, at: u64) -> bool {
+    record.physical_offset.cast_unsigned() == at
+}
+
+/// Gives a record's unit and keys back; false when units before it are missing from its queue.
+fn restore(
+    derived: &Derived,
+    record: &RecordView<'_>,
+    plan: Plan,
+    at: u64,
+    whole: bool,
+) -> Result<bool, StoreError> {
+    if at < plan.queues && at <= plan.index {
+        return Ok(true);
+    }
+    let topic = String::from_utf8_lossy(record.topic);
+    if at >= plan.queues && Derived::is_queued(record) {
+        let next = derived.queues.max(&topic, record.queue_id);
+        if !whole && u64::try_from(record.queue_offset).is_ok_and(|offset| offset > next) {
+            return Ok(false);
+        }
+        derived.put_unit(&topic, record)?;
+    }
+    if at > plan.index || plan.index == 0 {
+        derived.put_keys(&topic, record)?;
+    }
+    Ok(true)
+}
+
+/// Makes the end of what was read the end of the log, or says why that would lose too much.
+fn cut(
+    log: &CommitLog,
+    segments: &[Arc<Segment>],
+    before: &Before<'_>,
+    found: &mut Recovered,
+    why: Option<String>,
+) -> Result<(), StoreError> {
+    let behind = recovery_tail::search(segments, found.end)?;
+    if let Some(behind) = behind {
+        if !before.settings.truncate_corrupt && !power_cut(before, found.end, &behind) {
+            return Err(damage(segments, found.end, &behind, why));
+        }
+    }
+    found.cut_bytes = recovery_tail::erase(log, segments, found.end)?;
+    Ok(())
+}
+
+/// Whether a power cut can have left valid records behind a place that cannot be read.
+fn power_cut(before: &Before<'_>, end: u64, behind: &Behind) -> bool {
+    let late = behind.last_time.saturating_sub(behind.first_time) <= FLUSH_LATE_MS;
+    let unknown = before
+        .known()
+        .is_none_or(|known| known.flushed <= end && known.boot != before.boot);
+    !before.clean && unknown && late
+}
+
+fn damage(segments: &[Arc<Segment>], end: u64, behind: &Behind, why: Option<String>) -> StoreError {
+    let file = segments.iter().find(|s| s.base() <= end && end < s.end());
+    StoreError::corrupt(format!(
+        "{}: no valid record at offset {end} ({}), but one follows at offset {}; \
+         recoveryTruncateCorrupt=true cuts the log at {end} and loses what is behind",
+        file.map_or_else(
+            || "the log".to_owned(),
+            |file| file.path().display().to_string()
+        ),
+        why.unwrap_or_else(|| "nothing is there".to_owned()),
+        behind.first,
+    ))
+}

@@ -1,0 +1,215 @@
+//! One file of the commit log: its place in the log, its bytes, and who still reads them.
+
+use crate::disk::{Bytes, Disk, DiskFile, Space};
+use crate::store_error::StoreError;
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Zeros are written in pieces of this size.
+const PIECE: u64 = 1 << 20;
+
+/// The name of a commit-log or queue file: its first byte's offset in 20 digits.
+pub fn file_name(base: u64) -> String {
+    format!("{base:020}")
+}
+
+/// The offset in a file's name; `None` when the name is not 20 digits.
+pub fn base_of(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    (name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| name.parse().ok())?
+}
+
+/// A commit-log file of full length, open for writing and mapped for reading.
+pub struct Segment {
+    base: u64,
+    size: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    map: Arc<dyn Bytes>,
+}
+
+impl Segment {
+    /// Makes the file with all its blocks and makes it and its name durable.
+    ///
+    /// What happens to be left of a file that could not be finished is removed.
+    pub fn create(
+        disk: &dyn Disk,
+        folder: &Path,
+        base: u64,
+        size: u64,
+    ) -> Result<Self, StoreError> {
+        let path = folder.join(file_name(base));
+        let file = disk
+            .create(&path, size, Space::Allocated)
+            .map_err(|error| StoreError::io("create", &path, &error))?;
+        let made = file
+            .sync()
+            .and_then(|()| disk.sync_dir(folder))
+            .and_then(|()| file.map());
+        match made {
+            Ok(map) => Ok(Self {
+                base,
+                size,
+                path,
+                file,
+                map,
+            }),
+            Err(error) => {
+                let problem = StoreError::io("create", &path, &error);
+                disk.remove(&path)
+                    .map_err(|error| StoreError::io("remove", &path, &error))?;
+                Err(problem)
+            }
+        }
+    }
+
+    /// Opens an existing file of the right length.
+    pub fn open(disk: &dyn Disk, path: &Path, base: u64, size: u64) -> Result<Self, StoreError> {
+        let refuse = |error: io::Error| StoreError::io("open", path, &error);
+        let file = disk.open(path).map_err(refuse)?;
+        let map = file.map().map_err(refuse)?;
+        Ok(Self {
+            base,
+            size,
+            path: path.to_path_buf(),
+            file,
+            map,
+        })
+    }
+
+    /// Offset of its first byte in the log.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Offset behind its last byte in the log.
+    pub fn end(&self) -> u64 {
+        self.base + self.size
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bytes from one log offset to another; `None` when they are not all in this file.
+    pub fn bytes(&self, from: u64, to: u64) -> Option<&[u8]> {
+        let start = usize::try_from(from.checked_sub(self.base)?).ok()?;
+        let end = usize::try_from(to.checked_sub(self.base)?).ok()?;
+        self.map.get(start..end)
+    }
+
+    /// Writes at a log offset.
+    pub fn write(&self, data: &[u8], at: u64) -> io::Result<()> {
+        match at.checked_sub(self.base) {
+            Some(offset) => self.file.write_at(data, offset),
+            None => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        }
+    }
+
+    /// Makes everything written so far durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.file
+            .sync()
+            .map_err(|error| StoreError::io("sync", &self.path, &error))
+    }
+
+    /// First log offset at or after `from` whose byte may differ from zero.
+    pub fn data_from(&self, from: u64) -> Result<Option<u64>, StoreError> {
+        let offset = from.saturating_sub(self.base);
+        if offset >= self.size {
+            return Ok(None);
+        }
+        self.file
+            .seek_data(offset)
+            .map(|found| {
+                found
+                    .map(|at| self.base + at.max(offset))
+                    .filter(|at| *at < self.end())
+            })
+            .map_err(|error| StoreError::io("search", &self.path, &error))
+    }
+
+    /// Writes zeros over whatever differs from zero in a range; returns how many bytes it wrote.
+    pub fn zero(&self, from: u64, to: u64) -> Result<u64, StoreError> {
+        let mut wrote = 0;
+        let mut at = from;
+        let zeros = vec![0u8; usize::try_from(PIECE.min(to.saturating_sub(from))).unwrap_or(0)];
+        while let Some(found) = self.data_from(at)?.filter(|found| *found < to) {
+            let end = to.min(found + PIECE);
+            let dirty = self
+                .bytes(found, end)
+                .is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
+            if dirty {
+                let piece = usize::try_from(end - found).unwrap_or(0);
+                self.write(zeros.get(..piece).unwrap_or_default(), found)
+                    .map_err(|error| StoreError::io("write", &self.path, &error))?;
+                wrote += end - found;
+            }
+            at = end;
+        }
+        Ok(wrote)
+    }
+}
+
+/// Bytes of the log that stay readable for as long as this is held.
+#[derive(Clone)]
+pub struct Lease {
+    segment: Arc<Segment>,
+    from: u64,
+    to: u64,
+}
+
+impl Lease {
+    /// Leases a range of one file; `None` when it is not all in it.
+    pub fn new(segment: Arc<Segment>, from: u64, to: u64) -> Option<Self> {
+        segment.bytes(from, to)?;
+        Some(Self { segment, from, to })
+    }
+
+    /// Log offset of the first byte.
+    pub fn from(&self) -> u64 {
+        self.from
+    }
+
+    /// Log offset behind the last byte.
+    pub fn to(&self) -> u64 {
+        self.to
+    }
+
+    /// Takes in bytes that follow directly; false when they do not, or are in another file.
+    pub fn extend(&mut self, next: &Lease) -> bool {
+        let follows = next.from == self.to && Arc::ptr_eq(&self.segment, &next.segment);
+        if follows {
+            self.to = next.to;
+        }
+        follows
+    }
+}
+
+impl Deref for Lease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.segment.bytes(self.from, self.to).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base_of, file_name};
+    use std::path::Path;
+
+    #[test]
+    fn names() {
+        assert_eq!(file_name(131_072), "00000000000000131072");
+        assert_eq!(base_of(Path::new("/x/00000000000000131072")), Some(131_072));
+        for bad in ["/x/foo.tmp", "/x/131072", "/x/0000000000000013107x", "/"] {
+            assert_eq!(base_of(Path::new(bad)), None);
+        }
+        assert_eq!(base_of(Path::new("99999999999999999999")), None);
+    }
+}

@@ -1,0 +1,402 @@
+//! One message store in one folder: opening, writing, reading, closing.
+//!
+//! All work of the background threads (`store_threads`) is a method here, so that tests can run a
+//! store without any thread, on a disk that crashes.
+
+use crate::checkpoint::{Checkpoint, CheckpointFile};
+use crate::commit_log::{Appended, CommitLog, LogSettings, NextOffsets, Prepared, PutStatus};
+use crate::consume_queue::ConsumeQueues;
+use crate::disk::Disk;
+use crate::dispatch::{Derived, Dispatcher, LastRecord};
+use crate::file_cache::FileCache;
+use crate::get::{Getter, Got, Wanted};
+use crate::index::Index;
+use crate::recovery::{self, Before, Recovered};
+use crate::store_config::StoreConfig;
+use crate::store_env::Env;
+use crate::store_error::{ErrorKind, StoreError};
+use crate::store_events::{Events, Watcher};
+use crate::store_health::{hold, Health};
+use crate::store_threads::Threads;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The store. Every method may be called from any thread.
+pub struct Store {
+    pub(crate) config: StoreConfig,
+    pub(crate) env: Env,
+    pub(crate) health: Arc<Health>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) derived: Arc<Derived>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) recovered: Recovered,
+    events: Arc<Events>,
+    checkpoint: Mutex<(CheckpointFile, Checkpoint)>,
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
+    threads: Mutex<Option<Threads>>,
+    started: AtomicBool,
+}
+
+impl Store {
+    /// Locks the folder, loads what is there and recovers it. Nothing is written by messages
+    /// before [`Self::start`].
+    pub fn open(config: StoreConfig, env: Env) -> Result<Arc<Self>, StoreError> {
+        let disk = Arc::clone(&env.disk);
+        let root = config.root.clone();
+        make_root(disk.as_ref(), &root)?;
+        let lock = lock(disk.as_ref(), &root)?;
+        let clean = read(disk.as_ref(), &root.join("abort"))?.is_none();
+        let health = Arc::new(Health::default());
+        let log = Arc::new(CommitLog::open(
+            Arc::clone(&disk),
+            log_settings(&config),
+            Arc::clone(&env.clock),
+            Arc::clone(&health),
+        )?);
+        let (checkpoint_file, checkpoint) = CheckpointFile::open(disk.as_ref(), &root)?;
+        let derived = Arc::new(open_derived(&config, disk, clean, checkpoint)?);
+        let recovered = recovery::recover(
+            &log,
+            &derived,
+            &Before {
+                settings: &config.recovery,
+                clean,
+                checkpoint,
+                boot: env.boot,
+            },
+        )?;
+        let checkpoint = checkpoint.unwrap_or_default();
+        let last = recovered.last.unwrap_or(LastRecord {
+            start: checkpoint.queue_offset.cast_unsigned(),
+            time: checkpoint.queue_time,
+        });
+        log.resume(recovered.end, last.time, next_offsets(&derived.queues));
+        let dispatcher = Arc::new(Dispatcher::new(
+            Arc::clone(&log),
+            Arc::clone(&derived),
+            config.sync_flush,
+            recovered.end,
+            last,
+        ));
+        let events = Arc::new(Events::new()?);
+        dispatcher.watch(Arc::clone(&events) as Arc<dyn Watcher>);
+        let store = Self {
+            config,
+            env,
+            health,
+            log,
+            derived,
+            dispatcher,
+            recovered,
+            events,
+            checkpoint: Mutex::new((checkpoint_file, checkpoint)),
+            lock: Mutex::new(Some(lock)),
+            threads: Mutex::new(None),
+            started: AtomicBool::new(false),
+        };
+        if !clean {
+            store.checkpoint()?;
+        }
+        Ok(Arc::new(store))
+    }
+
+    /// Notes on disk that the store runs, and starts the background threads.
+    pub fn start(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.start_stepped()? {
+            *hold(&self.threads) = Some(Threads::start(self)?);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::start`], without threads: the caller runs [`Self::flush`], [`Self::dispatch`],
+    /// [`Self::checkpoint`] and [`Self::tend`]. False when it was started before.
+    pub fn start_stepped(&self) -> Result<bool, StoreError> {
+        if self.health.is_closed() {
+            return Err(StoreError::new(ErrorKind::Closed, "the store is closed"));
+        }
+        if self.started.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let (disk, root) = (self.env.disk.as_ref(), &self.config.root);
+        let path = root.join("abort");
+        let backup = root.join("abort.bak");
+        let refuse = |error: std::io::Error| StoreError::io("write", &path, &error);
+        if read(disk, &backup)?.is_none() {
+            disk.write(&backup, b"").map_err(refuse)?;
+        }
+        disk.write(&path, self.env.process.to_string().as_bytes())
+            .and_then(|()| disk.sync_file(&path))
+            .and_then(|()| disk.sync_dir(root))
+            .map_err(refuse)?;
+        self.started.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Stops the threads, makes everything durable and lets go of the folder. Twice is once.
+    ///
+    /// The folder is let go of in any case; after an error the next start recovers.
+    pub fn close(&self) -> Result<(), StoreError> {
+        if !self.health.close() {
+            return Ok(());
+        }
+        self.log.settle();
+        if let Some(threads) = hold(&self.threads).take() {
+            threads.stop(self);
+        }
+        let done = self.finish();
+        drop(hold(&self.lock).take());
+        done
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        self.log.flush()?;
+        while self.dispatcher.step()? {}
+        self.checkpoint()?;
+        self.log.drop_unused()?;
+        if self.started.load(Ordering::Acquire) {
+            let (disk, path) = (self.env.disk.as_ref(), self.config.root.join("abort"));
+            disk.remove(&path)
+                .and_then(|()| disk.sync_dir(&self.config.root))
+                .map_err(|error| StoreError::io("remove", &path, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Longest body that a put takes.
+    pub fn body_max(&self) -> u64 {
+        self.config.body_max
+    }
+
+    /// Appends records, waiting for other writers.
+    pub fn put(&self, prepared: &mut Prepared<'_>) -> Appended {
+        if !self.started.load(Ordering::Acquire) {
+            return Appended::refused(PutStatus::ServiceNotAvailable);
+        }
+        self.log.append(prepared)
+    }
+
+    /// Appends records unless somebody else is appending: `None` then.
+    pub fn try_put(&self, prepared: &mut Prepared<'_>) -> Option<Appended> {
+        if !self.started.load(Ordering::Acquire) {
+            return Some(Appended::refused(PutStatus::ServiceNotAvailable));
+        }
+        self.log.try_append(prepared)
+    }
+
+    /// Reads from a queue.
+    pub fn get(&self, wanted: Wanted<'_>) -> Result<Got, StoreError> {
+        self.usable()?;
+        let getter = Getter {
+            log: &self.log,
+            queues: &self.derived.queues,
+            settings: &self.config.get,
+            hot_bytes: self.hot_bytes(),
+        };
+        getter.get(wanted)
+    }
+
+    fn hot_bytes(&self) -> u64 {
+        self.env.memory / 100 * self.config.get.memory_percent
+    }
+
+    /// Whether a place in the log is so recent that it is probably in memory.
+    pub fn is_hot(&self, at: u64) -> bool {
+        self.log.written().saturating_sub(at) <= self.hot_bytes()
+    }
+
+    /// The log, for reading.
+    pub fn log(&self) -> &CommitLog {
+        &self.log
+    }
+
+    /// The queues, for reading.
+    pub fn queues(&self) -> &ConsumeQueues {
+        &self.derived.queues
+    }
+
+    /// Everything before this offset can be read from its queue.
+    pub fn dispatched(&self) -> u64 {
+        self.dispatcher.position()
+    }
+
+    /// What opening the store found.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// News for Python.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Adds somebody who hears of flushes and dispatched messages on the background threads.
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.dispatcher.watch(watcher);
+    }
+
+    /// Makes everything appended so far durable; returns the flushed offset.
+    pub fn flush(&self) -> Result<u64, StoreError> {
+        let before = self.log.flushed();
+        let flushed = self.note(self.log.flush())?;
+        if flushed > before {
+            for watcher in self.dispatcher.watchers() {
+                watcher.flushed(flushed);
+            }
+        }
+        Ok(flushed)
+    }
+
+    /// Dispatches what is there, a step at a time; false when there was nothing.
+    pub fn dispatch(&self) -> Result<bool, StoreError> {
+        self.dispatcher.step()
+    }
+
+    /// Makes queues and index durable, then says so in the checkpoint.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let mut held = hold(&self.checkpoint);
+        let (position, last) = self.dispatcher.snapshot();
+        if self.log.flushed() < position {
+            self.flush()?;
+        }
+        let synced = self.derived.sync();
+        self.note(synced)?;
+        let (file, checkpoint) = &mut *held;
+        checkpoint.log_time = last.time;
+        checkpoint.queue_time = last.time;
+        checkpoint.index_time = self
+            .derived
+            .index
+            .as_ref()
+            .map_or(0, |index| index.last().0);
+        checkpoint.queue_offset = last.start.cast_signed();
+        checkpoint.known = Some(self.known());
+        file.write(checkpoint)?;
+        let synced = file.sync();
+        self.note(synced)
+    }
+
+    /// Makes a failed sync known to all, for good; a full disk passes.
+    pub(crate) fn note<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &done {
+            if error.kind != ErrorKind::DiskFull && self.health.fail(error) {
+                for watcher in self.dispatcher.watchers() {
+                    watcher.failed(&error.to_string());
+                }
+            }
+        }
+        done
+    }
+
+    /// Writes down how far the log is durable, without waiting for that to be durable itself.
+    pub(crate) fn note_flushed(&self) -> Result<(), StoreError> {
+        let mut held = hold(&self.checkpoint);
+        let (file, checkpoint) = &mut *held;
+        let known = Some(self.known());
+        if checkpoint.known == known {
+            return Ok(());
+        }
+        checkpoint.known = known;
+        file.write(checkpoint)
+    }
+
+    fn known(&self) -> crate::checkpoint::Known {
+        crate::checkpoint::Known {
+            flushed: self.log.flushed(),
+            boot: self.env.boot,
+        }
+    }
+
+    /// Fails when the store is closed.
+    pub fn usable(&self) -> Result<(), StoreError> {
+        if self.health.is_closed() {
+            return Err(StoreError::new(ErrorKind::Closed, "the store is closed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+}
+
+impl Derived {
+    fn sync(&self) -> Result<(), StoreError> {
+        self.queues.sync()?;
+        match &self.index {
+            Some(index) => Ok(index.sync()?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn make_root(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
+    disk.create_dir(root)
+        .and_then(|()| root.parent().map_or(Ok(()), |above| disk.sync_dir(above)))
+        .map_err(|error| StoreError::io("make", root, &error))
+}
+
+fn lock(disk: &dyn Disk, root: &Path) -> Result<Box<dyn Send + Sync>, StoreError> {
+    let path = root.join("lock");
+    disk.lock(&path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            let text = format!("another process uses the store in {}", root.display());
+            return StoreError::new(ErrorKind::Locked, text);
+        }
+        StoreError::io("lock", &path, &error)
+    })
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    disk.read(path)
+        .map_err(|error| StoreError::io("read", path, &error))
+}
+
+fn log_settings(config: &StoreConfig) -> LogSettings {
+    LogSettings {
+        folders: config.commit_log.clone(),
+        read_only: config.commit_log_read_only.clone(),
+        file_size: config.commit_file_size,
+        sync_flush: config.sync_flush,
+    }
+}
+
+fn open_derived(
+    config: &StoreConfig,
+    disk: Arc<dyn Disk>,
+    clean: bool,
+    checkpoint: Option<Checkpoint>,
+) -> Result<Derived, StoreError> {
+    let cache = Arc::new(FileCache::for_process());
+    let queues = ConsumeQueues::open(
+        Arc::clone(&disk),
+        config.root.join("consumequeue"),
+        config.queue_file_size,
+        cache,
+    )?;
+    let index = if config.index {
+        let safe = checkpoint.map_or(0, |checkpoint| checkpoint.index_time);
+        Some(Index::open(
+            disk,
+            config.root.join("index"),
+            config.index_slots,
+            config.index_entries,
+            (!clean).then_some(safe),
+        )?)
+    } else {
+        None
+    };
+    Ok(Derived {
+        queues,
+        index,
+        delays: config.delays.clone(),
+    })
+}
+
+fn next_offsets(queues: &ConsumeQueues) -> NextOffsets {
+    let mut next = NextOffsets::default();
+    for (topic, queue_id, _, max) in queues.list() {
+        next.set(&topic, queue_id, max.cast_signed());
+    }
+    next
+}

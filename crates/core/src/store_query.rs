@@ -1,0 +1,166 @@
+//! Questions to a store other than reading from a queue, and its upkeep.
+
+use crate::store::Store;
+use crate::store_error::StoreError;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+impl Store {
+    /// Queue offset for a store time (spec: store §5.1).
+    pub fn offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        timestamp: i64,
+        upper: bool,
+    ) -> Result<u64, StoreError> {
+        self.usable()?;
+        let store_time = |at: u64, _size: u32| self.log.head(at).map(|head| head.store_timestamp);
+        let queues = self.queues();
+        Ok(queues.offset_by_time(topic, queue_id, timestamp, upper, &store_time)?)
+    }
+
+    /// Offsets of messages with a key, ascending, and how far the index goes: (store time, offset).
+    pub fn query(
+        &self,
+        topic: &str,
+        key: &str,
+        max: usize,
+        begin: i64,
+        end: i64,
+    ) -> Result<(Vec<u64>, i64, u64), StoreError> {
+        self.usable()?;
+        let Some(index) = &self.derived.index else {
+            return Ok((Vec::new(), 0, 0));
+        };
+        let found = index.query(topic, key.as_bytes(), max, begin, end)?;
+        let (time, offset) = index.last();
+        Ok((found, time, offset))
+    }
+
+    /// Up to `count` (physical offset, size, tags code) from a queue offset on.
+    pub fn units(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        count: u64,
+    ) -> Result<Vec<(u64, u32, i64)>, StoreError> {
+        self.usable()?;
+        let Ok(offset) = u64::try_from(offset) else {
+            return Ok(Vec::new());
+        };
+        let mut units = Vec::new();
+        self.queues()
+            .range(topic, queue_id, offset, count, &mut units)?;
+        let tuples = units
+            .iter()
+            .map(|unit| (unit.physical_offset, unit.size, unit.tags_code));
+        Ok(tuples.collect())
+    }
+
+    /// Store time of the oldest record; `None` when there is none.
+    pub fn earliest_store_time(&self) -> Option<i64> {
+        self.log
+            .head(self.log.min())
+            .map(|head| head.store_timestamp)
+    }
+
+    /// Deletes a topic's queues; returns how many. Its messages stay in the log, out of reach.
+    pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+        self.usable()?;
+        // What is not dispatched yet would bring the queues back.
+        if self.config.sync_flush {
+            self.flush()?;
+        }
+        while self.dispatch()? {}
+        let deleted = self.dispatcher.between_steps(|| {
+            self.log.forget_topic(topic);
+            self.queues().delete_topic(topic)
+        })?;
+        // A recovery that dispatched again from before the deletion would do the same.
+        self.checkpoint()?;
+        Ok(deleted)
+    }
+
+    /// Deletes whole log files last written before a time, oldest first, never the last.
+    pub fn delete_expired(&self, before: u64, limit: usize) -> Result<usize, StoreError> {
+        self.usable()?;
+        let dispatched = self.dispatched();
+        let dropped = self.log.drop_oldest(limit, |segment| {
+            segment.end() <= dispatched
+                && self
+                    .env
+                    .disk
+                    .modified_ms(segment.path())
+                    .is_ok_and(|modified| modified < before)
+        })?;
+        if dropped > 0 {
+            let min = self.log.min();
+            self.queues().correct_min(min)?;
+            self.queues().delete_expired(min)?;
+            if let Some(index) = &self.derived.index {
+                index.delete_expired(min)?;
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Looks at the disk and notes how far the log is durable; once a second is enough.
+    pub fn tend(&self) {
+        let fill = self.disk_fill();
+        self.health.set_disk_full(fill > self.config.levels.full);
+        // It is only a hint for the next recovery.
+        let _ = self.note_flushed();
+    }
+
+    /// Per cent of the disk in use: of the emptiest one when the log has several.
+    pub fn disk_fill(&self) -> u64 {
+        let fills = self.config.commit_log.iter().filter_map(|folder| {
+            let (free, total) = self.env.disk.space(folder).ok()?;
+            let used = total.saturating_sub(free);
+            Some(used.saturating_mul(100).div_ceil(total.max(1)))
+        });
+        fills.min().unwrap_or(0)
+    }
+
+    /// Whether sends are taken, and why not.
+    pub fn writable(&self) -> (bool, String) {
+        if !self.is_started() {
+            return (false, "the store is not started".to_owned());
+        }
+        match self.health.refusal() {
+            Some(why) => (false, why),
+            None => (true, String::new()),
+        }
+    }
+
+    /// Counters and gauges by name.
+    pub fn stats(&self) -> BTreeMap<&'static str, u64> {
+        let segments = self.log.segments();
+        let counters = &self.log.counters;
+        let files = segments.len() as u64;
+        let recovered = &self.recovered;
+        BTreeMap::from([
+            ("commit_log_files", files),
+            (
+                "commit_log_bytes",
+                self.log.written().saturating_sub(self.log.min()),
+            ),
+            ("mapped_bytes", files.saturating_mul(self.log.file_size())),
+            ("zero_filled_files", self.env.disk.zero_filled()),
+            ("disk_used_percent", self.disk_fill()),
+            ("flushes", counters.flushes.load(Ordering::Relaxed)),
+            ("flush_us", counters.flush_us.load(Ordering::Relaxed)),
+            ("puts", counters.puts.load(Ordering::Relaxed)),
+            ("put_bytes", counters.put_bytes.load(Ordering::Relaxed)),
+            ("failed_puts", counters.failed_puts.load(Ordering::Relaxed)),
+            ("queue_conflicts", self.queues().conflicts()),
+            ("recovered_records", recovered.records),
+            ("recovered_bytes", recovered.bytes),
+            ("recovered_cut_bytes", recovered.cut_bytes),
+            ("recovered_lost_bytes", recovered.lost_bytes),
+            ("recovered_rebuilds", recovered.rebuilds),
+        ])
+    }
+}

@@ -1,0 +1,165 @@
+//! Stores for tests: tiny files, a folder that goes away, and short ways to put and get.
+#![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)] // Each test uses some of it.
+
+use roquet_core::commit_log::{Placed, Prepared, PutStatus};
+use roquet_core::get::{Got, Wanted};
+use roquet_core::record::{self, NewRecord};
+use roquet_core::store::Store;
+use roquet_core::store_config::{StoreConfig, Value};
+use roquet_core::store_env::Env;
+use roquet_core::store_error::StoreError;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A folder that goes away with the test.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("roquet-store-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn try_open(&self, more: &[(&str, Value)]) -> Result<Arc<Store>, StoreError> {
+        Store::open(config(&self.0, more), Env::system())
+    }
+
+    pub(crate) fn open(&self, more: &[(&str, Value)]) -> Arc<Store> {
+        self.try_open(more).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Settings with tiny files: 128 KiB of log, 100 units, 500 slots.
+pub(crate) fn config(root: &Path, more: &[(&str, Value)]) -> StoreConfig {
+    let mut map = BTreeMap::from([
+        (
+            "storePathRootDir".to_owned(),
+            Value::Text(root.to_str().unwrap().to_owned()),
+        ),
+        ("mappedFileSizeCommitLog".to_owned(), Value::Int(131_072)),
+        ("mappedFileSizeConsumeQueue".to_owned(), Value::Int(2_000)),
+        ("maxHashSlotNum".to_owned(), Value::Int(500)),
+        ("maxIndexNum".to_owned(), Value::Int(2_000)),
+    ]);
+    for (name, value) in more {
+        map.insert((*name).to_owned(), value.clone());
+    }
+    StoreConfig::read(&map).unwrap()
+}
+
+pub(crate) fn message<'a>(
+    topic: &'a str,
+    queue_id: i32,
+    body: &'a [u8],
+    properties: &'a [u8],
+) -> NewRecord<'a> {
+    NewRecord {
+        topic: topic.as_bytes(),
+        queue_id,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1_700_000_000_000,
+        born_host: &[127, 0, 0, 1, 0, 0, 0x30, 0x39],
+        store_host: &[127, 0, 0, 1, 0, 0, 0x2A, 0x9F],
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        properties,
+    }
+}
+
+pub(crate) fn wanted(topic: &str, queue_id: i32, offset: i64) -> Wanted<'_> {
+    Wanted {
+        topic,
+        queue_id,
+        offset,
+        messages: 32,
+        bytes: 1 << 30,
+        tag_codes: None,
+    }
+}
+
+pub(crate) fn bodies(got: &Got) -> Vec<Vec<u8>> {
+    let parts = got.parts.iter();
+    parts
+        .flat_map(|part| {
+            record::records(part, true)
+                .map(|view| view.unwrap().body.to_vec())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Short ways to use a store.
+pub(crate) trait Made {
+    fn try_send(&self, record: &NewRecord<'_>) -> Result<Placed, PutStatus>;
+    fn send(&self, topic: &str, queue_id: i32, body: &[u8], properties: &[u8]) -> Placed;
+    fn settle(&self);
+    fn read(&self, topic: &str, queue_id: i32, offset: i64, tags: Option<&[i64]>) -> Got;
+    fn read_all(&self, topic: &str, queue_id: i32) -> Vec<Vec<u8>>;
+}
+
+impl Made for Store {
+    fn try_send(&self, record: &NewRecord<'_>) -> Result<Placed, PutStatus> {
+        let topic = std::str::from_utf8(record.topic).unwrap();
+        let mut prepared = Prepared::default();
+        prepared.push(topic, record, self.body_max(), false)?;
+        let done = self.put(&mut prepared);
+        match done.status {
+            PutStatus::Ok => Ok(done.placed[0]),
+            status => Err(status),
+        }
+    }
+
+    fn send(&self, topic: &str, queue_id: i32, body: &[u8], properties: &[u8]) -> Placed {
+        self.try_send(&message(topic, queue_id, body, properties))
+            .unwrap()
+    }
+
+    /// Waits until all that was sent can be read.
+    fn settle(&self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.dispatched() < self.log().written() {
+            assert!(Instant::now() < end, "dispatch does not move");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn read(&self, topic: &str, queue_id: i32, offset: i64, tags: Option<&[i64]>) -> Got {
+        let wanted = Wanted {
+            tag_codes: tags,
+            ..wanted(topic, queue_id, offset)
+        };
+        self.get(wanted).unwrap()
+    }
+
+    fn read_all(&self, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut at = i64::try_from(self.queues().min(topic, queue_id)).unwrap();
+        let max = i64::try_from(self.queues().max(topic, queue_id)).unwrap();
+        while at < max {
+            let got = self.read(topic, queue_id, at, None);
+            assert!(got.next > at, "{:?} at {at}", got.status);
+            all.extend(bodies(&got));
+            at = got.next;
+        }
+        all
+    }
+}

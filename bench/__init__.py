@@ -1,0 +1,1 @@
+"""Measurements beside the Java broker: `make bench`."""

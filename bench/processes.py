@@ -1,0 +1,205 @@
+"""The brokers under measurement as processes: started, asked, weighed, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.admin import CreateTopicRequest
+from roquet.protocol.headers.message import SendMessageRequest
+from roquet.remoting.blocking import BlockingConnection
+from roquet.testing import java
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+START_LIMIT_S = 60.0
+
+
+@dataclasses.dataclass(slots=True)
+class Broker:
+    """One broker process with its name server; `kind` is `roquet` or `java`."""
+
+    kind: str
+    flush: str
+    folder: Path
+    port: int
+    namesrv: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"127.0.0.1:{self.port}"
+
+    def cpu_s(self) -> float:
+        """User plus system seconds so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * TICK_S
+
+    def memory_mib(self) -> dict[str, float]:
+        """Resident memory: whole, and without mapped file pages."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        kib = {
+            line.split(":")[0]: int(line.split()[1])
+            for line in status.splitlines()
+            if line.startswith(("VmRSS", "RssAnon", "RssShmem"))
+        }
+        return {
+            "rss": kib["VmRSS"] / 1024,
+            "private": (kib["RssAnon"] + kib["RssShmem"]) / 1024,
+        }
+
+    def runtime_info(self) -> dict[str, str]:
+        """Ask for GET_BROKER_RUNTIME_INFO."""
+        with BlockingConnection(self.address) as connection:
+            reply = connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_s=10)
+        table: dict[str, str] = json.loads(reply.body)["table"]
+        return table
+
+    def settle(self, limit_s: float = 60) -> None:
+        """Wait until everything stored is dispatched: CPU counts until then."""
+        end = time.monotonic() + limit_s
+        while int(self.runtime_info().get("dispatchBehindBytes", 0)) > 0:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.kind} did not dispatch within {limit_s} s")
+            time.sleep(0.05)
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create or update a topic."""
+        header = CreateTopicRequest(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=False,
+        )
+        with BlockingConnection(self.address) as connection:
+            reply = connection.call(
+                Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=header.encode()), timeout_s=10
+            )
+        if reply.code != 0:
+            raise RuntimeError(f"{self.kind}: {reply.code} {reply.remark}")
+
+    def stop(self) -> None:
+        """End both processes, the broker first and in good order."""
+        for process in (self.process, self.namesrv):
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def send_once(broker: Broker, topic: str) -> bool:
+    """Send one message; return whether it was stored."""
+    header = SendMessageRequest(
+        producer_group="bench",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=int(time.time() * 1000),
+        flag=0,
+    )
+    with BlockingConnection(broker.address) as connection:
+        request = Command(
+            RequestCode.SEND_MESSAGE_V2, ext=header.encode(short=True), body=b"x" * 1024
+        )
+        return connection.call(request, timeout_s=5).code == 0
+
+
+def free_port() -> int:
+    """Return a port that is free together with its neighbours (fast port, HA port)."""
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+        near = (port - 2, port, port + 1)
+        try:
+            for each in near:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", each))
+        except OSError:
+            continue
+        return port
+
+
+def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Broker:
+    """Start a name server and a broker with their default configuration; wait until it serves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    namesrv_port, port = free_port(), free_port()
+    (folder / "namesrv.conf").write_text(
+        f"listenPort={namesrv_port}\nkvConfigPath={folder}/kvConfig.json\n"
+    )
+    (folder / "broker.conf").write_text(
+        "\n".join(
+            [
+                f"brokerName=bench-{kind}",
+                "brokerClusterName=bench",
+                "brokerIP1=127.0.0.1",
+                f"listenPort={port}",
+                f"namesrvAddr=127.0.0.1:{namesrv_port}",
+                f"storePathRootDir={folder}/store",
+                f"storePathCommitLog={folder}/store/commitlog",
+                f"flushDiskType={'SYNC_FLUSH' if flush == 'sync' else 'ASYNC_FLUSH'}",
+                *extra,
+                "",
+            ]
+        )
+    )
+    namesrv = _spawn(kind, "namesrv", folder)
+    broker = Broker(kind, flush, folder, port, namesrv, _spawn(kind, "broker", folder))
+    _wait_for(broker)
+    return broker
+
+
+def _spawn(kind: str, role: str, folder: Path) -> subprocess.Popen[bytes]:
+    config = str(folder / f"{role}.conf")
+    if kind == "java":
+        heap = "2g" if role == "broker" else "256m"
+        command = java.command(role, "-c", config, heap=heap)
+    else:
+        command = ["roquet", role, "-c", config]
+    log = (folder / f"{role}.log").open("ab")
+    return subprocess.Popen(
+        command,
+        stdout=log,
+        stderr=log,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "ROCKETMQ_HOME": str(folder), "HOME": str(folder)},
+    )
+
+
+def _wait_for(broker: Broker) -> None:
+    end = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < end:
+        if broker.process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", broker.port), 1):
+            return
+        time.sleep(0.02)
+    text = (broker.folder / "broker.log").read_text()[-2000:]
+    broker.stop()
+    raise RuntimeError(f"{broker.kind} broker did not start:\n{text}")

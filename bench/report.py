@@ -1,0 +1,76 @@
+"""From runs to rows, and from rows to a table for people."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bench.scenarios import Scenario
+
+
+def row(scenario: Scenario, runs: dict[str, list[dict[str, float]]]) -> dict[str, object]:
+    """Reduce the runs of a scenario to medians and ranges, and the ratios to Java."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for kind, figures in runs.items():
+        kinds[kind] = {
+            name: {
+                "median": statistics.median(each[name] for each in figures),
+                "min": min(each[name] for each in figures),
+                "max": max(each[name] for each in figures),
+            }
+            for name in ("per_second", "cpu_us", "p50_us", "p99_us", "max_us", "errors")
+        }
+    result: dict[str, object] = {"name": scenario.name, "options": scenario.options, "kinds": kinds}
+    if {"roquet", "java"} <= kinds.keys():
+        ratios = [
+            (ours["cpu_us"] / java["cpu_us"], ours["per_second"] / max(java["per_second"], 1))
+            for ours, java in zip(runs["roquet"], runs["java"], strict=True)
+            if java["cpu_us"] > 0
+        ]
+        if ratios:
+            result["cpu_ratio"] = statistics.median(ratio for ratio, _ in ratios)
+            result["rate_ratio"] = statistics.median(ratio for _, ratio in ratios)
+    result["cpu_at_most"] = scenario.cpu_at_most
+    result["rate_at_least"] = scenario.rate_at_least
+    return result
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print one line a scenario."""
+    table = Table(title=f"{result['machine']}, commit {result['commit']}")
+    for column in ("load", "", "messages/s", "CPU µs/message", "p50 µs", "p99 µs", "against Java"):
+        table.add_column(column, justify="right" if "µ" in column or "/" in column else "left")
+    for line in result["rows"]:
+        if "kinds" not in line:
+            table.add_row(line["name"], "", str({k: v for k, v in line.items() if k != "name"}))
+            continue
+        for index, (kind, figures) in enumerate(line["kinds"].items()):
+            median = {name: values["median"] for name, values in figures.items()}
+            table.add_row(
+                line["name"] if index == 0 else "",
+                kind,
+                f"{median['per_second']:,.0f}",
+                f"{median['cpu_us']:.1f}",
+                f"{median['p50_us']:,.0f}",
+                f"{median['p99_us']:,.0f}",
+                _verdict(line) if kind == "roquet" else "",
+            )
+    console.print(table)
+
+
+def _verdict(line: dict[str, Any]) -> str:
+    parts: list[str] = []
+    if line.get("cpu_ratio") is not None:
+        parts.append(f"CPU x {line['cpu_ratio']:.2f}")
+        if line["cpu_at_most"] is not None:
+            parts.append("held" if line["cpu_ratio"] <= line["cpu_at_most"] else "missed")
+    if line.get("rate_ratio") is not None:
+        parts.append(f"rate x {line['rate_ratio']:.1f}")
+        if line["rate_at_least"] is not None:
+            parts.append("held" if line["rate_ratio"] >= line["rate_at_least"] else "missed")
+    return ", ".join(parts)

@@ -1,0 +1,208 @@
+"""Run the scenarios on both brokers in turn and keep the figures.
+
+`python -m bench.run [--pairs 5] [--secs 10] [--only TEXT] [--kinds roquet,java] [--warm-up 60]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from bench import processes, report, scenarios
+from bench.processes import Broker
+from bench.scenarios import Scenario
+
+HERE = Path(__file__).parent
+LOADGEN = HERE / "loadgen" / "target" / "release" / "loadgen"
+TOPIC = "BenchTopic"
+TOPICS_MAX = 64
+QUEUES = 4
+
+Figures = dict[str, float]
+
+
+def loadgen(scenario: Scenario, address: str, secs: float) -> list[str]:
+    """Return the load generator's command line for a scenario."""
+    command = [str(LOADGEN), scenario.mode, address, TOPIC, "--secs", str(int(secs))]
+    for name, value in {"queues": QUEUES, **scenario.options}.items():
+        command += [f"--{name}", str(value)]
+    return command
+
+
+def measure(scenario: Scenario, broker: Broker, secs: float) -> Figures:
+    """Run one load on one broker; CPU counts until everything stored is dispatched."""
+    beside = None
+    if scenario.send_rate:
+        sender = Scenario("", "send", {"conns": 2, "rate": scenario.send_rate, "size": 1024})
+        beside = subprocess.Popen(
+            loadgen(sender, broker.address, secs + 2), stdout=subprocess.PIPE
+        )
+        time.sleep(1)
+    before = broker.cpu_s()
+    done = subprocess.run(
+        loadgen(scenario, broker.address, secs), capture_output=True, text=True, check=False
+    )
+    if not done.stdout:
+        raise RuntimeError(f"{scenario.name} on {broker.kind}: {done.stderr}")
+    broker.settle()
+    cpu_us = (broker.cpu_s() - before) * 1e6
+    figures: Figures = {
+        name: value
+        for name, value in json.loads(done.stdout).items()
+        if isinstance(value, int | float)
+    }
+    if done.stderr:
+        print(f"{broker.kind} {scenario.name}: {done.stderr.strip()[:300]}", file=sys.stderr)
+    if beside is not None:
+        beside.wait()
+    figures["cpu_us"] = cpu_us / max(1.0, figures["messages"])
+    return figures
+
+
+def prepare(broker: Broker) -> None:
+    """Make the topics, and messages for the pulls to read."""
+    for index in range(TOPICS_MAX):
+        broker.create_topic(f"{TOPIC}-{index}", QUEUES)
+    for name in (TOPIC, *(f"{TOPIC}-{index}" for index in range(4))):
+        broker.create_topic(name, QUEUES)
+
+
+def run_group(
+    flush: str, group: list[Scenario], arguments: argparse.Namespace, progress: Progress
+) -> list[dict[str, object]]:
+    """Run a list of scenarios with both brokers up, alternating between them."""
+    rows: list[dict[str, object]] = []
+    kinds: list[str] = arguments.kinds.split(",")
+    folder = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=arguments.folder))
+    brokers: list[Broker] = []
+    try:
+        brokers = [processes.start(kind, flush, folder / kind) for kind in kinds]
+        for broker in brokers:
+            prepare(broker)
+            _warm_up(broker, arguments.warm_up)
+        steps = len(group) * arguments.pairs * len(brokers)
+        task: TaskID = progress.add_task(f"{flush} flush", total=steps)
+        for scenario in group:
+            runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
+            for _ in range(arguments.pairs):
+                for broker in brokers:
+                    runs[broker.kind].append(measure(scenario, broker, arguments.secs))
+                    progress.advance(task)
+            rows.append(report.row(scenario, runs))
+        memory = {broker.kind: broker.memory_mib() for broker in brokers}
+        rows.append({"name": f"memory after {flush} load, MiB", "memory": memory})
+    finally:
+        for broker in brokers:
+            broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return rows
+
+
+def _warm_up(broker: Broker, secs: float) -> None:
+    if secs <= 0:
+        return
+    load = Scenario("warm-up", "send", {"conns": 4, "depth": 32, "size": 1024})
+    measure(load, broker, secs / 2)
+    measure(Scenario("warm-up", "pull", {"conns": 4, "batch": 32}), broker, secs / 2)
+
+
+def start_times(arguments: argparse.Namespace, count: int = 10) -> dict[str, object]:
+    """Measure exec to first SEND_OK (default file sizes, existing topic) and idle memory."""
+    found: dict[str, list[float]] = {}
+    idle: dict[str, list[float]] = {}
+    for kind in arguments.kinds.split(","):
+        folder = Path(tempfile.mkdtemp(prefix="roquet-start-", dir=arguments.folder))
+        with processes.start(kind, "async", folder) as broker:
+            broker.create_topic(TOPIC)
+        rounds = count if kind == "roquet" else min(count, 3)
+        for _ in range(rounds):
+            began = time.monotonic()
+            with processes.start(kind, "async", folder) as broker:
+                _first_send(broker)
+                found.setdefault(kind, []).append(time.monotonic() - began)
+                time.sleep(1)
+                idle.setdefault(kind, []).append(broker.memory_mib()["rss"])
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "name": "start to first SEND_OK, s (name server and broker)",
+        "start_s": {kind: statistics.median(values) for kind, values in found.items()},
+        "idle_rss_mib": {kind: statistics.median(values) for kind, values in idle.items()},
+    }
+
+
+def _first_send(broker: Broker) -> None:
+    load = Scenario("first", "send", {"conns": 1, "depth": 1, "rate": 100})
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if processes.send_once(broker, TOPIC):
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"{broker.kind} took no message; {load.name}")
+
+
+def commit() -> str:
+    """Return the short commit, marked when the tree is not clean."""
+    text = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    return text.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    """Measure, print the table, write bench/results/*.json."""
+    parser = argparse.ArgumentParser(prog="bench.run", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--secs", type=float, default=10)
+    parser.add_argument("--warm-up", type=float, default=60, dest="warm_up")
+    parser.add_argument("--only", default="", help="scenarios whose name contains this text")
+    parser.add_argument("--kinds", default="roquet,java")
+    parser.add_argument("--folder", default=None, help="where the stores are made")
+    parser.add_argument("--seed", type=int, default=1, help="draws the frame shapes")
+    arguments = parser.parse_args()
+    subprocess.run(
+        ["cargo", "build", "-q", "--release", "--manifest-path", HERE / "loadgen/Cargo.toml"],
+        check=True,
+    )
+    groups = {
+        "async": [*scenarios.ASYNC, *scenarios.frame_shapes(arguments.seed)],
+        "sync": scenarios.SYNC,
+    }
+    rows: list[dict[str, object]] = []
+    with Progress() as progress:
+        for flush, group in groups.items():
+            chosen = [each for each in group if arguments.only in each.name]
+            if chosen:
+                rows += run_group(flush, chosen, arguments, progress)
+    if not arguments.only or arguments.only in "start":
+        rows.append(start_times(arguments))
+    result = {
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
+        "python": platform.python_version(),
+        "commit": commit(),
+        "command": "python -m bench.run " + " ".join(sys.argv[1:]),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": arguments.seed,
+        "rows": rows,
+    }
+    target = HERE / "results" / f"{datetime.now(UTC):%Y%m%d-%H%M}-{commit()}.json"
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    report.show(result, Console())
+    print(f"written to {target}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What is measured: loads, each with the figure that is expected of us against Java's."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scenario:
+    """One load on one broker. `cpu_at_most` and `rate_at_least` are ratios to Java's figure."""
+
+    name: str
+    mode: str
+    options: dict[str, int | str]
+    cpu_at_most: float | None = None
+    rate_at_least: float | None = None
+    flush: str = "async"
+    send_rate: int = 0
+    """Messages a second that a second load generator sends meanwhile (tailing, mixed)."""
+
+
+def send(name: str, cpu_at_most: float | None, **options: int | str) -> Scenario:
+    """Return a send load with 1 KiB bodies over four queues."""
+    return Scenario(name, "send", {"size": 1024, **options}, cpu_at_most=cpu_at_most)
+
+
+ASYNC = [
+    send("send 1x1", 1 / 8, conns=1, depth=1),
+    send("send 16x1", 1 / 4, conns=16, depth=1),
+    send("send 4x32", 1 / 8, conns=4, depth=32),
+    send("send 4x32 window", 1 / 8, conns=4, depth=32, window=1),
+    send("send 4x32 64 topics", 1 / 8, conns=4, depth=32, topics=64),
+    send("send 4x32 binary headers", 1 / 8, conns=4, depth=32, header="binary"),
+    send("send 4x32 6 properties, keys, random", 1 / 8, conns=4, depth=32, properties=6, keys=1, random=1),
+    Scenario("pull 1 consumer, 32 a pull", "pull", {"conns": 1, "batch": 32}, cpu_at_most=1 / 4),
+    Scenario("pull 8 consumers, 32 a pull", "pull", {"conns": 8, "batch": 32}, cpu_at_most=1 / 4),
+    Scenario("tail, 1 group, 5,000/s", "tail", {"groups": 1}, cpu_at_most=1 / 4, send_rate=5_000),
+    Scenario("tail, 10 groups, 2,000/s", "tail", {"groups": 10}, cpu_at_most=1 / 4, send_rate=2_000),
+    Scenario("mixed: pull beside 5,000/s", "pull", {"conns": 2, "batch": 32}, cpu_at_most=1 / 4, send_rate=5_000),
+]
+
+SYNC = [
+    Scenario("sync send 1x1", "send", {"conns": 1, "depth": 1}, rate_at_least=5, flush="sync"),
+    Scenario("sync send 16x1", "send", {"conns": 16, "depth": 1}, rate_at_least=3, flush="sync"),
+    Scenario("sync send 4x32", "send", {"conns": 4, "depth": 32}, rate_at_least=5, flush="sync"),
+]
+
+
+def frame_shapes(seed: int, count: int = 10) -> list[Scenario]:
+    """Draw frame shapes; CPU per message may differ by at most 1.3 between them."""
+    rng = random.Random(seed)
+    shapes: list[Scenario] = []
+    for index in range(count):
+        options: dict[str, int | str] = {
+            "conns": 4,
+            "depth": 32,
+            "size": 1024,
+            "header": rng.choice(["json", "binary"]),
+            "properties": rng.randint(3, 6),
+            "keys": rng.randint(0, 1),
+            "random": rng.randint(0, 1),
+            "topics": rng.choice([1, 4, 64]),
+            "seed": rng.randint(1, 10_000),
+        }
+        shapes.append(Scenario(f"shape {index}", "send", options))
+    return shapes

@@ -47,9 +47,7 @@ def measure(scenario: Scenario, broker: Broker, secs: float) -> Figures:
     beside = None
     if scenario.send_rate:
         sender = Scenario("", "send", {"conns": 2, "rate": scenario.send_rate, "size": 1024})
-        beside = subprocess.Popen(
-            loadgen(sender, broker.address, secs + 2), stdout=subprocess.PIPE
-        )
+        beside = subprocess.Popen(loadgen(sender, broker.address, secs + 2), stdout=subprocess.PIPE)
         time.sleep(1)
     before = broker.cpu_s()
     done = subprocess.run(

@@ -32,12 +32,28 @@ ASYNC = [
     send("send 4x32 window", 1 / 8, conns=4, depth=32, window=1),
     send("send 4x32 64 topics", 1 / 8, conns=4, depth=32, topics=64),
     send("send 4x32 binary headers", 1 / 8, conns=4, depth=32, header="binary"),
-    send("send 4x32 6 properties, keys, random", 1 / 8, conns=4, depth=32, properties=6, keys=1, random=1),
+    send(
+        "send 4x32 6 properties, keys, random",
+        1 / 8,
+        conns=4,
+        depth=32,
+        properties=6,
+        keys=1,
+        random=1,
+    ),
     Scenario("pull 1 consumer, 32 a pull", "pull", {"conns": 1, "batch": 32}, cpu_at_most=1 / 4),
     Scenario("pull 8 consumers, 32 a pull", "pull", {"conns": 8, "batch": 32}, cpu_at_most=1 / 4),
     Scenario("tail, 1 group, 5,000/s", "tail", {"groups": 1}, cpu_at_most=1 / 4, send_rate=5_000),
-    Scenario("tail, 10 groups, 2,000/s", "tail", {"groups": 10}, cpu_at_most=1 / 4, send_rate=2_000),
-    Scenario("mixed: pull beside 5,000/s", "pull", {"conns": 2, "batch": 32}, cpu_at_most=1 / 4, send_rate=5_000),
+    Scenario(
+        "tail, 10 groups, 2,000/s", "tail", {"groups": 10}, cpu_at_most=1 / 4, send_rate=2_000
+    ),
+    Scenario(
+        "mixed: pull beside 5,000/s",
+        "pull",
+        {"conns": 2, "batch": 32},
+        cpu_at_most=1 / 4,
+        send_rate=5_000,
+    ),
 ]
 
 SYNC = [

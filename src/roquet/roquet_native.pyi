@@ -5,7 +5,7 @@
 # Calls that can take longer than a millisecond release the GIL.
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -207,6 +207,75 @@ class Store:
 
 # --- ingest (fast path) -------------------------------------------------------------------------
 
+_Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
+_Pulled: TypeAlias = tuple[str, str, int, int, int | None, int, int, int, int, int]
+_Fed: TypeAlias = tuple[bytes, list[_Frame], bool, str | None, list[_Pulled]]
+
 @final
 class Ingest:
-    """Answers the frames that the admission table covers; everything else comes out (architecture §3a)."""
+    """Answers the frames that the admission table covers; everything else comes out (architecture §3a).
+
+    One for all ports of a process; only the loop thread calls it. With an empty table every frame
+    comes out and no connection ever stops. `feed` and `resume` return (replies to write now, frames
+    for the processors, whether the connection stops until `resume`, why it must be closed, pulls
+    answered). A frame is as `decode_frames` gives it. A pull answered is (group, topic, queue id,
+    offset asked for, offset to commit, next, min, max, messages, bytes). `flushed`, `expire` and
+    `fail` return (connection, bytes to write to it).
+    """
+
+    def __new__(cls, store: Store, frame_size_max: int = 16_777_216) -> Ingest: ...
+    def open(self, key: int, host: bytes, pulls: bool = True) -> None:
+        """Know a connection, its peer's address (8 or 20 bytes, else its sends are not admitted), and whether its port serves pulls."""
+    def close(self, key: int) -> None:
+        """Forget a connection: its incomplete frame and its answers that wait for a flush."""
+    def held(self, key: int) -> int:
+        """Bytes kept for a connection."""
+    def feed(self, key: int, data: Buffer, now_ms: int) -> _Fed:
+        """Take what a connection received; `data` is not kept."""
+    def resume(self, key: int, now_ms: int) -> _Fed:
+        """Go on with a stopped connection: the processors have finished the last frame they got."""
+    def flushed(self, offset: int) -> list[tuple[int, bytes]]:
+        """The log is durable up to `offset`: answers that waited for that."""
+    def expire(self, now_ms: int) -> list[tuple[int, bytes]]:
+        """Answers FLUSH_DISK_TIMEOUT of sends whose flush has taken too long."""
+    def fail(self, remark: str) -> list[tuple[int, bytes]]:
+        """A flush failed: refusals of every send that waits."""
+    def set_state(
+        self,
+        *,
+        sends: bool,
+        pulls: bool,
+        sync_flush: bool,
+        flush_timeout_ms: int,
+        body_max: int,
+        store_host: bytes,
+        stamps: Sequence[tuple[str, str]],
+        send_ext: Sequence[tuple[str, str]],
+        encoding: int,
+        version: int,
+        parked_max: int,
+        barrier: Sequence[int],
+    ) -> None:
+        """Set what holds for every message and answer.
+
+        `stamps` are properties that every message gets (one that has any of them already is not
+        admitted), `send_ext` the fields at the end of every answer to a send, `barrier` the request
+        codes at which a connection stops when they are not admitted.
+        """
+    def set_topic(
+        self, name: str, send_queues: int, read_queues: int, add_sys_flag: int, sys_flag: int
+    ) -> None:
+        """Admit sends to queues below `send_queues` and pulls from those below `read_queues`."""
+    def set_group(
+        self,
+        name: str,
+        sys_flag: int,
+        subscriptions: Sequence[tuple[str, int, Sequence[int] | None]],
+    ) -> None:
+        """Admit pulls of a group; its members' subscriptions are (topic, version, tag codes or None)."""
+    def drop_group(self, name: str) -> None:
+        """Admit no pull of a group."""
+    def take_stored(self) -> list[tuple[str, int, int, int]]:
+        """(topic, queue id, messages, bytes) stored since the last call."""
+    def counters(self) -> dict[str, int]:
+        """What happened so far: `sends pulls passed returned parked`, and answers now `waiting`."""

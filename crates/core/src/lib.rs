@@ -21,6 +21,7 @@ pub mod header_binary;
 pub mod header_json;
 pub mod host;
 pub mod index;
+pub mod ingest;
 pub mod java_hash;
 pub mod limits;
 pub mod message_id;

@@ -4,7 +4,7 @@ mod arrow;
 mod buffer;
 mod codec;
 mod error;
-mod pending;
+mod ingest;
 mod store;
 
 #[pyo3::pymodule]
@@ -16,7 +16,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::error::StoreError;
     #[pymodule_export]
-    use crate::pending::Ingest;
+    use crate::ingest::Ingest;
     #[pymodule_export]
     use crate::store::Store;
 }

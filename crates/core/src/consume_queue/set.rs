@@ -253,11 +253,7 @@ impl ConsumeQueues {
         }
         let dir = self.root.join(topic);
         self.shared.disk.remove_dir(&dir).or_else(in_use)?;
-        match self.shared.disk.sync_dir(&self.root) {
-            // No queue has been written out yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            synced => synced?,
-        }
+        self.shared.disk.sync_dir(&self.root)?;
         Ok(queues.len())
     }
 

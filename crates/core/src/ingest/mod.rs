@@ -1,0 +1,331 @@
+//! The fast path: received bytes to answers for the frames that the admission table covers.
+//!
+//! Everything else comes out as decoded frames, in order (architecture §3, §3a). Nothing here waits:
+//! a log that somebody else is writing to, and anything that is not plain, is left to the
+//! processors, which do the same work with all the rules.
+
+mod connection;
+mod parked;
+pub mod pull;
+pub mod scan;
+pub mod send;
+mod sends;
+pub mod table;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::codec_error::CodecError;
+use crate::command::{Header, FLAG_ONE_WAY, FLAG_RESPONSE};
+use crate::frame::{self, Frame};
+use crate::get::{GetStatus, Got, Wanted};
+use crate::store::Store;
+use connection::{Connection, Peer, Source};
+pub use parked::Outbound;
+use parked::Waiting;
+use sends::Sends;
+use table::Table;
+
+/// A pull that was answered, for the tables of offsets and traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulled {
+    /// Group that pulled.
+    pub group: String,
+    /// Topic.
+    pub topic: String,
+    /// Queue.
+    pub queue_id: i32,
+    /// Offset asked for.
+    pub offset: i64,
+    /// Offset to commit, if any.
+    pub commit: Option<i64>,
+    /// What was found.
+    pub found: pull::Found,
+}
+
+/// What came of one read.
+#[derive(Debug, Default)]
+pub struct Fed {
+    /// Answers to write now.
+    pub replies: Vec<u8>,
+    /// Whether the rest of the connection's bytes wait for `resume`.
+    pub stopped: bool,
+    /// Why the connection must be closed.
+    pub broken: Option<CodecError>,
+    /// Pulls that were answered.
+    pub pulled: Vec<Pulled>,
+}
+
+/// Messages and bytes stored in one queue since they were last asked for.
+pub type Stored = HashMap<Box<str>, HashMap<i32, (u64, u64)>>;
+
+/// Counts of what the fast path did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sends stored.
+    pub sends: u64,
+    /// Pulls answered.
+    pub pulls: u64,
+    /// Frames given to the processors.
+    pub passed: u64,
+    /// Admitted sends given to the processors after all, because the log was busy or refused.
+    pub returned: u64,
+    /// Answers that waited for a flush.
+    pub parked: u64,
+}
+
+/// The fast path of one listening port. Not for two threads at once.
+#[derive(Debug, Default)]
+pub struct Ingest {
+    table: Table,
+    barrier: HashSet<i32>,
+    frame_size_max: usize,
+    connections: HashMap<u64, Connection>,
+    waiting: Waiting,
+    stored: Stored,
+    counters: Counters,
+}
+
+/// Takes the frames that the processors get.
+pub type Sink<'s> = &'s mut dyn FnMut(&Frame<'_>, &Header<'_>);
+
+impl Ingest {
+    /// Begins with an empty table, that is, with every frame for the processors.
+    pub fn new(frame_size_max: usize) -> Self {
+        Self {
+            frame_size_max,
+            ..Self::default()
+        }
+    }
+
+    /// The table, to be changed between two reads.
+    pub fn table(&mut self) -> &mut Table {
+        &mut self.table
+    }
+
+    /// Codes of requests at which a connection stops when they are not admitted.
+    pub fn set_barrier(&mut self, codes: HashSet<i32>) {
+        self.barrier = codes;
+    }
+
+    /// Knows a new connection, its peer's address, and whether its port serves pulls.
+    pub fn open(&mut self, key: u64, host: &[u8], pulls: bool) {
+        let connection = self.connections.entry(key).or_default();
+        connection.peer = Peer::new(host);
+        connection.pulls = pulls;
+    }
+
+    /// Forgets a connection; answers that wait for a flush are dropped when their turn comes.
+    pub fn close(&mut self, key: u64) {
+        self.connections.remove(&key);
+    }
+
+    /// Bytes kept for a connection.
+    pub fn held(&self, key: u64) -> usize {
+        self.connections.get(&key).map_or(0, Connection::held)
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Answers that wait for a flush.
+    pub fn parked(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes what was stored since the last call.
+    pub fn take_stored(&mut self) -> Stored {
+        std::mem::take(&mut self.stored)
+    }
+
+    /// Takes what a connection received.
+    pub fn feed(
+        &mut self,
+        store: &Store,
+        key: u64,
+        data: &[u8],
+        now_ms: i64,
+        sink: Sink<'_>,
+    ) -> Fed {
+        let connection = self.connections.entry(key).or_default();
+        if connection.stopped {
+            connection.kept.extend_from_slice(data);
+            return Fed {
+                stopped: true,
+                ..Fed::default()
+            };
+        }
+        let from = Source {
+            key,
+            peer: connection.peer,
+            pulls: connection.pulls,
+            now_ms,
+        };
+        if connection.held() == 0 {
+            let (fed, used) = self.run(store, from, data, sink);
+            if let Some(connection) = self.connections.get_mut(&key) {
+                connection.stopped = fed.stopped;
+                // Grows with the bytes received, never with the length that a peer declares.
+                connection
+                    .kept
+                    .extend_from_slice(data.get(used..).unwrap_or_default());
+            }
+            return fed;
+        }
+        connection.kept.extend_from_slice(data);
+        let start = connection.start;
+        let kept = std::mem::take(&mut connection.kept);
+        connection.start = 0;
+        let bytes = kept.get(start..).unwrap_or_default();
+        let (fed, used) = self.run(store, from, bytes, sink);
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.stopped = fed.stopped;
+            connection.put_back(kept, start + used);
+        }
+        fed
+    }
+
+    /// Goes on with a connection that stopped.
+    pub fn resume(&mut self, store: &Store, key: u64, now_ms: i64, sink: Sink<'_>) -> Fed {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.stopped = false;
+        }
+        self.feed(store, key, &[], now_ms, sink)
+    }
+
+    /// The answers that a flush up to `offset` allows.
+    pub fn flushed(&mut self, offset: u64) -> Vec<Outbound> {
+        let open = |key| self.connections.contains_key(&key);
+        self.waiting.release(offset, &self.table.state, open)
+    }
+
+    /// The answers that have waited too long.
+    pub fn expire(&mut self, now_ms: i64) -> Vec<Outbound> {
+        let open = |key| self.connections.contains_key(&key);
+        self.waiting.expire(now_ms, &self.table.state, open)
+    }
+
+    /// Refuses every send that waits for a flush: there will be none.
+    pub fn fail(&mut self, remark: &str) -> Vec<Outbound> {
+        let open = |key| self.connections.contains_key(&key);
+        self.waiting.fail(remark, &self.table.state, open)
+    }
+
+    /// Works through whole frames; returns what came of it and how many bytes were used.
+    fn run(&mut self, store: &Store, from: Source, bytes: &[u8], sink: Sink<'_>) -> (Fed, usize) {
+        let Self {
+            table,
+            barrier,
+            waiting,
+            stored,
+            counters,
+            frame_size_max,
+            ..
+        } = self;
+        let on = table.is_on();
+        let mut fed = Fed::default();
+        let mut sends = Sends::new(table, from);
+        let mut used = 0;
+        loop {
+            let rest = bytes.get(used..).unwrap_or_default();
+            let read = frame::cut(rest, *frame_size_max).and_then(|frame| match frame {
+                None => Ok(None),
+                Some(frame) => frame.decode_header().map(|header| Some((frame, header))),
+            });
+            let (frame, header) = match read {
+                Ok(Some(read)) => read,
+                Ok(None) => break,
+                Err(error) => {
+                    fed.broken = Some(error);
+                    break;
+                }
+            };
+            used += frame.size;
+            let is_request = on && header.flag & FLAG_RESPONSE == 0;
+            if is_request && sends.take(&frame, &header, waiting.len()) {
+                continue;
+            }
+            if is_request && from.pulls && answer_pull(table, store, &header, &mut fed) {
+                counters.pulls += 1;
+                continue;
+            }
+            // What came before a barrier is in the log before the processors hear of it.
+            fed.stopped = is_request && barrier.contains(&header.code);
+            if fed.stopped {
+                sends.commit(
+                    store,
+                    waiting,
+                    stored,
+                    counters,
+                    &mut fed.replies,
+                    &mut *sink,
+                );
+            }
+            counters.passed += 1;
+            sink(&frame, &header);
+            if fed.stopped {
+                break;
+            }
+        }
+        sends.commit(
+            store,
+            waiting,
+            stored,
+            counters,
+            &mut fed.replies,
+            &mut *sink,
+        );
+        (fed, used)
+    }
+}
+
+/// Answers a pull that finds messages; everything else about pulls is for the processors.
+fn answer_pull(table: &Table, store: &Store, header: &Header<'_>, fed: &mut Fed) -> bool {
+    if header.code != pull::PULL || !table.state.pulls || header.flag & FLAG_ONE_WAY != 0 {
+        return false;
+    }
+    let Some(request) = pull::read(table, header) else {
+        return false;
+    };
+    let Some(got) = read(store, &request) else {
+        return false;
+    };
+    let found = pull::Found {
+        next_begin: got.next,
+        min: got.min,
+        max: got.max,
+        messages: got.messages,
+        bytes: got.bytes,
+    };
+    let replies = &mut fed.replies;
+    if pull::write_found(&table.state, header.opaque, &request, &found, replies).is_err() {
+        return false;
+    }
+    for part in &got.parts {
+        replies.extend_from_slice(part);
+    }
+    fed.pulled.push(Pulled {
+        group: request.group.to_owned(),
+        topic: request.topic.to_owned(),
+        queue_id: request.queue_id,
+        offset: request.offset,
+        commit: request.commit.map(|commit| commit.min(found.max)),
+        found,
+    });
+    true
+}
+
+/// Reads for a pull; `None` unless messages were found and are probably in memory.
+fn read(store: &Store, request: &pull::Request<'_>) -> Option<Got> {
+    let wanted = Wanted {
+        topic: request.topic,
+        queue_id: request.queue_id,
+        offset: request.offset,
+        messages: request.messages,
+        bytes: pull::BYTES_MAX,
+        tag_codes: request.codes,
+    };
+    let got = store.get(wanted).ok()?;
+    (got.status == GetStatus::Found && !got.suggest_slave).then_some(got)
+}

@@ -1,0 +1,217 @@
+//! Plain pulls: by offset, of a known group, with a tag expression.
+
+use std::fmt::Write;
+
+use super::scan;
+use super::send::response;
+use super::table::{State, Table};
+use crate::codec_error::CodecError;
+use crate::command::Header;
+use crate::frame;
+
+/// PULL_MESSAGE.
+pub const PULL: i32 = 11;
+
+const COMMIT_OFFSET: i32 = 0x1;
+const SUSPEND: i32 = 0x2;
+const SUBSCRIPTION: i32 = 0x4;
+
+/// Messages of one answer at most (spec: store §13).
+const MESSAGES_MAX: i32 = 32;
+/// Bytes of one answer at most, except for a single longer message.
+pub const BYTES_MAX: u64 = 262_144;
+
+/// A pull that the table admits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Group that pulls.
+    pub group: &'a str,
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue.
+    pub queue_id: i32,
+    /// First queue offset wanted.
+    pub offset: i64,
+    /// Messages wanted, 1 to 32.
+    pub messages: u64,
+    /// Offset to commit, if any.
+    pub commit: Option<i64>,
+    /// How long it may wait for a message, in milliseconds; `None` when it may not.
+    pub suspend_ms: Option<i64>,
+    /// Tag codes wanted; `None` wants every message.
+    pub codes: Option<&'a [i64]>,
+    /// What the answer says about the topic.
+    pub topic_sys_flag: i32,
+    /// What the answer says about the group.
+    pub group_sys_flag: i32,
+}
+
+#[derive(Default)]
+struct Fields<'a> {
+    group: &'a str,
+    topic: &'a str,
+    queue_id: i32,
+    offset: i64,
+    messages: i32,
+    sys_flag: i32,
+    commit: i64,
+    suspend_ms: i64,
+    version: i64,
+    expression: &'a str,
+    kind: &'a str,
+    seen: u32,
+}
+
+const REQUIRED: u32 = 0x1FF;
+
+fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
+    let mut found = Fields::default();
+    for (name, value) in header.ext.as_ref()? {
+        let bit = match name.as_ref() {
+            "consumerGroup" => {
+                found.group = value;
+                0
+            }
+            "topic" => {
+                found.topic = value;
+                1
+            }
+            "queueId" => {
+                found.queue_id = scan::number(value)?;
+                2
+            }
+            "queueOffset" => {
+                found.offset = scan::number(value)?;
+                3
+            }
+            "maxMsgNums" => {
+                found.messages = scan::number(value)?;
+                4
+            }
+            "sysFlag" => {
+                found.sys_flag = scan::number(value)?;
+                5
+            }
+            "commitOffset" => {
+                found.commit = scan::number(value)?;
+                6
+            }
+            "suspendTimeoutMillis" => {
+                found.suspend_ms = scan::number(value)?;
+                7
+            }
+            "subVersion" => {
+                found.version = scan::number(value)?;
+                8
+            }
+            other => {
+                optional(&mut found, other, value)?;
+                continue;
+            }
+        };
+        found.seen |= 1 << bit;
+    }
+    (found.seen == REQUIRED).then_some(found)
+}
+
+fn optional<'a>(found: &mut Fields<'a>, name: &str, value: &'a str) -> Option<()> {
+    match name {
+        "subscription" => found.expression = value,
+        "expressionType" => found.kind = value,
+        "maxMsgBytes" | "requestSource" => drop(scan::number::<i32>(value)?),
+        "liteTopic" => return None,
+        _ => {}
+    }
+    Some(())
+}
+
+/// Reads a pull; `None` when it is odd or the table does not cover it.
+pub fn read<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>> {
+    let found = fields(header)?;
+    let topic = table.topics.get(found.topic)?;
+    let group = table.groups.get(found.group)?;
+    if !(0..topic.read_queues).contains(&found.queue_id) || found.offset < 0 {
+        return None;
+    }
+    let codes = if found.sys_flag & SUBSCRIPTION != 0 {
+        let all = matches!(found.expression, "" | "*") && matches!(found.kind, "" | "TAG");
+        all.then_some(None)?
+    } else {
+        let subscription = group.subscriptions.get(found.topic)?;
+        if subscription.version < found.version {
+            return None;
+        }
+        subscription.codes.as_deref()
+    };
+    let commits = found.sys_flag & COMMIT_OFFSET != 0 && found.commit >= 0;
+    Some(Request {
+        group: found.group,
+        topic: found.topic,
+        queue_id: found.queue_id,
+        offset: found.offset,
+        messages: u64::from(found.messages.clamp(1, MESSAGES_MAX).unsigned_abs()),
+        commit: commits.then_some(found.commit),
+        suspend_ms: (found.sys_flag & SUSPEND != 0).then_some(found.suspend_ms),
+        codes,
+        topic_sys_flag: topic.sys_flag,
+        group_sys_flag: group.sys_flag,
+    })
+}
+
+/// What was read for a pull.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Where to go on.
+    pub next_begin: i64,
+    /// First offset of the queue.
+    pub min: i64,
+    /// Offset behind the last of the queue.
+    pub max: i64,
+    /// How many messages.
+    pub messages: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+}
+
+/// Appends the answer FOUND; the records follow it.
+pub fn write_found(
+    state: &State,
+    opaque: i32,
+    request: &Request<'_>,
+    found: &Found,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let mut text = String::with_capacity(80);
+    let mut ends = [0; 5];
+    let topic_flag = i64::from(request.topic_sys_flag);
+    let group_flag = i64::from(request.group_sys_flag);
+    let values = [
+        found.next_begin,
+        found.min,
+        found.max,
+        topic_flag,
+        group_flag,
+    ];
+    for (end, value) in ends.iter_mut().zip(values) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{value}");
+        *end = text.len();
+    }
+    let names = [
+        "nextBeginOffset",
+        "minOffset",
+        "maxOffset",
+        "topicSysFlag",
+        "groupSysFlag",
+    ];
+    let mut start = 0;
+    let fields = names.iter().zip(ends).map(|(name, end)| {
+        let value = text.get(start..end).unwrap_or_default();
+        start = end;
+        (*name, value)
+    });
+    let fields = std::iter::once(("suggestWhichBrokerId", "0")).chain(fields);
+    let body_size = usize::try_from(found.bytes).unwrap_or(usize::MAX);
+    let header = response(state, 0, opaque, Some("FOUND"));
+    frame::encode_start(state.encoding, &header, Some(fields), body_size, out)
+}

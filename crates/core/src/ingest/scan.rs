@@ -1,0 +1,184 @@
+//! Reading the fields of a request: only what is plain is read, everything else is left alone.
+
+use crate::properties;
+
+/// A decimal number of the kind that the processors accept: up to 19 digits, perhaps a minus.
+pub fn number<T: TryFrom<i128>>(text: &str) -> Option<T> {
+    let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    if digits.is_empty() || digits.len() > 19 {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value * 10 + u64::from(digit - b'0');
+    }
+    let value = i128::from(value);
+    T::try_from(if digits.len() < text.len() {
+        -value
+    } else {
+        value
+    })
+    .ok()
+}
+
+/// Names that give a message a meaning of its own: its send is not plain.
+const SPECIAL: [&str; 12] = [
+    "DELAY",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TIMER_DELAY_LEVEL",
+    "TIMER_DEL_UNIQKEY",
+    "TRAN_MSG",
+    "_SYS_MSG_PRIORITY_",
+    "POP_CK",
+    "INNER_NUM",
+    "INNER_MULTI_DISPATCH",
+    "__CRC32#",
+];
+
+/// More properties than this are left to the processors.
+const PAIRS_MAX: usize = 32;
+
+/// What a send's properties say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scanned<'a> {
+    /// The message's unique key.
+    pub unique_key: &'a str,
+    /// Whether the sender waits for durability.
+    pub wait: bool,
+    /// Whether the text can be stored as it is: every pair counts and is closed.
+    pub clean: bool,
+}
+
+/// Looks through the properties of a send; `None` when it is not plain.
+///
+/// Plain means: a unique key, no name twice, none that is special, none of the broker's own stamps.
+pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Option<Scanned<'a>> {
+    let mut names: [&str; PAIRS_MAX] = [""; PAIRS_MAX];
+    let mut bytes = 0;
+    let mut unique_key = None;
+    let mut wait = true;
+    for (count, (name, value)) in properties::pairs(text).enumerate() {
+        if names.iter().take(count).any(|known| *known == name) || SPECIAL.contains(&name) {
+            return None;
+        }
+        if stamps.iter().any(|(stamp, _)| stamp == name) {
+            return None;
+        }
+        *names.get_mut(count)? = name;
+        bytes += name.len() + value.len() + 2;
+        match name {
+            "UNIQ_KEY" => unique_key = Some(value),
+            "WAIT" => wait = !is_false(value)?,
+            _ => {}
+        }
+    }
+    Some(Scanned {
+        unique_key: unique_key?,
+        wait,
+        clean: bytes == text.len(),
+    })
+}
+
+/// Whether a text is "false" in any case; `None` for texts whose lower case is not simple.
+fn is_false(text: &str) -> Option<bool> {
+    text.is_ascii().then(|| text.eq_ignore_ascii_case("false"))
+}
+
+/// Appends what is stored as the properties of a plain send.
+pub fn stored_properties(
+    text: &str,
+    scanned: &Scanned<'_>,
+    stamps: &[(String, String)],
+    out: &mut Vec<u8>,
+) {
+    if scanned.clean {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        for (name, value) in properties::pairs(text) {
+            properties::push(out, name.as_bytes(), value.as_bytes());
+        }
+    }
+    for (name, value) in stamps {
+        properties::push(out, name.as_bytes(), value.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{number, plain_properties, stored_properties, PAIRS_MAX};
+
+    #[test]
+    fn numbers_are_strict() {
+        assert_eq!(number::<i32>("-2147483648"), Some(i32::MIN));
+        assert_eq!(number::<i64>("-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(number::<i32>("007"), Some(7));
+        for bad in [
+            "",
+            "-",
+            "+1",
+            "1 ",
+            "1.0",
+            "2147483648",
+            "99999999999999999999",
+            "١",
+        ] {
+            assert_eq!(number::<i32>(bad), None, "{bad}");
+        }
+        assert_eq!(number::<i64>("9999999999999999999"), None);
+    }
+
+    fn stamps() -> Vec<(String, String)> {
+        vec![("MSG_REGION".to_owned(), "R".to_owned())]
+    }
+
+    fn stored(text: &str) -> Option<(String, bool)> {
+        let scanned = plain_properties(text, &stamps())?;
+        let mut out = Vec::new();
+        stored_properties(text, &scanned, &stamps(), &mut out);
+        Some((String::from_utf8(out).unwrap(), scanned.wait))
+    }
+
+    #[test]
+    fn plain_ones_are_stored_with_the_stamps_behind() {
+        let closed = "UNIQ_KEY\u{1}u\u{2}a\u{1}b\u{2}";
+        let expected = format!("{closed}MSG_REGION\u{1}R\u{2}");
+        assert_eq!(stored(closed), Some((expected.clone(), true)));
+        assert_eq!(
+            stored(&closed[..closed.len() - 1]),
+            Some((expected.clone(), true))
+        );
+        assert_eq!(
+            stored(&format!("x\u{1}\u{2}\u{2}{closed}")),
+            Some((expected, true))
+        );
+        assert!(!stored("UNIQ_KEY\u{1}u\u{2}WAIT\u{1}False\u{2}").unwrap().1);
+    }
+
+    #[test]
+    fn what_is_not_plain_is_left_alone() {
+        let key = "UNIQ_KEY\u{1}u\u{2}";
+        for text in [
+            "",
+            "a\u{1}b\u{2}",
+            "UNIQ_KEY\u{1}u\u{2}UNIQ_KEY\u{1}v\u{2}",
+            &format!("{key}DELAY\u{1}0\u{2}"),
+            &format!("{key}TRAN_MSG\u{1}true\u{2}"),
+            &format!("{key}MSG_REGION\u{1}mine\u{2}"),
+            &format!("{key}WAIT\u{1}ﬀ\u{2}"),
+        ] {
+            assert_eq!(stored(text), None, "{text}");
+        }
+        let mut many = key.to_owned();
+        for number in 1..PAIRS_MAX {
+            many.extend([&format!("k{number}"), "\u{1}v\u{2}"]);
+        }
+        assert!(stored(&many).is_some());
+        many.push_str("last\u{1}v\u{2}");
+        assert_eq!(stored(&many), None);
+    }
+}

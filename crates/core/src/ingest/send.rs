@@ -1,0 +1,185 @@
+//! Plain sends: from the fields of the request to a record, and from its place to the answer.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use super::scan;
+use super::table::State;
+use crate::codec_error::CodecError;
+use crate::command::{Header, FLAG_RESPONSE, JAVA};
+use crate::frame;
+use crate::message_id;
+use crate::record::SYS_TRANSACTION;
+
+/// SEND_MESSAGE.
+pub const SEND: i32 = 10;
+/// SEND_MESSAGE_V2: the same with one-letter names.
+pub const SEND_SHORT: i32 = 310;
+
+/// sysFlag bits that make a message something else than a plain one.
+const SYS_UNPLAIN: i32 = SYS_TRANSACTION | 0x40 | 0x80;
+
+/// The fields of a plain send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue, not below 0.
+    pub queue_id: i32,
+    /// sysFlag of the message.
+    pub sys_flag: i32,
+    /// Born time, Unix milliseconds.
+    pub born_timestamp: i64,
+    /// The user's flag.
+    pub flag: i32,
+    /// Property text.
+    pub properties: &'a str,
+    /// How often it was consumed in vain.
+    pub reconsume_times: i32,
+}
+
+/// Required fields seen: producer group, topic, default topic, its queues, queue, three numbers.
+const REQUIRED: u32 = 0xFF;
+
+/// Reads a send; `None` when a field is missing or odd, so that the processors may say so.
+pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
+    let short = header.code == SEND_SHORT;
+    let mut request = Request {
+        topic: "",
+        queue_id: -1,
+        sys_flag: 0,
+        born_timestamp: 0,
+        flag: 0,
+        properties: "",
+        reconsume_times: 0,
+    };
+    let mut seen = 0;
+    for (name, value) in header.ext.as_ref()? {
+        let letter = if short {
+            short_name(name)
+        } else {
+            long_name(name)
+        };
+        match letter {
+            b'a' | b'c' => {}
+            b'b' => request.topic = value,
+            b'd' | b'l' => drop(scan::number::<i32>(value)?),
+            b'e' => request.queue_id = scan::number(value)?,
+            b'f' => request.sys_flag = scan::number(value)?,
+            b'g' => request.born_timestamp = scan::number(value)?,
+            b'h' => request.flag = scan::number(value)?,
+            b'i' => request.properties = value,
+            b'j' => request.reconsume_times = scan::number(value)?,
+            b'm' if !value.eq_ignore_ascii_case("false") => return None,
+            _ => continue,
+        }
+        if letter <= b'h' {
+            seen |= 1 << (letter - b'a');
+        }
+    }
+    let plain = seen == REQUIRED && request.queue_id >= 0 && request.sys_flag & SYS_UNPLAIN == 0;
+    plain.then_some(request)
+}
+
+fn short_name(name: &str) -> u8 {
+    match name.as_bytes() {
+        [letter] => *letter,
+        _ => b'z',
+    }
+}
+
+fn long_name(name: &str) -> u8 {
+    match name {
+        "producerGroup" => b'a',
+        "topic" => b'b',
+        "defaultTopic" => b'c',
+        "defaultTopicQueueNums" => b'd',
+        "queueId" => b'e',
+        "sysFlag" => b'f',
+        "bornTimestamp" => b'g',
+        "flag" => b'h',
+        "properties" => b'i',
+        "reconsumeTimes" => b'j',
+        "maxReconsumeTimes" => b'l',
+        "batch" => b'm',
+        _ => b'z',
+    }
+}
+
+/// What the answer to a send says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// Correlation number of the request.
+    pub opaque: i32,
+    /// Queue it went to.
+    pub queue_id: i32,
+    /// Place in the queue.
+    pub queue_offset: i64,
+    /// Place in the log.
+    pub physical_offset: i64,
+    /// The message's unique key.
+    pub unique_key: &'a str,
+}
+
+/// Appends the answer with a response code, as the send processor writes it.
+pub fn write_answer(
+    state: &State,
+    answer: &Answer<'_>,
+    code: i32,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let id = message_id::encode(&state.store_host, answer.physical_offset);
+    let mut numbers = String::with_capacity(32);
+    // Writing to a string cannot fail.
+    let _ = write!(numbers, "{}", answer.queue_id);
+    let middle = numbers.len();
+    let _ = write!(numbers, "{}", answer.queue_offset);
+    let (queue_id, queue_offset) = numbers.split_at(middle);
+    let own = [
+        ("msgId", id.as_str()),
+        ("queueId", queue_id),
+        ("queueOffset", queue_offset),
+        ("transactionId", answer.unique_key),
+    ];
+    let fixed = state
+        .send_ext
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let header = response(state, code, answer.opaque, None);
+    frame::encode_start(
+        state.encoding,
+        &header,
+        Some(own.into_iter().chain(fixed)),
+        0,
+        out,
+    )
+}
+
+/// Appends an answer that refuses a send.
+pub fn write_refusal(
+    state: &State,
+    opaque: i32,
+    code: i32,
+    remark: &str,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let fixed = state
+        .send_ext
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let header = response(state, code, opaque, Some(remark));
+    frame::encode_start(state.encoding, &header, Some(fixed), 0, out)
+}
+
+/// The header of an answer without its extFields.
+pub fn response<'a>(state: &State, code: i32, opaque: i32, remark: Option<&'a str>) -> Header<'a> {
+    Header {
+        code,
+        flag: FLAG_RESPONSE,
+        language: JAVA,
+        version: state.version,
+        opaque,
+        remark: remark.map(Cow::Borrowed),
+        ext: None,
+    }
+}

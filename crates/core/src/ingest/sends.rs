@@ -1,0 +1,188 @@
+//! The plain sends of one read: collected, appended with one write, answered.
+
+use super::connection::Source;
+use super::parked::{Parked, Waiting};
+use super::send::{self, write_answer, Answer};
+use super::table::Table;
+use super::{scan, Counters, Sink, Stored};
+use crate::command::{Header, FLAG_ONE_WAY};
+use crate::commit_log::{Placed, Prepared, PutStatus};
+use crate::frame::Frame;
+use crate::record::NewRecord;
+use crate::store::Store;
+
+/// A send that was taken and is not appended yet.
+struct Taken<'t, 'f> {
+    frame: Frame<'f>,
+    topic: &'t str,
+    opaque: i32,
+    queue_id: i32,
+    one_way: bool,
+    waits: bool,
+    /// Where its unique key ends among the keys; it starts where the one before ends.
+    key_end: usize,
+}
+
+pub(super) struct Sends<'t, 'f> {
+    table: &'t Table,
+    from: Source,
+    prepared: Prepared<'t>,
+    taken: Vec<Taken<'t, 'f>>,
+    unique_keys: String,
+    properties: Vec<u8>,
+}
+
+impl<'t, 'f> Sends<'t, 'f> {
+    pub(super) fn new(table: &'t Table, from: Source) -> Self {
+        Self {
+            table,
+            from,
+            prepared: Prepared::default(),
+            taken: Vec::new(),
+            unique_keys: String::new(),
+            properties: Vec::new(),
+        }
+    }
+
+    /// Encodes the record of a plain send; false leaves the frame to the processors.
+    pub(super) fn take(&mut self, frame: &Frame<'f>, header: &Header<'_>, parked: usize) -> bool {
+        self.try_take(frame, header, parked).is_some()
+    }
+
+    fn try_take(&mut self, frame: &Frame<'f>, header: &Header<'_>, parked: usize) -> Option<()> {
+        let state = &self.table.state;
+        let is_send = header.code == send::SEND_SHORT || header.code == send::SEND;
+        if !is_send || !state.sends || frame.body.is_empty() || frame.body.len() > state.body_max {
+            return None;
+        }
+        let request = send::read(header)?;
+        let (topic, row) = self.table.topics.get_key_value(request.topic)?;
+        if request.queue_id >= row.send_queues {
+            return None;
+        }
+        let scanned = scan::plain_properties(request.properties, &state.stamps)?;
+        let one_way = header.flag & FLAG_ONE_WAY != 0;
+        let waits = state.sync_flush && scanned.wait && !one_way;
+        if waits && parked + self.taken.len() >= state.parked_max {
+            return None;
+        }
+        self.properties.clear();
+        scan::stored_properties(
+            request.properties,
+            &scanned,
+            &state.stamps,
+            &mut self.properties,
+        );
+        let record = NewRecord {
+            topic: topic.as_bytes(),
+            queue_id: request.queue_id,
+            flag: request.flag,
+            sys_flag: request.sys_flag | row.add_sys_flag,
+            born_timestamp: request.born_timestamp,
+            born_host: self.from.peer.host()?,
+            store_host: &state.store_host,
+            reconsume_times: request.reconsume_times,
+            prepared_transaction_offset: 0,
+            body: frame.body,
+            properties: &self.properties,
+        };
+        let body_max = state.body_max as u64;
+        self.prepared.push(topic, &record, body_max, false).ok()?;
+        self.unique_keys.push_str(scanned.unique_key);
+        self.taken.push(Taken {
+            frame: *frame,
+            topic,
+            opaque: header.opaque,
+            queue_id: request.queue_id,
+            one_way,
+            waits,
+            key_end: self.unique_keys.len(),
+        });
+        Some(())
+    }
+
+    /// Appends what was taken, and writes or parks the answers. What the log does not take goes
+    /// to the processors, in order.
+    pub(super) fn commit(
+        &mut self,
+        store: &Store,
+        waiting: &mut Waiting,
+        stored: &mut Stored,
+        counters: &mut Counters,
+        replies: &mut Vec<u8>,
+        sink: Sink<'_>,
+    ) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let taken = std::mem::take(&mut self.taken);
+        let mut prepared = std::mem::take(&mut self.prepared);
+        let keys = std::mem::take(&mut self.unique_keys);
+        let appended = store.try_put(&mut prepared);
+        let placed = match &appended {
+            Some(appended) => appended.placed.as_slice(),
+            None => &[],
+        };
+        debug_assert!(
+            appended
+                .as_ref()
+                .is_none_or(|done| done.status != PutStatus::Ok)
+                || placed.len() == taken.len()
+        );
+        let flushed = store.log().flushed();
+        let mut key_start = 0;
+        for (send, place) in taken.iter().zip(placed) {
+            let unique_key = keys.get(key_start..send.key_end).unwrap_or_default();
+            key_start = send.key_end;
+            count(stored, send, place);
+            counters.sends += 1;
+            if send.waits && place.physical_offset + place.size > flushed {
+                counters.parked += 1;
+                waiting.park(self.parked(send, place, unique_key));
+            } else if !send.one_way {
+                let answer = Answer {
+                    opaque: send.opaque,
+                    queue_id: send.queue_id,
+                    queue_offset: place.queue_offset,
+                    physical_offset: place.physical_offset.cast_signed(),
+                    unique_key,
+                };
+                // A header of this size always fits its length.
+                let _ = write_answer(&self.table.state, &answer, 0, replies);
+            }
+        }
+        for send in taken.get(placed.len()..).unwrap_or_default() {
+            if let Ok(header) = send.frame.decode_header() {
+                counters.returned += 1;
+                sink(&send.frame, &header);
+            }
+        }
+    }
+
+    fn parked(&self, send: &Taken<'_, '_>, place: &Placed, unique_key: &str) -> Parked {
+        Parked {
+            key: self.from.key,
+            end: place.physical_offset + place.size,
+            deadline_ms: self
+                .from
+                .now_ms
+                .saturating_add(self.table.state.flush_timeout_ms),
+            opaque: send.opaque,
+            queue_id: send.queue_id,
+            queue_offset: place.queue_offset,
+            physical_offset: place.physical_offset.cast_signed(),
+            unique_key: unique_key.into(),
+        }
+    }
+}
+
+fn count(stored: &mut Stored, send: &Taken<'_, '_>, place: &Placed) {
+    if !stored.contains_key(send.topic) {
+        stored.insert(send.topic.into(), std::collections::HashMap::new());
+    }
+    if let Some(queues) = stored.get_mut(send.topic) {
+        let (messages, bytes) = queues.entry(send.queue_id).or_default();
+        *messages += 1;
+        *bytes += place.size;
+    }
+}

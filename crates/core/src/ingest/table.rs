@@ -1,0 +1,103 @@
+//! The admission table: what the fast path may answer, as plain data (architecture §3a).
+//!
+//! Nothing here is a rule. Whoever owns the rules writes a row when all of them allow what the row
+//! says, and takes it away in the same step that changes one of them. What has no row goes to the
+//! processors, which know everything.
+
+use std::collections::HashMap;
+
+use crate::command::Encoding;
+
+/// What may be done with one topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopicRow {
+    /// Sends to queues below this number are taken; 0 takes none.
+    pub send_queues: i32,
+    /// Pulls from queues below this number are answered; 0 answers none.
+    pub read_queues: i32,
+    /// Bits to set in the sysFlag of every message stored.
+    pub add_sys_flag: i32,
+    /// What pull answers say about the topic.
+    pub sys_flag: i32,
+}
+
+/// What a group's registered members subscribed to in one topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// A pull that knows a later version is not answered here.
+    pub version: i64,
+    /// Tag codes wanted, ascending; `None` wants every message.
+    pub codes: Option<Vec<i64>>,
+}
+
+/// A group that may pull.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupRow {
+    /// What pull answers say about the group.
+    pub sys_flag: i32,
+    /// By topic.
+    pub subscriptions: HashMap<String, Subscription>,
+}
+
+/// What holds for every message and answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Whether sends are taken at all.
+    pub sends: bool,
+    /// Whether pulls are answered at all.
+    pub pulls: bool,
+    /// Whether an answer waits until the message is durable, unless the message says WAIT=false.
+    pub sync_flush: bool,
+    /// How long it waits, in milliseconds.
+    pub flush_timeout_ms: i64,
+    /// Longest body in bytes.
+    pub body_max: usize,
+    /// This broker's address as records keep it.
+    pub store_host: Vec<u8>,
+    /// Properties that every message gets, in this order; a message that has one is not taken.
+    pub stamps: Vec<(String, String)>,
+    /// Fields at the end of every answer to a send.
+    pub send_ext: Vec<(String, String)>,
+    /// Header encoding of answers.
+    pub encoding: Encoding,
+    /// Version that answers claim.
+    pub version: i32,
+    /// Answers that may wait for a flush at a time.
+    pub parked_max: usize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            sends: false,
+            pulls: false,
+            sync_flush: false,
+            flush_timeout_ms: 5000,
+            body_max: 0,
+            store_host: Vec::new(),
+            stamps: Vec::new(),
+            send_ext: Vec::new(),
+            encoding: Encoding::Json,
+            version: 0,
+            parked_max: 100_000,
+        }
+    }
+}
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// What holds for everything.
+    pub state: State,
+    /// By topic.
+    pub topics: HashMap<Box<str>, TopicRow>,
+    /// By group.
+    pub groups: HashMap<Box<str>, GroupRow>,
+}
+
+impl Table {
+    /// Whether anything at all may be answered.
+    pub fn is_on(&self) -> bool {
+        (self.state.sends || self.state.pulls) && !self.topics.is_empty()
+    }
+}

@@ -1,0 +1,272 @@
+//! The fast path for Python.
+
+// PyO3 hands arguments over by value.
+#![allow(clippy::needless_pass_by_value)]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{pyclass, pymethods, Bound, Py, PyResult, Python};
+use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
+use pyo3::FromPyObject;
+use roquet_core::command::Encoding;
+use roquet_core::ingest::table::{GroupRow, State, Subscription, TopicRow};
+use roquet_core::ingest::{Fed, Ingest as CoreIngest, Outbound, Pulled};
+use roquet_core::store::Store as CoreStore;
+
+use crate::buffer::Lent;
+use crate::codec::frame_tuple;
+use crate::store::Store;
+
+/// (replies, frames for Python, stopped, why broken, pulls answered).
+type FedTuple<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyList>,
+    bool,
+    Option<String>,
+    Vec<PulledTuple>,
+);
+
+/// (group, topic, queue, offset asked for, offset to commit, next, min, max, messages, bytes).
+type PulledTuple = (
+    String,
+    String,
+    i32,
+    i64,
+    Option<i64>,
+    i64,
+    i64,
+    i64,
+    u64,
+    u64,
+);
+
+/// (topic, version, tag codes or every message).
+type SubscriptionTuple = (String, i64, Option<Vec<i64>>);
+
+/// Answers the frames that the admission table covers; everything else comes out.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct Ingest {
+    core: Mutex<CoreIngest>,
+    store: Arc<CoreStore>,
+}
+
+impl Ingest {
+    fn core(&self) -> MutexGuard<'_, CoreIngest> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        work: impl FnOnce(&mut CoreIngest, roquet_core::ingest::Sink<'_>) -> Fed,
+    ) -> PyResult<FedTuple<'py>> {
+        let frames = PyList::empty(py);
+        let mut failure = None;
+        let fed = work(&mut self.core(), &mut |frame, header| {
+            let pushed = frame_tuple(py, frame, header).and_then(|tuple| frames.append(tuple));
+            if let Err(error) = pushed {
+                failure = Some(error);
+            }
+        });
+        match failure {
+            Some(error) => Err(error),
+            None => Ok((
+                PyBytes::new(py, &fed.replies),
+                frames,
+                fed.stopped,
+                fed.broken.map(|error| error.to_string()),
+                fed.pulled.into_iter().map(pulled).collect(),
+            )),
+        }
+    }
+}
+
+fn pulled(pull: Pulled) -> PulledTuple {
+    let found = pull.found;
+    (
+        pull.group,
+        pull.topic,
+        pull.queue_id,
+        pull.offset,
+        pull.commit,
+        found.next_begin,
+        found.min,
+        found.max,
+        found.messages,
+        found.bytes,
+    )
+}
+
+fn outbound(py: Python<'_>, all: Vec<Outbound>) -> Vec<(u64, Py<PyBytes>)> {
+    all.into_iter()
+        .map(|(key, bytes)| (key, PyBytes::new(py, &bytes).unbind()))
+        .collect()
+}
+
+fn required<'py, T>(values: &Bound<'py, PyDict>, name: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = pyo3::PyErr>,
+{
+    values
+        .get_item(name)?
+        .ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))?
+        .extract()
+}
+
+#[pymethods]
+impl Ingest {
+    #[new]
+    #[pyo3(signature = (store, frame_size_max = 16_777_216))]
+    fn new(store: &Store, frame_size_max: usize) -> Self {
+        Self {
+            core: Mutex::new(CoreIngest::new(frame_size_max)),
+            store: Arc::clone(store.core()),
+        }
+    }
+
+    /// Know a connection, its peer's address (8 or 20 bytes), and whether its port serves pulls.
+    #[pyo3(signature = (key, host, pulls = true))]
+    fn open(&self, key: u64, host: &[u8], pulls: bool) {
+        self.core().open(key, host, pulls);
+    }
+
+    /// Forget a connection.
+    fn close(&self, key: u64) {
+        self.core().close(key);
+    }
+
+    /// Bytes kept for a connection.
+    fn held(&self, key: u64) -> usize {
+        self.core().held(key)
+    }
+
+    /// Take what a connection received.
+    fn feed<'py>(
+        &self,
+        py: Python<'py>,
+        key: u64,
+        data: Lent<'py>,
+        now_ms: i64,
+    ) -> PyResult<FedTuple<'py>> {
+        self.run(py, |core, sink| {
+            core.feed(&self.store, key, data.as_slice(), now_ms, sink)
+        })
+    }
+
+    /// Go on with a connection that stopped.
+    fn resume<'py>(&self, py: Python<'py>, key: u64, now_ms: i64) -> PyResult<FedTuple<'py>> {
+        self.run(py, |core, sink| core.resume(&self.store, key, now_ms, sink))
+    }
+
+    /// Answers to write after the log became durable up to an offset.
+    fn flushed(&self, py: Python<'_>, offset: u64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().flushed(offset))
+    }
+
+    /// Answers of sends that waited for a flush for too long.
+    fn expire(&self, py: Python<'_>, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().expire(now_ms))
+    }
+
+    /// Refusals of every send that waits for a flush.
+    fn fail(&self, py: Python<'_>, remark: &str) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().fail(remark))
+    }
+
+    /// Set what holds for every message and answer; all names of the stub must be there.
+    #[pyo3(signature = (**values))]
+    fn set_state(&self, values: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+        let values = values.ok_or_else(|| PyValueError::new_err("a state needs values"))?;
+        let encoding: u8 = required(&values, "encoding")?;
+        let state = State {
+            sends: required(&values, "sends")?,
+            pulls: required(&values, "pulls")?,
+            sync_flush: required(&values, "sync_flush")?,
+            flush_timeout_ms: required(&values, "flush_timeout_ms")?,
+            body_max: required(&values, "body_max")?,
+            store_host: required(&values, "store_host")?,
+            stamps: required(&values, "stamps")?,
+            send_ext: required(&values, "send_ext")?,
+            encoding: Encoding::from_code(encoding)
+                .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?,
+            version: required(&values, "version")?,
+            parked_max: required(&values, "parked_max")?,
+        };
+        let barrier: Vec<i32> = required(&values, "barrier")?;
+        let mut core = self.core();
+        core.table().state = state;
+        core.set_barrier(barrier.into_iter().collect::<HashSet<_>>());
+        Ok(())
+    }
+
+    /// Set a topic's row; a row that admits nothing is none.
+    fn set_topic(
+        &self,
+        name: &str,
+        send_queues: i32,
+        read_queues: i32,
+        add_sys_flag: i32,
+        sys_flag: i32,
+    ) {
+        let row = TopicRow {
+            send_queues,
+            read_queues,
+            add_sys_flag,
+            sys_flag,
+        };
+        let mut core = self.core();
+        let topics = &mut core.table().topics;
+        if send_queues > 0 || read_queues > 0 {
+            topics.insert(name.into(), row);
+        } else {
+            topics.remove(name);
+        }
+    }
+
+    /// Set a group's row.
+    fn set_group(&self, name: &str, sys_flag: i32, subscriptions: Vec<SubscriptionTuple>) {
+        let subscriptions: HashMap<_, _> = subscriptions
+            .into_iter()
+            .map(|(topic, version, codes)| (topic, Subscription { version, codes }))
+            .collect();
+        let row = GroupRow {
+            sys_flag,
+            subscriptions,
+        };
+        self.core().table().groups.insert(name.into(), row);
+    }
+
+    /// Take a group's row away.
+    fn drop_group(&self, name: &str) {
+        self.core().table().groups.remove(name);
+    }
+
+    /// Messages and bytes stored by queue since the last call: (topic, queue, messages, bytes).
+    fn take_stored(&self) -> Vec<(String, i32, u64, u64)> {
+        let stored = self.core().take_stored();
+        stored
+            .into_iter()
+            .flat_map(|(topic, queues)| {
+                queues.into_iter().map(move |(queue, (messages, bytes))| {
+                    (topic.to_string(), queue, messages, bytes)
+                })
+            })
+            .collect()
+    }
+
+    /// What happened so far.
+    fn counters(&self) -> HashMap<&'static str, u64> {
+        let core = self.core();
+        let counters = core.counters();
+        HashMap::from([
+            ("sends", counters.sends),
+            ("pulls", counters.pulls),
+            ("passed", counters.passed),
+            ("returned", counters.returned),
+            ("parked", counters.parked),
+            ("waiting", core.parked() as u64),
+        ])
+    }
+}

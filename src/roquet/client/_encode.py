@@ -1,0 +1,158 @@
+"""A message made ready for the wire: checked, its properties written, its body compressed. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import UsageError
+from roquet.model.message import Message
+from roquet.protocol import batch, compression, names, properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from roquet.client._options import ProducerOptions
+
+
+def compose(
+    topic: str | Message,
+    body: bytes | str = b"",
+    tag: str | None = None,
+    keys: str | Iterable[str] = (),
+    *,
+    user_properties: Mapping[str, str] | None = None,
+    delay_level: int = 0,
+) -> Message:
+    """Make a message of the arguments of a send; a text becomes UTF-8, `keys` may be one key."""
+    if isinstance(topic, Message):
+        return topic
+    return Message(
+        topic,
+        body.encode() if isinstance(body, str) else bytes(body),
+        tag,
+        (keys,) if isinstance(keys, str) else tuple(keys),
+        dict(user_properties or {}),
+        delay_level=delay_level,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoded:
+    """What one send request carries. It stays the same over all tries."""
+
+    topic: str
+    body: bytes
+    properties: str
+    message_ids: tuple[str, ...]
+    sys_flag: int = 0
+    flag: int = 0
+    is_batch: bool = False
+
+
+def encode_one(message: Message, message_id: str, options: ProducerOptions) -> Encoded:
+    """Make a single message ready. Raises UsageError."""
+    text = _properties(message, message_id)
+    _check(message, options)
+    body, sys_flag = message.body, 0
+    if 0 < options.compress_over <= len(body):
+        packed = compression.compress(body, options.compression, options.compression_level)
+        if len(packed) < len(body):
+            body, sys_flag = packed, options.compression.flag
+    return Encoded(message.topic, body, text, (message_id,), sys_flag, message.flag)
+
+
+def encode_batches(
+    messages: Sequence[Message], message_ids: Sequence[str], options: ProducerOptions
+) -> list[Encoded]:
+    """Make batches ready, split where one would be too big. Raises UsageError.
+
+    All messages go to one topic, ask for the same durability, and none is delayed or a retry.
+    """
+    if not messages:
+        raise UsageError("a batch has at least one message")
+    first = messages[0]
+    found: list[Encoded] = []
+    elements: list[batch.Element] = []
+    ids: list[str] = []
+    size = 0
+    for message, message_id in zip(messages, message_ids, strict=True):
+        _check_member(message, first)
+        _check(message, options)
+        text = _properties(message, message_id).encode()
+        length = len(message.body) + len(text) + 22
+        if elements and size + length > options.message_size_max:
+            found.append(_batch(first, elements, ids))
+            elements, ids, size = [], [], 0
+        elements.append((message.flag, message.body, text))
+        ids.append(message_id)
+        size += length
+    if size > options.message_size_max:
+        raise UsageError(f"a message does not fit into a batch of {options.message_size_max} bytes")
+    found.append(_batch(first, elements, ids))
+    return found
+
+
+def _batch(first: Message, elements: list[batch.Element], ids: list[str]) -> Encoded:
+    head = {} if first.wait_store_ok else {properties.WAIT: "false"}
+    text = properties.write({**head, properties.UNIQ_KEY: ",".join(ids[:1])})
+    return Encoded(first.topic, batch.encode(elements), text, tuple(ids), is_batch=True)
+
+
+def _check_member(message: Message, first: Message) -> None:
+    if message.topic != first.topic:
+        raise UsageError("the messages of a batch go to one topic")
+    if message.wait_store_ok != first.wait_store_ok:
+        raise UsageError("the messages of a batch all wait for the store, or none does")
+    if message.delay_level or not properties.TIMER_DELAYS.isdisjoint(message.properties):
+        raise UsageError("a batch has no delayed messages")
+    if names.is_retry(message.topic):
+        raise UsageError("a batch cannot go to a retry topic")
+
+
+def _check(message: Message, options: ProducerOptions) -> None:
+    wrong = names.check_topic(message.topic) or names.check_may_send(message.topic)
+    if wrong is not None:
+        raise UsageError(wrong)
+    if not message.body:
+        raise UsageError("a message needs a body")
+    if len(message.body) > options.message_size_max:
+        raise UsageError(
+            f"a body of {len(message.body)} bytes: the limit is {options.message_size_max}"
+        )
+
+
+def _properties(message: Message, message_id: str) -> str:
+    found = dict(message.properties)
+    reserved = properties.RESERVED & found.keys() - _MAY_BE_SET
+    if reserved:
+        raise UsageError(f"property names {sorted(reserved)} are RocketMQ's own")
+    if message.tag:
+        found[properties.TAGS] = message.tag
+    if message.keys:
+        if any(not key or key.split() != [key] for key in message.keys):
+            raise UsageError("a key is not empty and has no white space")
+        found[properties.KEYS] = properties.KEY_SEPARATOR.join(message.keys)
+    if message.delay_level:
+        found[properties.DELAY] = str(message.delay_level)
+    if not message.wait_store_ok:
+        found[properties.WAIT] = "false"
+    found[properties.UNIQ_KEY] = message_id
+    try:
+        text = properties.write(found)
+    except properties.PropertyError as error:
+        raise UsageError(str(error)) from error
+    if properties.size(text) > properties.SIZE_MAX:
+        raise UsageError(f"properties are longer than {properties.SIZE_MAX} bytes")
+    return text
+
+
+_MAY_BE_SET = frozenset(
+    {
+        properties.SHARDING_KEY,
+        properties.TIMER_DELAY_SEC,
+        properties.TIMER_DELAY_MS,
+        properties.TIMER_DELIVER_MS,
+    }
+)
+"""Reserved names with a meaning for the producer, for which there is no field yet."""

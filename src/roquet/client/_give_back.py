@@ -1,0 +1,97 @@
+"""Messages that the application could not handle: back to a broker, which brings them again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.client._receipt import STATUS_OF_CODE
+from roquet.client._requests import request
+from roquet.client._routes import publish_queues
+from roquet.protocol import names, properties, sys_flag
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.headers.message import SendMessageRequest
+
+if TYPE_CHECKING:
+    from roquet.client._broker_calls import BrokerCalls
+    from roquet.client._session import Session
+    from roquet.model.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+DEFAULT_RETRIES = 16
+_FIRST_LEVEL = 3
+_TIMEOUT_S = 5.0
+
+
+class GiveBack:
+    """Sends messages back, by the request made for it or, failing that, as new messages."""
+
+    def __init__(
+        self, session: Session, calls: BrokerCalls, group: str, retry_times_max: int
+    ) -> None:
+        """`retry_times_max` -1 leaves the number of tries to the group's configuration."""
+        self._session = session
+        self._calls = calls
+        self._group = group
+        self._retry_times_max = retry_times_max
+
+    async def give(self, message: StoredMessage, delay_level: int) -> bool:
+        """Give one message back; return whether a broker has it now."""
+        try:
+            await self._calls.send_back(self._group, message, delay_level, self._retry_times_max)
+        except (Refused, Unreachable, OutcomeUnknown) as error:
+            log.warning("message %s is not sent back: %s", message.msg_id, error)
+        else:
+            return True
+        try:
+            await self._send_again(message)
+        except (Refused, Unreachable, OutcomeUnknown) as error:
+            log.warning("message %s is not sent again either: %s", message.msg_id, error)
+            return False
+        return True
+
+    async def _send_again(self, message: StoredMessage) -> None:
+        topic = names.retry_topic(self._group)
+        queues = publish_queues(topic, await self._session.route(topic))
+        if not queues:
+            raise Unreachable(f"{topic} has no queue that can be written to")
+        queue = queues[message.queue_offset % len(queues)]
+        retries = DEFAULT_RETRIES if self._retry_times_max < 0 else self._retry_times_max
+        carried = {
+            name: value
+            for name, value in message.properties.items()
+            if name not in (properties.TRANSACTION_PREPARED, properties.MIN_OFFSET)
+            and name != properties.MAX_OFFSET
+        }
+        again = message.reconsume_times + 1
+        carried |= {
+            properties.RETRY_TOPIC: message.topic,
+            properties.ORIGIN_MESSAGE_ID: carried.get(properties.ORIGIN_MESSAGE_ID, message.msg_id),
+            properties.RECONSUME_TIME: str(again),
+            properties.MAX_RECONSUME_TIMES: str(retries),
+            properties.DELAY: str(_FIRST_LEVEL + message.reconsume_times),
+        }
+        header = SendMessageRequest(
+            producer_group=names.INNER_PRODUCER_GROUP,
+            topic=topic,
+            default_topic=names.AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue.queue_id,
+            # The body is here decompressed.
+            sys_flag=message.sys_flag & sys_flag.MULTI_TAGS,
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=properties.write(carried),
+            reconsume_times=again,
+            unit_mode=False,
+            batch=False,
+            max_reconsume_times=retries,
+            broker_name=queue.broker_name,
+        )
+        command = request(RequestCode.SEND_MESSAGE_V2, header, message.body, short=True)
+        address = self._session.master(queue.broker_name)
+        answer = await self._session.client.call(address, command, _TIMEOUT_S)
+        if answer.code not in STATUS_OF_CODE:
+            raise Refused(answer.code, answer.remark or "")

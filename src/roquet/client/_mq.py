@@ -1,0 +1,219 @@
+"""A connection to a cluster, and what is made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from roquet.base.clock import SystemClock
+from roquet.base.errors import UsageError
+from roquet.client import _target
+from roquet.client._admin import Admin
+from roquet.client._answers import Answers
+from roquet.client._balancer import Balancer
+from roquet.client._broker_calls import BrokerCalls
+from roquet.client._give_back import GiveBack
+from roquet.client._members import Members
+from roquet.client._name_servers import NameServers
+from roquet.client._offsets import Offsets
+from roquet.client._options import ConsumerOptions, ProducerOptions
+from roquet.client._producer import Producer
+from roquet.client._pull_consumer import PullConsumer
+from roquet.client._push_consumer import Consumer, Helpers
+from roquet.client._routes import RouteBook
+from roquet.client._session import Session
+from roquet.model.subscription import ExpressionType, SubscriptionData
+from roquet.protocol import names, tags
+from roquet.protocol.message_id import UniqueIds
+from roquet.remoting.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roquet.base.clock import Clock
+    from roquet.client._offsets import Start
+    from roquet.remoting.router import Peer
+
+    Subscriptions = Mapping[str, "str | Sql | None"] | Iterable[str] | str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sql:
+    """A subscription by SQL92 expression over properties instead of tags."""
+
+    expression: str
+
+
+class MQ:
+    """A client of one cluster. Get it from `roquet.connect` and use it with `async with`."""
+
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, rng: random.Random | None = None
+    ) -> None:
+        """Connect to nothing yet. Raises UsageError for a bad URL."""
+        target = _target.parse(url)
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
+        address = _local_address(target.name_servers[0])
+        self._members = Members(f"{address}@{os.getpid()}#{self._nanos()}")
+        # `handlers` need the members, the session needs the client: hence the small knot.
+        client = Client(
+            clock=self._clock,
+            handlers=Answers(self._members).routes(),
+            on_close=self._connection_closed,
+        )
+        self._session = Session(
+            client=client,
+            name_servers=NameServers(client, target.name_servers, self._rng),
+            book=RouteBook(),
+            members=self._members,
+            clock=self._clock,
+        )
+        self._calls = BrokerCalls(self._session)
+        self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
+        self._started = False
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close. Producers and consumers are to be closed before."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin the background work; connections are made when they are needed."""
+        if not self._started:
+            self._started = True
+            await self._session.start()
+
+    async def close(self) -> None:
+        """Close all connections. Twice is once."""
+        if self._started:
+            self._started = False
+            await self._session.stop()
+
+    @property
+    def client_id(self) -> str:
+        """How brokers know this client: `ip@pid#nanoseconds`."""
+        return self._members.client_id
+
+    def producer(
+        self, group: str = names.DEFAULT_PRODUCER_GROUP, *, options: ProducerOptions | None = None
+    ) -> Producer:
+        """Make a producer. Raises UsageError for a bad group name."""
+        _check_group(group)
+        return Producer(
+            session=self._session,
+            group=group,
+            options=options or ProducerOptions(),
+            ids=self._ids,
+            rng=self._rng,
+        )
+
+    def consumer(
+        self,
+        group: str,
+        subscriptions: Subscriptions,
+        *,
+        start: Start = "latest",
+        ordered: bool = False,
+        options: ConsumerOptions | None = None,
+    ) -> Consumer:
+        """Make a consumer: `{topic: "tagA || tagB"}`, a topic, or several.
+
+        `start` is for queues in which the group has no offset yet: `latest`, `earliest`, or a
+        time in Unix milliseconds. An ordered consumer gets each queue's messages one by one.
+        Raises UsageError.
+        """
+        _check_group(group)
+        chosen = options or ConsumerOptions()
+        helpers = Helpers(
+            session=self._session,
+            calls=self._calls,
+            offsets=Offsets(self._calls, group, start),
+            balancer=Balancer(self._session, self._calls, group, self._rng),
+            give_back=GiveBack(self._session, self._calls, group, chosen.retry_times_max),
+        )
+        return Consumer(
+            group=group,
+            subscriptions=_subscriptions(subscriptions, self._clock.now_ms()),
+            helpers=helpers,
+            options=chosen,
+            ordered=ordered,
+            start=start,
+        )
+
+    def pull_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> PullConsumer:
+        """Make a pull consumer. Raises UsageError for a bad group name."""
+        _check_group(group)
+        return PullConsumer(
+            session=self._session,
+            calls=self._calls,
+            group=group,
+            options=options or ConsumerOptions(),
+        )
+
+    def admin(self) -> Admin:
+        """Return the administrative calls."""
+        return Admin(self._session)
+
+    def _connection_closed(self, peer: Peer) -> None:
+        self._session.connection_closed(peer)
+
+    def _nanos(self) -> int:
+        return self._clock.now_ms() * 1_000_000 + self._rng.randrange(1_000_000)
+
+
+def connect(url: str) -> MQ:
+    """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
+
+    Use it as `async with roquet.connect(...) as mq:`. Raises UsageError for a bad URL; a name
+    server that is away shows at the first use.
+    """
+    return MQ(url)
+
+
+def _local_address(name_server: str) -> str:
+    """Return the IPv4 address that this host uses towards a name server; no packet is sent."""
+    host, _, port = name_server.rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def _subscriptions(given: Subscriptions, now_ms: int) -> list[SubscriptionData]:
+    if isinstance(given, str):
+        table: Mapping[str, str | Sql | None] = {given: "*"}
+    elif isinstance(given, Mapping):
+        table = given
+    else:
+        table = dict.fromkeys(given, "*")
+    if not table:
+        raise UsageError("a consumer subscribes to at least one topic")
+    found: list[SubscriptionData] = []
+    for topic, expression in table.items():
+        wrong = names.check_topic(topic)
+        if wrong is not None:
+            raise UsageError(wrong)
+        kind = ExpressionType.SQL92 if isinstance(expression, Sql) else ExpressionType.TAG
+        text = expression.expression if isinstance(expression, Sql) else expression
+        try:
+            found.append(tags.subscribe(topic, text, version=now_ms, expression_type=kind))
+        except tags.ExpressionError as error:
+            raise UsageError(f"{topic}: {error}") from error
+    return found
+
+
+def _check_group(group: str) -> None:
+    wrong = names.check_group(group)
+    if wrong is not None:
+        raise UsageError(wrong)

@@ -1,0 +1,57 @@
+"""Settings of producers and consumers; the defaults are those of RocketMQ's own clients."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from roquet.protocol.compression import CompressionType
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How a producer sends. Times in seconds, sizes in bytes."""
+
+    timeout_s: float = 3.0
+    """For one send with all its tries."""
+    retries: int = 2
+    """Tries on another broker after the first failed where that is safe."""
+    retry_unknown: bool = False
+    """Try again also after a time-out: the message may then be stored twice."""
+    compress_over: int = 4096
+    """Bodies of at least this size are compressed; 0 never."""
+    compression: CompressionType = CompressionType.ZLIB
+    compression_level: int = 5
+    message_size_max: int = 4 * 1024 * 1024
+    """Of a body before compression, and of a batch."""
+    in_flight_max: int = 1024
+    """Sends that `submit` lets run at a time; more wait."""
+    template_topic: str = "TBW102"
+    """Topics that do not exist are created after this one, where the broker allows it."""
+    template_queues: int = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How a consumer fetches. Times in seconds, sizes in bytes."""
+
+    batch: int = 32
+    """Messages asked for in one pull."""
+    suspend_s: float = 15.0
+    """How long the broker may hold a pull that finds nothing."""
+    pull_timeout_s: float = 30.0
+    queue_messages_max: int = 1000
+    """Messages of one queue fetched and not acknowledged; beyond it fetching pauses."""
+    queue_bytes_max: int = 100 * 1024 * 1024
+    queue_span_max: int = 2000
+    """Highest minus lowest offset fetched and not acknowledged, when order does not matter."""
+    retry_times_max: int = -1
+    """Tries before a message becomes a dead letter; -1 leaves it to the group (16)."""
+    commit_every_s: float = 5.0
+    rebalance_every_s: float = 20.0
+    pause_after_error_s: float = 1.0
+    order_retry_s: float = 1.0
+    """Pause before an ordered message that failed is given out again."""
+    drain_s: float = 5.0
+    """At close: how long messages being sent back may take."""
+    body_size_max: int = 64 * 1024 * 1024
+    """Of a decompressed body."""

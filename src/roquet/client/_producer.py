@@ -1,0 +1,358 @@
+"""Sending: choose a queue, send, try another broker where that is safe.
+
+The next file on a message's way is remoting/client.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Self
+
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
+from roquet.client._encode import Encoded, compose, encode_batches, encode_one
+from roquet.client._receipt import STATUS_OF_CODE, SendReceipt
+from roquet.client._requests import request
+from roquet.client._retry import may_retry
+from roquet.client._routes import auto_created, publish_queues
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.header import HeaderError
+from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
+from roquet.protocol.java_hash import java_hash
+from roquet.service.background import Tasks
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from roquet.client._options import ProducerOptions
+    from roquet.client._session import Session
+    from roquet.protocol.command import Command
+    from roquet.protocol.message_id import UniqueIds
+
+    _Chooser = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class Producer:
+    """Sends messages. Use it with `async with`; any number of tasks may share one."""
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        group: str,
+        options: ProducerOptions,
+        ids: UniqueIds,
+        rng: random.Random,
+    ) -> None:
+        """Take what `MQ.producer` gives."""
+        self.group = group
+        self._session = session
+        self._options = options
+        self._ids = ids
+        self._turns = itertools.count(rng.randrange(1 << 16))
+        self._tasks = Tasks()
+        self._slots = asyncio.Semaphore(options.in_flight_max)
+        self._failed: list[RoquetError] = []
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Wait for what was submitted, then stop."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the producer group."""
+        if not self._open:
+            self._session.members.add_producer(self.group)
+            self._open = True
+
+    async def close(self) -> None:
+        """Wait for submitted sends and leave the group. Twice is once."""
+        if not self._open:
+            return
+        self._open = False
+        await self._tasks.stop(within_s=self._options.timeout_s)
+        if self._session.members.remove_producer(self.group):
+            await self._session.unregister(producer=self.group)
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait until the broker has it.
+
+        `topic` may be a whole `Message`; then the fields come from it. Messages with the same
+        `order_key` go to the same queue; `queue` and `selector` choose one directly. A chosen
+        queue is never replaced by another, so such sends are tried once only.
+
+        Raises UsageError (fix the call), Refused (the broker said no), Unreachable (never sent)
+        and OutcomeUnknown (sent, no answer: it may be stored).
+        """
+        message = compose(
+            topic, body, tag, keys, user_properties=properties, delay_level=delay_level
+        )
+        encoded = encode_one(message, self._next_id(), self._options)
+        chooser = _chooser(message, order_key, queue, selector)
+        receipts = await self._deliver(encoded, chooser, timeout_s)
+        return receipts[0]
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[bytes | str | Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SendReceipt]:
+        """Send many messages in few requests, to one queue a request; a receipt for each.
+
+        A batch too big for one request is split; when a later part fails, the earlier ones are
+        stored. Raises as `send` does.
+        """
+        made = [item if isinstance(item, Message) else compose(topic, item) for item in messages]
+        if any(message.topic != topic for message in made):
+            raise UsageError("the messages of a batch go to one topic")
+        parts = encode_batches(made, [self._next_id() for _ in made], self._options)
+        chooser = _chooser(made[0], None, queue, None)
+        receipts: list[SendReceipt] = []
+        for part in parts:
+            receipts += await self._deliver(part, chooser, timeout_s)
+        return receipts
+
+    async def send_one_way(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without waiting for an answer: fast, and lost when the broker refuses it.
+
+        Raises UsageError, Unreachable, and Refused when the topic has no route.
+        """
+        message = compose(topic, body, tag, keys, user_properties=properties)
+        encoded = encode_one(message, self._next_id(), self._options)
+        chooser = _chooser(message, None, queue, None)
+        found = await self._choose(encoded.topic, chooser, None, self._options.timeout_s)
+        address = self._session.master(found.broker_name)
+        await self._session.tell(address, self._request(encoded, found))
+
+    async def submit(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> asyncio.Future[SendReceipt]:
+        """Begin a send and return the future of its receipt; waits while too many are under way.
+
+        A failure is the future's exception, and `flush` raises the first of them.
+        """
+        await self._slots.acquire()
+        try:
+            message = compose(topic, body, tag, keys, user_properties=properties)
+            encoded = encode_one(message, self._next_id(), self._options)
+            chooser = _chooser(message, order_key, queue, None)
+        except BaseException:
+            self._slots.release()
+            raise
+        future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
+        self._tasks.spawn(self._submitted(encoded, chooser, future), "send")
+        return future
+
+    async def flush(self) -> None:
+        """Wait for everything submitted. Raises the first failure since the last flush."""
+        for _ in range(self._options.in_flight_max):
+            await self._slots.acquire()
+        for _ in range(self._options.in_flight_max):
+            self._slots.release()
+        failed, self._failed = self._failed, []
+        if failed:
+            raise failed[0]
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that the topic's messages go to. Raises Refused when it has none."""
+        self._check_open()
+        return await self._queues(topic, self._options.timeout_s)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    async def _submitted(
+        self, encoded: Encoded, chooser: _Chooser | None, future: asyncio.Future[SendReceipt]
+    ) -> None:
+        try:
+            receipts = await self._deliver(encoded, chooser, None)
+            if not future.done():
+                future.set_result(receipts[0])
+        except RoquetError as error:
+            self._failed.append(error)
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # flush reports it, too
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        finally:
+            self._slots.release()
+
+    async def _deliver(
+        self, encoded: Encoded, chooser: _Chooser | None, timeout_s: float | None
+    ) -> list[SendReceipt]:
+        self._check_open()
+        budget_s = self._options.timeout_s if timeout_s is None else timeout_s
+        loop = asyncio.get_running_loop()
+        end = loop.time() + budget_s
+        tries = 1 if chooser is not None else 1 + self._options.retries
+        last: MessageQueue | None = None
+        for attempt in range(1, tries + 1):
+            left = end - loop.time()
+            try:
+                last = await self._choose(encoded.topic, chooser, last, left)
+                return await self._send_to(encoded, last, left)
+            except (Refused, Unreachable, OutcomeUnknown) as error:
+                again = may_retry(error, retry_unknown=self._options.retry_unknown)
+                if attempt == tries or not again or loop.time() >= end:
+                    raise
+        raise AssertionError("a send has at least one try")
+
+    async def _send_to(
+        self, encoded: Encoded, queue: MessageQueue, timeout_s: float
+    ) -> list[SendReceipt]:
+        address = self._session.master(queue.broker_name)
+        answer = await self._session.client.call(
+            address, self._request(encoded, queue), max(0.001, timeout_s)
+        )
+        return _receipts(answer, encoded, queue)
+
+    def _request(self, encoded: Encoded, queue: MessageQueue) -> Command:
+        header = SendMessageRequest(
+            producer_group=self.group,
+            topic=encoded.topic,
+            default_topic=self._options.template_topic,
+            default_topic_queue_nums=self._options.template_queues,
+            queue_id=queue.queue_id,
+            sys_flag=encoded.sys_flag,
+            born_timestamp=self._session.clock.now_ms(),
+            flag=encoded.flag,
+            properties=encoded.properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=encoded.is_batch,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if encoded.is_batch else RequestCode.SEND_MESSAGE_V2
+        return request(code, header, encoded.body, short=True)
+
+    async def _choose(
+        self,
+        topic: str,
+        chooser: _Chooser | None,
+        last: MessageQueue | None,
+        timeout_s: float,
+    ) -> MessageQueue:
+        queues = await self._queues(topic, timeout_s)
+        if chooser is not None:
+            return chooser(queues)
+        turn = next(self._turns)
+        count = len(queues)
+        if last is not None:
+            for step in range(count):
+                queue = queues[(turn + step) % count]
+                if queue.broker_name != last.broker_name:
+                    return queue
+        return queues[turn % count]
+
+    async def _queues(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
+        session = self._session
+        try:
+            route = await session.route(topic, timeout_s)
+        except Refused as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            try:
+                template = await session.route(self._options.template_topic, timeout_s)
+            except Refused:
+                raise Refused(
+                    error.code,
+                    f"topic {topic} does not exist and brokers do not create topics: create it "
+                    f"first ({error.remark})",
+                ) from error
+            route = auto_created(template)
+        queues = publish_queues(topic, route)
+        if not queues:
+            session.book.forget(topic)
+            raise Unreachable(f"topic {topic} has no queue that can be written to now")
+        return queues
+
+    def _next_id(self) -> str:
+        return self._ids.make(self._session.clock.now_ms())
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise UsageError("the producer is not started: use it within `async with`")
+
+
+def _chooser(
+    message: Message,
+    order_key: str | None,
+    queue: MessageQueue | None,
+    selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None,
+) -> _Chooser | None:
+    if (order_key is not None) + (queue is not None) + (selector is not None) > 1:
+        raise UsageError("give one of order_key, queue and selector")
+    if queue is not None:
+        if queue.topic != message.topic:
+            raise UsageError(f"{queue} is no queue of topic {message.topic}")
+        return lambda _: queue
+    if selector is not None:
+        return lambda queues: selector(queues, message)
+    if order_key is not None:
+        number = java_hash(order_key)
+        return lambda queues: queues[number % len(queues)]
+    return None
+
+
+def _receipts(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[SendReceipt]:
+    status = STATUS_OF_CODE.get(answer.code)
+    if status is None:
+        raise Refused(answer.code, answer.remark or "")
+    try:
+        header = SendMessageResponse.decode(answer.ext)
+    except HeaderError as error:
+        raise OutcomeUnknown(f"stored, but the answer cannot be read: {error}") from error
+    placed = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
+    offset_ids = header.msg_id.split(",")
+    return [
+        SendReceipt(
+            status=status,
+            message_id=message_id,
+            offset_id=offset_ids[index] if index < len(offset_ids) else header.msg_id,
+            queue=placed,
+            queue_offset=header.queue_offset + index,
+        )
+        for index, message_id in enumerate(encoded.message_ids)
+    ]

@@ -1,0 +1,466 @@
+"""Consuming: queues shared among the group's members, messages fetched ahead, offsets kept."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Self
+
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.client._fetch import Fetcher, OffsetMoved
+from roquet.client._locks import RENEW_EVERY_S, Locks
+from roquet.client._process_queue import ProcessQueue
+from roquet.client._received import DEAD_LETTER, Outcome, Received
+from roquet.client._report import running_info
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumeFromWhere, ConsumeType, SubscriptionData
+from roquet.protocol import names, tags
+from roquet.protocol.bodies.clients import ConsumerData
+from roquet.protocol.bodies.stats import ConsumedDirectly
+from roquet.service.background import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from roquet.client._balancer import Balancer
+    from roquet.client._broker_calls import BrokerCalls
+    from roquet.client._give_back import GiveBack
+    from roquet.client._offsets import Offsets, Start
+    from roquet.client._options import ConsumerOptions
+    from roquet.client._session import Session
+    from roquet.model.message import StoredMessage
+    from roquet.protocol.bodies.stats import RunningInfo
+
+log = logging.getLogger(__name__)
+
+_UNBALANCED_PAUSE_S = 1.0
+_GIVE_BACK_PAUSE_S = 5.0
+_DIRECT_TIMEOUT_S = 9.0
+"""Tools wait 10 s."""
+_NOWHERE = ""
+"""Broker name of messages that a tool gave, not a queue."""
+_FROM_WHERE = {
+    "latest": ConsumeFromWhere.LAST_OFFSET,
+    "earliest": ConsumeFromWhere.FIRST_OFFSET,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Helpers:
+    """What a consumer works with; made by `MQ.consumer`."""
+
+    session: Session
+    calls: BrokerCalls
+    offsets: Offsets
+    balancer: Balancer
+    give_back: GiveBack
+
+
+@dataclasses.dataclass(slots=True)
+class _Lane:
+    """A queue that is ours, with the work on it."""
+
+    held: ProcessQueue
+    tasks: Tasks
+    waiting: asyncio.Queue[StoredMessage]
+    """Ordered consumers: fetched messages in line."""
+
+
+class Consumer:
+    """Receives the messages of a group. Use it with `async with`, then `async for`."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        subscriptions: Sequence[SubscriptionData],
+        helpers: Helpers,
+        options: ConsumerOptions,
+        ordered: bool,
+        start: Start,
+    ) -> None:
+        """Take what `MQ.consumer` gives."""
+        self.group = group
+        self._session = helpers.session
+        self._calls = helpers.calls
+        self._offsets = helpers.offsets
+        self._balancer = helpers.balancer
+        self._give_back = helpers.give_back
+        self._options = options
+        self._ordered = ordered
+        self._locks = Locks(helpers.calls, group, helpers.session.clock)
+        self._start = start
+        self._subscriptions = {it.topic: it for it in subscriptions}
+        self._lanes: dict[MessageQueue, _Lane] = {}
+        self._ready: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._tasks = Tasks()
+        self._returning = Tasks()
+        self._changed = asyncio.Event()
+        self._balancing = asyncio.Lock()
+        self._open = False
+        self._started_ms = 0
+        self._fetcher = Fetcher(
+            session=self._session,
+            calls=self._calls,
+            offsets=self._offsets,
+            options=options,
+            group=group,
+            ordered=ordered,
+            deliver=self._fetched,
+            broken=self._broken,
+        )
+
+    # --- life --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group and begin to fetch."""
+        if self._open:
+            return
+        session = self._session
+        self._started_ms = session.clock.now_ms()
+        session.members.add_consumer(self.group, self)
+        self._open = True
+        for topic in tuple(self._subscriptions):
+            try:
+                await session.route(topic)
+            except (Refused, Unreachable) as error:
+                log.warning("%s cannot be consumed yet: %s", topic, error)
+        retry = names.retry_topic(self.group)
+        version = session.clock.now_ms()
+        self._subscriptions[retry] = tags.subscribe(retry, "*", version=version)
+        await session.beat()
+        self._changed.set()
+        self._tasks.spawn(self._balance_forever(), f"balance {self.group}")
+        options, clock = self._options, session.clock
+        every = options.rebalance_every_s
+        self._tasks.repeat(
+            self.rebalance_soon, clock, name="balance now", every_s=every, first_after_s=every
+        )
+        every = options.commit_every_s
+        self._tasks.repeat(self.commit, clock, name="commit", every_s=every, first_after_s=every)
+        if self._ordered:
+            self._tasks.repeat(
+                self._relock, clock, name="lock", every_s=RENEW_EVERY_S, first_after_s=1.0
+            )
+
+    async def close(self) -> None:
+        """Stop fetching, let what is being sent back go, commit, leave the group. Twice is once."""
+        if not self._open:
+            return
+        self._open = False
+        await self._tasks.stop()
+        for lane in self._lanes.values():
+            await lane.tasks.stop()
+        await self._returning.stop(within_s=self._options.drain_s)
+        await self._offsets.write(self._lanes, wait=True, again=True)
+        for lane in self._lanes.values():
+            lane.held.dropped = True
+        if self._ordered:
+            await self._locks.unlock(self._lanes)
+        self._lanes.clear()
+        self._ready.put_nowait(None)
+        self._session.members.remove_consumer(self.group)
+        await self._session.unregister(consumer=self.group)
+
+    # --- what the application does -----------------------------------------------------------
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        """Give messages until the consumer is closed.
+
+        Asking for the next message acknowledges the one before if nothing was said about it. An
+        exception in the loop's body ends the loop without that: the message comes again. Several
+        loops may run at once, each with its own messages; then order is kept only where the
+        consumer is an ordered one.
+        """
+        self._check_open()
+        while (received := await self._next()) is not None:
+            yield received
+            received.ack()
+
+    async def receive(self, timeout_s: float | None = None) -> Received | None:
+        """Return the next message, or None when none comes in time; nothing is acknowledged."""
+        self._check_open()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._next()
+        except TimeoutError:
+            return None
+
+    async def run(
+        self, handler: Callable[[Received], Awaitable[None]], *, concurrency: int = 20
+    ) -> None:
+        """Give each message to `handler`, up to `concurrency` at a time, until closed.
+
+        A return acknowledges, an exception means `retry`.
+        """
+
+        async def work() -> None:
+            async for received in self:
+                async with received.process():
+                    await handler(received)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(work())
+
+    @property
+    def assigned(self) -> frozenset[MessageQueue]:
+        """The queues that are ours now, those of the retry topic included."""
+        return frozenset(self._lanes)
+
+    async def commit(self) -> None:
+        """Commit what is acknowledged; happens by itself every few seconds and at close."""
+        await self._offsets.write(tuple(self._lanes))
+
+    async def _next(self) -> Received | None:
+        while True:
+            received = await self._ready.get()
+            if received is None:
+                self._ready.put_nowait(None)  # for the other loops
+                return None
+            lane = self._lanes.get(received.queue)
+            if lane is not None and lane.held.holds(received.queue_offset):
+                lane.held.last_consume_ms = self._session.clock.now_ms()
+                return received
+            if lane is None and received.queue.broker_name == _NOWHERE:
+                return received  # given directly by a tool
+
+    # --- what happens to messages ------------------------------------------------------------
+
+    def _fetched(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        lane = self._lanes.get(held.queue)
+        if lane is None or lane.held is not held:
+            return
+        for message in messages:
+            if self._ordered:
+                lane.waiting.put_nowait(message)
+            else:
+                self._hand_out(lane, message)
+
+    def _hand_out(self, lane: _Lane, message: StoredMessage) -> None:
+        def settled(received: Received, outcome: Outcome, delay_level: int) -> None:
+            self._settled(lane, received, outcome, delay_level)
+
+        self._ready.put_nowait(Received(message, lane.held.queue, settled))
+
+    def _broken(self, held: ProcessQueue, message: StoredMessage) -> None:
+        lane = self._lanes.get(held.queue)
+        if lane is not None:
+            self._returning.spawn(self._give(lane, message, DEAD_LETTER), "dead letter")
+
+    def _settled(self, lane: _Lane, received: Received, outcome: Outcome, delay_level: int) -> None:
+        if lane.held.dropped:
+            return  # somebody else has it, or will
+        if outcome is Outcome.ACK:
+            self._finish(lane, received.queue_offset)
+        else:
+            self._returning.spawn(self._give(lane, received.message, delay_level), "give back")
+
+    def _finish(self, lane: _Lane, offset: int) -> None:
+        commit = lane.held.remove(offset)
+        if commit >= 0 and not lane.held.dropped:
+            self._offsets.move(lane.held.queue, commit)
+
+    async def _give(self, lane: _Lane, message: StoredMessage, delay_level: int) -> None:
+        if await self._give_back.give(message, delay_level):
+            self._finish(lane, message.queue_offset)
+            return
+        await self._session.clock.sleep(_GIVE_BACK_PAUSE_S)
+        if not lane.held.dropped:
+            again = message.reconsume_times + 1
+            self._hand_out(lane, dataclasses.replace(message, reconsume_times=again))
+
+    async def _in_order(self, lane: _Lane) -> None:
+        """Give out one queue's messages one by one, each after the end of the one before."""
+        clock = self._session.clock
+        while True:
+            message = await lane.waiting.get()
+            while True:
+                if not lane.held.lock_is_fresh(clock.now_ms()) and not await self._locks.lock(
+                    lane.held
+                ):
+                    await clock.sleep(self._options.order_retry_s)
+                    continue
+                outcome, delay_level = await self._give_out(lane, message)
+                if outcome is Outcome.ACK:
+                    self._finish(lane, message.queue_offset)
+                    break
+                if delay_level == DEAD_LETTER and await self._give_back.give(message, DEAD_LETTER):
+                    self._finish(lane, message.queue_offset)
+                    break
+                again = message.reconsume_times + 1
+                message = dataclasses.replace(message, reconsume_times=again)
+                await clock.sleep(self._options.order_retry_s)
+
+    async def _give_out(self, lane: _Lane, message: StoredMessage) -> tuple[Outcome, int]:
+        done: asyncio.Future[tuple[Outcome, int]] = asyncio.get_running_loop().create_future()
+
+        def settled(_: Received, outcome: Outcome, delay_level: int) -> None:
+            if not done.done():
+                done.set_result((outcome, delay_level))
+
+        self._ready.put_nowait(Received(message, lane.held.queue, settled))
+        return await done
+
+    # --- who has which queue -----------------------------------------------------------------
+
+    def rebalance_soon(self) -> None:
+        """Look at the group's members again now."""
+        self._changed.set()
+
+    async def _balance_forever(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if not await self._balance():
+                self._tasks.spawn(self._wake_later(), "balance again")
+
+    async def _wake_later(self) -> None:
+        await self._session.clock.sleep(_UNBALANCED_PAUSE_S)
+        self._changed.set()
+
+    async def _balance(self) -> bool:
+        balanced = True
+        async with self._balancing:
+            for topic in tuple(self._subscriptions):
+                share = await self._balancer.share(topic)
+                if share is None:
+                    balanced = False
+                    continue
+                for queue in [q for q in self._lanes if q.topic == topic and q not in share]:
+                    await self._drop(queue)
+                for queue in share:
+                    if queue not in self._lanes and not await self._take(queue):
+                        balanced = False
+        return balanced
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        held = ProcessQueue(queue, self._session.clock.now_ms())
+        lane = _Lane(held, Tasks(), asyncio.Queue())
+        if self._ordered and not await self._locks.lock(lane.held):
+            return False
+        try:
+            offset = await self._offsets.first(queue)
+        except (Refused, Unreachable, OutcomeUnknown) as error:
+            log.info("%s is not taken yet: %s", queue, error)
+            return False
+        if not self._open:
+            return False
+        self._lanes[queue] = lane
+        lane.tasks.spawn(self._fetch(lane, offset), f"fetch {queue}")
+        if self._ordered:
+            lane.tasks.spawn(self._in_order(lane), f"order {queue}")
+        log.info("%s takes %s from offset %d", self.group, queue, offset)
+        return True
+
+    async def _drop(self, queue: MessageQueue) -> None:
+        lane = self._lanes.pop(queue)
+        await lane.tasks.stop()
+        lane.held.dropped = True
+        await self._offsets.write([queue], again=True)
+        self._offsets.forget(queue)
+        if self._ordered:
+            await self._locks.unlock([queue])
+        log.info("%s gives %s away", self.group, queue)
+
+    async def _relock(self) -> None:
+        await self._locks.renew([lane.held for lane in self._lanes.values()])
+
+    async def _fetch(self, lane: _Lane, offset: int) -> None:
+        queue = lane.held.queue
+        try:
+            await self._fetcher.run(lane.held, lambda: self._subscriptions[queue.topic], offset)
+        except OffsetMoved as moved:
+            log.warning("%s: the broker has no offset %d; on from %d", queue, offset, moved.offset)
+            self._tasks.spawn(self._jump(lane, moved.offset), f"jump {queue}")
+
+    async def _jump(self, lane: _Lane, offset: int) -> None:
+        """Drop a queue and take it again at the corrected offset."""
+        queue = lane.held.queue
+        async with self._balancing:
+            if self._lanes.get(queue) is not lane:
+                return
+            lane.held.dropped = True
+            await lane.tasks.stop()
+            del self._lanes[queue]
+            self._offsets.set(queue, offset)
+            await self._offsets.write([queue], wait=True, again=True)
+        self._changed.set()
+
+    # --- what brokers ask (_members.Consumer) ------------------------------------------------
+
+    def describe(self) -> ConsumerData:
+        """Return what heartbeats say of the group."""
+        where = (
+            _FROM_WHERE[self._start] if isinstance(self._start, str) else ConsumeFromWhere.TIMESTAMP
+        )
+        return ConsumerData(
+            group=self.group,
+            consume_type=ConsumeType.PASSIVELY,
+            consume_from_where=where,
+            subscriptions=tuple(self._subscriptions.values()),
+        )
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from other offsets, as an administrator ordered."""
+        for queue, offset in offsets.items():
+            lane = self._lanes.get(queue)
+            if queue.topic == topic and lane is not None:
+                await self._jump(lane, offset)
+
+    def progress(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets of our queues of a topic."""
+        return {
+            queue: offset
+            for queue in self._lanes
+            if queue.topic == topic and (offset := self._offsets.get(queue)) is not None
+        }
+
+    def running_info(self) -> RunningInfo:
+        """Return what tools show of us."""
+        return running_info(
+            name_servers=self._session.name_servers.addresses,
+            started_ms=self._started_ms,
+            ordered=self._ordered,
+            subscriptions=tuple(self._subscriptions.values()),
+            queues=[(lane.held, self._offsets.get(queue)) for queue, lane in self._lanes.items()],
+        )
+
+    async def consume_directly(self, message: StoredMessage) -> ConsumedDirectly:
+        """Give one message to the application, outside of any queue; offsets do not move."""
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def settled(_: Received, outcome: Outcome, delay_level: int) -> None:
+            del delay_level
+            if not done.done():
+                done.set_result(outcome)
+
+        began_ms = self._session.clock.now_ms()
+        queue = MessageQueue(message.topic, _NOWHERE, message.queue_id)
+        self._ready.put_nowait(Received(message, queue, settled))
+        remark = None
+        result = "CR_SUCCESS"
+        try:
+            async with asyncio.timeout(_DIRECT_TIMEOUT_S):
+                if await done is not Outcome.ACK:
+                    result = "CR_LATER"
+        except TimeoutError:
+            result, remark = "CR_RETURN_NULL", "the application has not finished in time"
+        spent_ms = self._session.clock.now_ms() - began_ms
+        return ConsumedDirectly(
+            result=result, spent_ms=spent_ms, remark=remark, order=self._ordered
+        )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise UsageError("the consumer is not started: use it within `async with`")

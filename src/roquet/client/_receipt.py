@@ -1,0 +1,50 @@
+"""What a producer gets for a message that the broker has."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from roquet.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from roquet.model.queue import MessageQueue
+
+
+class SendStatus(enum.StrEnum):
+    """Stored in every case; whether also as durable as the broker was told to make it."""
+
+    OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """In the log, but not known to be on the disk."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """On the master; the slave was not heard of in time."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+STATUS_OF_CODE = {
+    int(ResponseCode.SUCCESS): SendStatus.OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""The answers that mean "stored"; any other is a refusal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SendReceipt:
+    """A message's place in the log."""
+
+    status: SendStatus
+    message_id: str
+    """Made by the producer, the same on every try (property UNIQ_KEY)."""
+    offset_id: str
+    """Where it lies; brokers find it by this at once."""
+    queue: MessageQueue
+    queue_offset: int
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the broker kept its whole promise; otherwise a crash may lose the message."""
+        return self.status is SendStatus.OK

@@ -1,0 +1,33 @@
+"""When a send is tried again. Pure."""
+
+from __future__ import annotations
+
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.protocol.codes import ResponseCode
+
+RETRYABLE_CODES = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers that say the message was not stored and another broker may take it (client.md)."""
+
+
+def may_retry(error: Exception, *, retry_unknown: bool) -> bool:
+    """Tell whether the same message may be sent elsewhere after this failure.
+
+    What never left may always be; what was refused only for some codes; what left without an
+    answer may be stored already, so the caller must have asked for it.
+    """
+    if isinstance(error, Unreachable):
+        return True
+    if isinstance(error, OutcomeUnknown):
+        return retry_unknown
+    return isinstance(error, Refused) and error.code in RETRYABLE_CODES

@@ -58,6 +58,12 @@ pub trait DiskFile: Send + Sync {
 
     /// First offset at or after `from` that may hold data; `None` when only a hole follows.
     fn seek_data(&self, from: u64) -> io::Result<Option<u64>>;
+
+    /// First offset at or after `from`, which has data, where a hole begins; the length when
+    /// there is none, or when the disk does not know.
+    fn seek_hole(&self, from: u64) -> io::Result<u64> {
+        self.len().map(|len| len.max(from))
+    }
 }
 
 /// One disk, or a folder of one.

@@ -84,6 +84,15 @@ impl PosixFile {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    fn seek(&self, from: u64, whence: libc::c_int) -> io::Result<u64> {
+        let at = libc::off_t::try_from(from)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: no memory is passed; the file position that this moves is used by nobody.
+        let found = unsafe { libc::lseek(self.file.as_raw_fd(), at, whence) };
+        u64::try_from(found).map_err(|_| io::Error::last_os_error())
+    }
+
     fn write_parts(&self, parts: &[&[u8]], offset: u64) -> io::Result<usize> {
         let list: Vec<libc::iovec> = parts
             .iter()
@@ -167,18 +176,22 @@ impl DiskFile for PosixFile {
 
     #[cfg(target_os = "linux")]
     fn seek_data(&self, from: u64) -> io::Result<Option<u64>> {
-        let at = libc::off_t::try_from(from)
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: no memory is passed; the file position that this moves is used by nobody.
-        let found = unsafe { libc::lseek(self.file.as_raw_fd(), at, libc::SEEK_DATA) };
-        if let Ok(found) = u64::try_from(found) {
-            return Ok(Some(found));
+        match self.seek(from, libc::SEEK_DATA) {
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                Ok((from < self.len).then_some(from))
+            }
+            found => found.map(Some),
         }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::ENXIO) => Ok(None),
-            Some(libc::EINVAL) => Ok((from < self.len).then_some(from)),
-            _ => Err(error),
+    }
+
+    #[cfg(target_os = "linux")]
+    fn seek_hole(&self, from: u64) -> io::Result<u64> {
+        match self.seek(from, libc::SEEK_HOLE) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::EINVAL)) => {
+                Ok(self.len.max(from))
+            }
+            found => found,
         }
     }
 

@@ -66,6 +66,8 @@ fn holes_are_skipped() {
     file.write_at(b"x", 700_000).unwrap();
     let found = file.seek_data(0).unwrap().unwrap();
     assert!(found <= 700_000);
+    let hole = file.seek_hole(found).unwrap();
+    assert!(hole > 700_000 && hole <= 1 << 20);
     assert_eq!(file.seek_data(1 << 20).unwrap(), None);
 }
 

@@ -2,12 +2,12 @@
 
 use crate::commit_log::CommitLog;
 use crate::record::{self, Parsed, RecordHead, MAGIC_V1, MAGIC_V2};
-use crate::segment::Segment;
+use crate::segment::{all_zero, Segment};
 use crate::store_error::StoreError;
 use std::sync::Arc;
 
-/// Bytes searched between two looks for the next data.
-const PIECE: u64 = 1 << 20;
+/// Bytes that are passed over at once when all are zero.
+const BLOCK: u64 = 1 << 16;
 
 /// Valid records behind the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,44 +24,64 @@ pub(crate) struct Behind {
 pub(crate) fn search(segments: &[Arc<Segment>], end: u64) -> Result<Option<Behind>, StoreError> {
     let mut behind: Option<Behind> = None;
     for segment in segments.iter().filter(|segment| segment.end() > end) {
-        let mut at = end.max(segment.base());
-        while let Some((place, time, next)) = next_record(segment, at)? {
-            behind = Some(Behind {
-                last_time: time,
-                ..behind.unwrap_or(Behind {
-                    first: place,
-                    first_time: time,
-                    last_time: time,
-                })
-            });
-            at = next;
-        }
+        search_file(segment, end.max(segment.base()), &mut behind)?;
     }
     Ok(behind)
 }
 
-/// The first valid record at or behind `from` in one file: (start, store time, end).
-fn next_record(segment: &Segment, from: u64) -> Result<Option<(u64, i64, u64)>, StoreError> {
+/// The valid records in one file from `from` on, folded into `behind`.
+fn search_file(
+    segment: &Segment,
+    from: u64,
+    behind: &mut Option<Behind>,
+) -> Result<(), StoreError> {
+    // Inside a record there is no other one.
     let mut at = from;
-    while let Some(data) = segment.data_from(at)? {
-        let end = segment.end().min(data + PIECE);
-        // A magic number may begin in one piece and end in the next.
-        let bytes = segment
-            .bytes(data, segment.end().min(end + 8))
-            .unwrap_or_default();
-        for (index, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == 0xDA) {
-            let Some(start) = index.checked_sub(4) else {
-                // The size would be in front of this piece.
-                continue;
-            };
-            if let Some((time, size)) = record_at(segment, data + start as u64) {
-                let start = data + start as u64;
-                return Ok(Some((start, time, start + size)));
+    for (start, end) in segment.data(from)? {
+        let mut block = start.max(at);
+        while block < end {
+            let next = end.min(block + BLOCK);
+            // A head may begin in front of a block and reach into it.
+            let bytes = segment.bytes(block.max(from + 4) - 4, segment.end().min(next + 4));
+            let bytes = bytes.unwrap_or_default();
+            if !all_zero(bytes) {
+                search_block(segment, block.max(from + 4) - 4, bytes, &mut at, behind);
             }
+            block = next.max(at.min(end));
         }
-        at = if end == segment.end() { end } else { end - 4 };
     }
-    Ok(None)
+    Ok(())
+}
+
+/// Finds records whose magic number begins in `bytes`, which are at log offset `base`.
+fn search_block(
+    segment: &Segment,
+    base: u64,
+    bytes: &[u8],
+    at: &mut u64,
+    behind: &mut Option<Behind>,
+) {
+    let first = (MAGIC_V1 >> 24) as u8;
+    for (index, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == first) {
+        let Some(start) = (base + index as u64)
+            .checked_sub(4)
+            .filter(|start| *start >= *at)
+        else {
+            continue;
+        };
+        if let Some((time, size)) = record_at(segment, start) {
+            *at = start + size;
+            let known = behind.unwrap_or(Behind {
+                first: start,
+                first_time: time,
+                last_time: time,
+            });
+            *behind = Some(Behind {
+                last_time: time,
+                ..known
+            });
+        }
+    }
 }
 
 fn record_at(segment: &Segment, at: u64) -> Option<(i64, u64)> {

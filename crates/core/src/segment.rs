@@ -117,42 +117,57 @@ impl Segment {
             .map_err(|error| StoreError::io("sync", &self.path, &error))
     }
 
-    /// First log offset at or after `from` whose byte may differ from zero.
-    pub fn data_from(&self, from: u64) -> Result<Option<u64>, StoreError> {
-        let offset = from.saturating_sub(self.base);
-        if offset >= self.size {
-            return Ok(None);
+    /// Ranges of log offsets from `from` on that may hold something else than zeros.
+    ///
+    /// All are found before one is looked at: reading brings zeros into the page cache, and those
+    /// would count as data from then on.
+    pub fn data(&self, from: u64) -> Result<Vec<(u64, u64)>, StoreError> {
+        let seek = || {
+            let mut ranges = Vec::new();
+            let mut at = from.saturating_sub(self.base);
+            while let Some(start) = self.file.seek_data(at)?.filter(|start| *start < self.size) {
+                let start = start.max(at);
+                let end = self.file.seek_hole(start)?.clamp(start + 1, self.size);
+                ranges.push((self.base + start, self.base + end));
+                at = end;
+                if at >= self.size {
+                    break;
+                }
+            }
+            Ok(ranges)
+        };
+        if from >= self.end() {
+            return Ok(Vec::new());
         }
-        self.file
-            .seek_data(offset)
-            .map(|found| {
-                found
-                    .map(|at| self.base + at.max(offset))
-                    .filter(|at| *at < self.end())
-            })
-            .map_err(|error| StoreError::io("search", &self.path, &error))
+        seek().map_err(|error: io::Error| StoreError::io("search", &self.path, &error))
     }
 
     /// Writes zeros over whatever differs from zero in a range; returns how many bytes it wrote.
     pub fn zero(&self, from: u64, to: u64) -> Result<u64, StoreError> {
         let mut wrote = 0;
-        let mut at = from;
         let zeros = vec![0u8; usize::try_from(PIECE.min(to.saturating_sub(from))).unwrap_or(0)];
-        while let Some(found) = self.data_from(at)?.filter(|found| *found < to) {
-            let end = to.min(found + PIECE);
-            let dirty = self
-                .bytes(found, end)
-                .is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
-            if dirty {
-                let piece = usize::try_from(end - found).unwrap_or(0);
-                self.write(zeros.get(..piece).unwrap_or_default(), found)
-                    .map_err(|error| StoreError::io("write", &self.path, &error))?;
-                wrote += end - found;
+        for (start, end) in self.data(from)? {
+            let (mut at, end) = (start.max(from), end.min(to));
+            while at < end {
+                let next = end.min(at + PIECE);
+                if !self.bytes(at, next).is_some_and(all_zero) {
+                    let piece = usize::try_from(next - at).unwrap_or(0);
+                    self.write(zeros.get(..piece).unwrap_or_default(), at)
+                        .map_err(|error| StoreError::io("write", &self.path, &error))?;
+                    wrote += next - at;
+                }
+                at = next;
             }
-            at = end;
         }
         Ok(wrote)
     }
+}
+
+/// Whether every byte is zero; fast, for tails of a gibibyte.
+pub(crate) fn all_zero(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks::<256>();
+    let dirty = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) != 0;
+    !blocks.iter().any(|block| dirty(block)) && !dirty(rest)
 }
 
 /// Bytes of the log that stay readable for as long as this is held.

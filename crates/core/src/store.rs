@@ -276,6 +276,12 @@ impl Store {
         self.note(synced)
     }
 
+    /// Runs something while nothing is dispatched and no checkpoint is under way.
+    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _checkpoint = hold(&self.checkpoint);
+        self.dispatcher.between_steps(work)
+    }
+
     /// Makes a failed sync known to all, for good; a full disk passes.
     pub(crate) fn note<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &done {

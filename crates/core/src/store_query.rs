@@ -74,7 +74,7 @@ impl Store {
             self.flush()?;
         }
         while self.dispatch()? {}
-        let deleted = self.dispatcher.between_steps(|| {
+        let deleted = self.alone(|| {
             self.log.forget_topic(topic);
             self.queues().delete_topic(topic)
         })?;

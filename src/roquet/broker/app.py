@@ -114,6 +114,7 @@ def build(
         config.store.offsets_interval_ms / 1000,
     )
     clients = _clients(base)
+    lock = Lock(base.locks, base.clock)
     appender = Appender(base.store, delays, base.state)
     fast_fail = FastFail(
         rules=config.fast_fail,
@@ -131,7 +132,7 @@ def build(
         QueryProcessor(base.store, config.store.query_max),
         clients,
         Consumers(base.registry),
-        Lock(base.locks, base.clock),
+        lock,
         SendBack(
             appender,
             base.store,
@@ -146,7 +147,7 @@ def build(
     fast_router = Router(routes, None, base.lanes, base.clock, Ports.FAST)
     listeners = _listeners(base, router, fast_router, [base.holds.drop_peer, clients.peer_closed])
     base.store.on_arrival(base.holds.arrived)
-    parts = _parts(base, schedule, clients, fast_fail, listeners)
+    parts = _parts(base, schedule, clients, fast_fail, listeners, lock=lock)
     app = App(parts, base.clock)
     return Broker(
         app, base.identity, listeners, router, routes, base.store, base.metadata, base.health
@@ -323,6 +324,8 @@ def _parts(
     clients: Clients,
     fast_fail: FastFail,
     listeners: Listeners,
+    *,
+    lock: Lock,
 ) -> list[Part]:
     """List the parts in the order they start."""
     config = base.config
@@ -347,7 +350,7 @@ def _parts(
             during=Role.MASTER,
             timers=schedule.timers,
         ),
-        Part("clients", clients, needs=("metadata",), timers=clients.timers),
+        Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
         Part("loop_lag", base.lag),
         Part("lanes", base.lanes),
         Part("holds", base.holds, timers=(Timer("end holds", base.holds.sweep, 0.5, 0.5),)),

@@ -253,7 +253,11 @@ impl ConsumeQueues {
         }
         let dir = self.root.join(topic);
         self.shared.disk.remove_dir(&dir).or_else(in_use)?;
-        self.shared.disk.sync_dir(&self.root)?;
+        match self.shared.disk.sync_dir(&self.root) {
+            // No queue has been written out yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            synced => synced?,
+        }
         Ok(queues.len())
     }
 

@@ -46,6 +46,27 @@ impl Drop for Folder {
     }
 }
 
+/// Copies a folder: of a store that runs, it is what kill -9 leaves.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+/// Changes bytes of a file.
+pub(crate) fn damage(path: &Path, at: u64, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
 /// Settings with tiny files: 128 KiB of log, 100 units, 500 slots.
 pub(crate) fn config(root: &Path, more: &[(&str, Value)]) -> StoreConfig {
     let mut map = BTreeMap::from([

@@ -13,6 +13,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.remoting.router import Request, Route
+from roquet.service.lifecycle import Timer
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -47,8 +48,13 @@ class Lock:
         self._locks.unlock(asked.group, asked.client_id, asked.queues)
         return reply_to(request.command)
 
+    @property
+    def timers(self) -> tuple[Timer, ...]:
+        """Forgetting what has run out, so that groups that have gone take no room."""
+        return (Timer("forget old locks", self.sweep, 60.0, 60.0),)
+
     async def sweep(self) -> None:
-        """Forget leases that have run out; every minute will do."""
+        """Forget leases that have run out."""
         self._locks.sweep(self._clock.now_ms())
 
 

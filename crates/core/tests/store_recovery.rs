@@ -1,0 +1,324 @@
+//! What opening does with stores that were killed, damaged or robbed of files.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // A test may.
+
+mod store_help;
+
+use roquet_core::checkpoint::Checkpoint;
+use roquet_core::commit_log::Placed;
+use roquet_core::store::Store;
+use roquet_core::store_config::Value;
+use roquet_core::store_env::Env;
+use roquet_core::store_error::{ErrorKind, StoreError};
+use std::path::Path;
+use std::sync::Arc;
+use store_help::{config, copy, damage, Folder, Made};
+
+const FILE: &str = "commitlog/00000000000000000000";
+const CUT: (&str, Value) = ("recoveryTruncateCorrupt", Value::Bool(true));
+
+/// A started store with `count` messages of topic T in queues 0 and 1, about 1 KiB each.
+fn filled(folder: &Folder, count: u32) -> (Arc<Store>, Vec<Placed>) {
+    let store = folder.open(&[]);
+    store.start().unwrap();
+    let placed = (0..count).map(|number| send(&store, number)).collect();
+    store.settle();
+    (store, placed)
+}
+
+fn send(store: &Store, number: u32) -> Placed {
+    let keys = format!("KEYS\x01k{number}\x02TAGS\x01A\x02");
+    let queue = i32::try_from(number % 2).unwrap();
+    store.send("T", queue, &body(number), keys.as_bytes())
+}
+
+fn body(number: u32) -> Vec<u8> {
+    let mut body = number.to_string().into_bytes();
+    body.resize(900, b'.');
+    body
+}
+
+/// The first `count` messages are there, no more, each under its offset and its key.
+fn check(store: &Store, count: u32) {
+    for queue in 0..2 {
+        let want: Vec<_> = (0..count).filter(|n| n % 2 == queue).map(body).collect();
+        assert_eq!(store.read_all("T", i32::try_from(queue).unwrap()), want);
+        let next = store.log().next_offset("T", i32::try_from(queue).unwrap());
+        assert_eq!(next, i64::try_from(want.len()).unwrap());
+    }
+    for number in 0..count {
+        let (found, _, _) = store
+            .query("T", &format!("k{number}"), 32, 0, i64::MAX)
+            .unwrap();
+        assert_eq!(found.len(), 1, "key k{number}");
+    }
+}
+
+/// What kill -9 leaves of a running store, in a new folder.
+fn killed(store: &Arc<Store>, folder: &Folder) -> Folder {
+    let left = Folder::new("killed");
+    copy(&folder.0, &left.0);
+    store.close().unwrap();
+    left
+}
+
+/// Opens as after a reboot.
+fn rebooted(root: &Path, more: &[(&str, Value)]) -> Result<Arc<Store>, StoreError> {
+    let env = Env {
+        boot: 1,
+        ..Env::system()
+    };
+    Store::open(config(root, more), env)
+}
+
+#[test]
+fn after_a_kill_everything_is_there() {
+    let folder = Folder::new("kill");
+    let (store, _) = filled(&folder, 400);
+    assert_eq!(store.log().segments().len(), 4);
+    let left = killed(&store, &folder);
+    let store = left.open(&[]);
+    check(&store, 400);
+    store.start().unwrap();
+    for number in 400..500 {
+        send(&store, number);
+    }
+    store.settle();
+    check(&store, 500);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_checkpoint_bounds_the_work() {
+    let folder = Folder::new("bound");
+    let (store, _) = filled(&folder, 400);
+    store.checkpoint().unwrap();
+    for number in 400..410 {
+        send(&store, number);
+    }
+    let left = killed(&store, &folder);
+    let store = left.open(&[]);
+    assert!(store.recovered().records < 150, "{:?}", store.recovered());
+    check(&store, 410);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_torn_tail_is_cut_for_good() {
+    let folder = Folder::new("torn");
+    let (store, placed) = filled(&folder, 50);
+    let left = killed(&store, &folder);
+    let last = placed[49];
+    damage(&left.path(FILE), last.physical_offset + 500, &[0; 600]);
+    let store = left.open(&[]);
+    check(&store, 49);
+    assert_eq!(store.log().written(), last.physical_offset);
+    assert!(store.recovered().cut_bytes > 0);
+    store.start().unwrap();
+    assert_eq!(send(&store, 49).physical_offset, last.physical_offset);
+    store.close().unwrap();
+    let bytes = std::fs::read(left.path(FILE)).unwrap();
+    assert_eq!(bytes.len(), 131_072);
+    let end = usize::try_from(last.physical_offset + last.size).unwrap();
+    assert!(bytes[end..].iter().all(|byte| *byte == 0));
+    check(&left.open(&[]), 50);
+}
+
+#[test]
+fn damage_with_valid_records_behind_it_is_an_error() {
+    let folder = Folder::new("middle");
+    let (store, placed) = filled(&folder, 50);
+    let left = killed(&store, &folder);
+    let hurt = placed[20].physical_offset;
+    for (name, folder) in [("closed", &folder), ("killed", &left)] {
+        damage(&folder.path(FILE), hurt + 100, b"#");
+        let error = folder.try_open(&[]).err().unwrap();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{name}");
+        assert!(error.text.contains(FILE), "{}", error.text);
+        assert!(
+            error.text.contains(&format!("offset {hurt} (checksum)")),
+            "{}",
+            error.text
+        );
+        assert!(
+            error.text.contains("recoveryTruncateCorrupt"),
+            "{}",
+            error.text
+        );
+        // Nothing was changed: healed, it opens whole.
+        damage(&folder.path(FILE), hurt + 100, b".");
+        let store = folder.open(&[]);
+        check(&store, 50);
+        store.close().unwrap();
+        damage(&folder.path(FILE), hurt + 100, b"#");
+        let store = folder.open(&[CUT]);
+        check(&store, 20);
+        assert!(store.recovered().lost_bytes > 0);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_may_leave_a_hole_that_was_never_durable() {
+    let folder = Folder::new("hole");
+    let store = folder.open(&[("flushIntervalCommitLog", Value::Int(60_000))]);
+    store.start().unwrap();
+    let placed: Vec<_> = (0..50).map(|number| send(&store, number)).collect();
+    store.settle();
+    store.checkpoint().unwrap();
+    for number in 50..60 {
+        send(&store, number);
+    }
+    let left = killed(&store, &folder);
+    let hole = placed[49].physical_offset + placed[49].size;
+    damage(&left.path(FILE), hole, &[0; 512]);
+    let same_boot = left.try_open(&[]).err().unwrap();
+    assert_eq!(same_boot.kind, ErrorKind::Corrupt);
+    let store = rebooted(&left.0, &[]).unwrap();
+    check(&store, 50);
+    assert_eq!(
+        (store.log().written(), store.recovered().lost_bytes),
+        (hole, 0)
+    );
+    store.close().unwrap();
+
+    let again = killed_with_hole_below_the_checkpoint();
+    assert_eq!(
+        rebooted(&again.0, &[]).err().unwrap().kind,
+        ErrorKind::Corrupt
+    );
+}
+
+fn killed_with_hole_below_the_checkpoint() -> Folder {
+    let folder = Folder::new("hole2");
+    let (store, placed) = filled(&folder, 50);
+    store.checkpoint().unwrap();
+    let left = killed(&store, &folder);
+    damage(&left.path(FILE), placed[10].physical_offset, &[0; 512]);
+    left
+}
+
+#[test]
+fn queues_and_index_come_back_without_anything_else() {
+    for gone in [
+        &["checkpoint"][..],
+        &["consumequeue", "index", "checkpoint"],
+        &["consumequeue"],
+    ] {
+        let folder = Folder::new("gone");
+        let (store, _) = filled(&folder, 400);
+        store.checkpoint().unwrap();
+        let left = killed(&store, &folder);
+        for name in gone {
+            let path = left.path(name);
+            if path.is_dir() {
+                std::fs::remove_dir_all(path).unwrap();
+            } else {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let store = left.open(&[]);
+        check(&store, 400);
+        store.close().unwrap();
+        check(&left.open(&[]), 400);
+    }
+}
+
+#[test]
+fn one_missing_queue_is_found_by_its_next_message() {
+    let folder = Folder::new("queue");
+    let (store, _) = filled(&folder, 400);
+    store.checkpoint().unwrap();
+    send(&store, 400);
+    send(&store, 401);
+    let left = killed(&store, &folder);
+    std::fs::remove_dir_all(left.path("consumequeue/T/1")).unwrap();
+    let store = left.open(&[]);
+    assert_eq!(store.recovered().rebuilds, 1);
+    check(&store, 402);
+    store.close().unwrap();
+}
+
+#[test]
+fn files_that_are_not_right_are_errors_and_stay() {
+    let folder = Folder::new("files");
+    let (store, _) = filled(&folder, 400);
+    store.close().unwrap();
+    let middle = folder.path("commitlog/00000000000000131072");
+    let aside = folder.path("aside");
+    std::fs::rename(&middle, &aside).unwrap();
+    let error = folder.try_open(&[]).err().unwrap();
+    assert!(
+        error.text.contains("begins at offset 131072"),
+        "{}",
+        error.text
+    );
+    std::fs::rename(&aside, &middle).unwrap();
+
+    let stray = folder.path("commitlog/foo.tmp");
+    std::fs::write(&stray, b"x").unwrap();
+    assert_eq!(folder.try_open(&[]).err().unwrap().kind, ErrorKind::Corrupt);
+    std::fs::remove_file(&stray).unwrap();
+
+    let log = folder.path("commitlog");
+    std::fs::rename(&log, &aside).unwrap();
+    let error = folder.try_open(&[]).err().unwrap();
+    assert!(error.text.contains("no commit-log file"), "{}", error.text);
+    std::fs::remove_dir_all(&log).unwrap();
+    std::fs::rename(&aside, &log).unwrap();
+
+    let other = folder.try_open(&[("mappedFileSizeCommitLog", Value::Int(65_536))]);
+    assert!(other
+        .err()
+        .unwrap()
+        .text
+        .contains("mappedFileSizeCommitLog"));
+
+    // A file that was being made when the power went holds nothing and is short.
+    std::fs::write(folder.path("commitlog/00000000000000524288"), b"").unwrap();
+    let store = folder.open(&[]);
+    check(&store, 400);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_deleted_topic_stays_deleted_and_starts_again_at_0() {
+    let folder = Folder::new("topic");
+    let (store, _) = filled(&folder, 100);
+    store.send("Other", 0, b"x", b"");
+    assert_eq!(store.delete_topic("T").unwrap(), 2);
+    assert_eq!(store.delete_topic("T").unwrap(), 0);
+    assert_eq!(store.log().next_offset("T", 0), 0);
+    let left = killed(&store, &folder);
+    let store = left.open(&[]);
+    assert_eq!(store.queues().list(), [("Other".to_owned(), 0, 0, 1)]);
+    store.start().unwrap();
+    assert_eq!(store.send("T", 0, b"again", b"").queue_offset, 0);
+    store.settle();
+    assert_eq!(store.read_all("T", 0), [b"again"]);
+    store.close().unwrap();
+}
+
+#[test]
+fn the_checkpoint_is_what_java_expects() {
+    let folder = Folder::new("checkpoint");
+    let (store, placed) = filled(&folder, 50);
+    store.close().unwrap();
+    let bytes = std::fs::read(folder.path("checkpoint")).unwrap();
+    assert_eq!(bytes.len(), 4096);
+    let found = Checkpoint::decode(&bytes);
+    let last = placed[49].physical_offset;
+    assert_eq!(found.queue_offset, i64::try_from(last).unwrap());
+    assert!(found.queue_time > 1_600_000_000_000);
+    assert_eq!(
+        (found.log_time, found.index_time),
+        (found.queue_time, found.queue_time)
+    );
+    assert_eq!(found.known.unwrap().flushed, last + placed[49].size);
+    assert!(!folder.path("abort").exists());
+    assert!(folder.path("abort.bak").exists());
+    // The file made ahead and never used is gone, as after Java's orderly stop.
+    assert_eq!(
+        std::fs::read_dir(folder.path("commitlog")).unwrap().count(),
+        1
+    );
+}

@@ -1,0 +1,141 @@
+"""Held pulls: woken by what they wait for, by their time, or dropped with their connection."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from roquet.broker.holds import WAKES_PER_TURN, Held, Holds
+from roquet.testing.clock import FakeClock
+from roquet.testing.peer import FakePeer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class Story:
+    def __init__(self, held_max: int = 100_000) -> None:
+        self.clock = FakeClock()
+        self.holds = Holds(self.clock, random.Random(7), held_max)
+        self.woken: list[str] = []
+
+    def hold(
+        self,
+        name: str,
+        *,
+        offset: int = 5,
+        peer: FakePeer | None = None,
+        wait_ms: int = 15_000,
+        matches: Callable[[int], bool] | None = None,
+    ) -> bool:
+        held = Held(
+            topic="orders",
+            queue_id=1,
+            peer=peer or FakePeer(),
+            offset=offset,
+            resume=lambda: self.woken.append(name),
+            matches=matches,
+        )
+        return self.holds.hold(held, wait_ms)
+
+    async def settle(self) -> list[str]:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        woken, self.woken = self.woken, []
+        return woken
+
+
+def play(tell: Callable[[Story], Awaitable[None]], held_max: int = 100_000) -> None:
+    async def run() -> None:
+        story = Story(held_max)
+        await story.holds.start()
+        await tell(story)
+        await story.holds.stop()
+        assert len(story.holds) == 0
+
+    asyncio.run(run())
+
+
+def test_an_arrival_wakes_those_it_is_for() -> None:
+    async def tell(story: Story) -> None:
+        story.hold("here", offset=5)
+        story.hold("further", offset=6)
+        story.holds.arrived("orders", 0, 100)
+        story.holds.arrived("bills", 1, 100)
+        story.holds.arrived("orders", 1, 5)
+        assert await story.settle() == []
+        story.holds.arrived("orders", 1, 6)
+        assert await story.settle() == ["here"]
+        story.holds.arrived("orders", 1, 7)
+        assert await story.settle() == ["further"]
+
+    play(tell)
+
+
+def test_a_filter_decides_and_is_asked_again() -> None:
+    async def tell(story: Story) -> None:
+        story.hold("tagged", matches=lambda max_offset: max_offset >= 9)
+        story.holds.arrived("orders", 1, 6)
+        assert await story.settle() == []
+        story.holds.arrived("orders", 1, 9)
+        assert await story.settle() == ["tagged"]
+
+    play(tell)
+
+
+def test_deadlines_are_spread_by_a_tenth() -> None:
+    async def tell(story: Story) -> None:
+        for number in range(100):
+            story.hold(str(number), wait_ms=10_000)
+        await story.clock.advance(8.99)
+        await story.holds.sweep()
+        assert await story.settle() == []
+        await story.clock.advance(1.01)
+        await story.holds.sweep()
+        half = len(await story.settle())
+        assert 20 < half < 80
+        await story.clock.advance(1.01)
+        await story.holds.sweep()
+        assert half + len(await story.settle()) == 100
+
+    play(tell)
+
+
+def test_a_closed_connection_takes_its_pulls_along() -> None:
+    async def tell(story: Story) -> None:
+        gone = FakePeer()
+        story.hold("gone", peer=gone)
+        story.hold("stays")
+        story.holds.drop_peer(gone)
+        gone.is_open = False
+        assert len(story.holds) == 1
+        assert not story.hold("too late", peer=gone)
+        story.holds.arrived("orders", 1, 6)
+        assert await story.settle() == ["stays"]
+
+    play(tell)
+
+
+def test_there_is_room_for_so_many() -> None:
+    async def tell(story: Story) -> None:
+        assert story.hold("one")
+        assert story.hold("two")
+        assert not story.hold("three")
+        story.holds.arrived("orders", 1, 6)
+        assert await story.settle() == ["one", "two"]
+        assert story.hold("three")
+
+    play(tell, held_max=2)
+
+
+def test_a_burst_leaves_the_loop_its_turns() -> None:
+    async def tell(story: Story) -> None:
+        for number in range(WAKES_PER_TURN * 2 + 1):
+            story.hold(str(number))
+        story.holds.arrived("orders", 1, 6)
+        await asyncio.sleep(0)
+        assert len(story.woken) == WAKES_PER_TURN
+        assert len(await story.settle()) == WAKES_PER_TURN * 2 + 1
+
+    play(tell)

@@ -1,0 +1,197 @@
+"""Registration with several name servers of which some are away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Unreachable
+from roquet.broker.peers import Registration, RegistrationRules
+from roquet.broker.state import BrokerState, Identity
+from roquet.model.topic import TopicConfig
+from roquet.protocol.bodies.stats import encode_kv_table
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import VERSION, Command, reply_to
+from roquet.protocol.register_body import RegisterBody, crc32_of
+from roquet.store.files import JsonFile
+from roquet.store.topics import TopicRules, TopicTable
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+ONE, TWO, AWAY = "10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.3:9876"
+
+
+class NameServers:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Command]] = []
+        self.code = 0
+        self.body = b""
+        self.changed = "false"
+        self.stuck = False
+
+    async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+        assert timeout_s <= 24
+        if address == AWAY:
+            raise Unreachable("nobody there")
+        if self.stuck and address == TWO:
+            await asyncio.sleep(3600)
+        self.seen.append((address, command))
+        if command.code == RequestCode.QUERY_DATA_VERSION:
+            return reply_to(command, ext={"changed": self.changed})
+        return reply_to(command, self.code, body=self.body, ext={})
+
+    def take(self) -> list[tuple[str, int]]:
+        seen, self.seen = self.seen, []
+        return sorted((address, command.code) for address, command in seen)
+
+
+class Story:
+    def __init__(
+        self, folder: Path, addresses: str = f"{ONE};{TWO};{AWAY}", **rules: bool | int
+    ) -> None:
+        self.servers = NameServers()
+        self.results: list[str | None] = []
+        clock = FakeClock()
+        self.topics = TopicTable(JsonFile(folder / "topics.json"), TopicRules(), clock)
+        self.state = BrokerState()
+        self.registration = Registration(
+            caller=self.servers,
+            identity=Identity(
+                cluster="C",
+                name="b",
+                broker_id=0,
+                ip="10.1.0.1",
+                ha_ip="10.2.0.1",
+                port=10911,
+                ha_port=10912,
+            ),
+            topics=self.topics,
+            state=self.state,
+            rules=RegistrationRules(name_servers=addresses, **rules),  # type: ignore[arg-type]
+            clock=clock,
+            on_result=self.results.append,
+        )
+        self.topics.listen(self.registration.topics_changed)
+
+    def body(self) -> RegisterBody:
+        command = self.servers.seen[-1][1]
+        assert command.ext is not None
+        assert command.ext["bodyCrc32"] == str(crc32_of(command.body))
+        compressed = command.ext["compressed"] == "true"
+        return RegisterBody.decode(command.body, VERSION, compressed=compressed)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_every_name_server_is_told_and_the_missing_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path)
+        await story.registration.start()
+        assert set(story.body().table.topics) == set(story.topics.all())
+        ext = story.servers.seen[0][1].ext
+        assert ext is not None
+        assert (ext["brokerAddr"], ext["haServerAddr"]) == ("10.1.0.1:10911", "10.2.0.1:10912")
+        assert story.servers.take() == [(ONE, 103), (TWO, 103)]
+        assert story.results == [None]
+        assert [r.getMessage() for r in caplog.records] == [
+            f"could not register with {AWAY} (nobody there)"
+        ]
+        await story.registration.stop()
+        assert story.servers.take() == [(ONE, 104), (TWO, 104)]
+        await story.registration.register()
+        story.topics.put(TopicConfig(name="late"))
+        await settle()
+        assert story.servers.take() == []
+
+    asyncio.run(tell())
+
+
+def test_a_stuck_name_server_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, timeout_ms=50)
+        story.servers.stuck = True
+        await story.registration.start()
+        assert story.servers.take() == [(ONE, 103)]
+        assert story.results == [None]
+
+    asyncio.run(tell())
+
+
+def test_no_answer_at_all_is_reported(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, AWAY)
+        await story.registration.start()
+        assert story.results == ["no name server took the registration"]
+        refused = Story(tmp_path, ONE)
+        refused.servers.code = 1
+        await refused.registration.start()
+        assert refused.results == ["no name server took the registration"]
+        nobody = Story(tmp_path, "")
+        await nobody.registration.start()
+        assert nobody.results == [None]
+
+    asyncio.run(tell())
+
+
+def test_a_change_is_told_with_only_the_topics_it_is_about(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, ONE)
+        await story.registration.start()
+        story.servers.take()
+        story.topics.put(TopicConfig(name="orders"))
+        story.topics.put(TopicConfig(name="bills"))
+        await settle()
+        assert set(story.body().table.topics) == {"orders", "bills"}
+        assert story.body().table.version == story.topics.version
+        assert story.servers.take() == [(ONE, 103)]
+        story.topics.remove("orders")
+        await settle()
+        assert set(story.body().table.topics) == set(story.topics.all())
+
+    asyncio.run(tell())
+
+
+def test_the_brokers_permission_masks_its_topics(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, ONE, compressed=True)
+        story.state.permission = 4
+        await story.registration.start()
+        perms = {name: it.perm for name, it in story.body().table.topics.items()}
+        assert perms["TBW102"] == 4
+        assert set(perms.values()) == {4, 0}
+
+    asyncio.run(tell())
+
+
+def test_without_force_only_news_is_registered(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, ONE, force=False)
+        await story.registration.start()
+        assert story.servers.take() == [(ONE, 322)]
+        story.servers.changed = "true"
+        await story.registration.register()
+        assert story.servers.take() == [(ONE, 103), (ONE, 322)]
+
+    asyncio.run(tell())
+
+
+def test_ordered_topics_are_learnt(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, ONE)
+        story.topics.put(TopicConfig(name="orders"))
+        story.servers.body = encode_kv_table({"orders": "b:4", "unknown": "b:1"})
+        await story.registration.start()
+        config = story.topics.get("orders")
+        assert config is not None
+        assert config.order
+
+    asyncio.run(tell())

@@ -25,6 +25,15 @@ from roquet.broker.metadata import Metadata
 from roquet.broker.notices import GroupNotices
 from roquet.broker.peers import Registration
 from roquet.broker.ports import Listeners
+from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
+from roquet.broker.processors.admin.clients import ClientAdmin
+from roquet.broker.processors.admin.groups import GroupAdmin
+from roquet.broker.processors.admin.messages import QueueAdmin
+from roquet.broker.processors.admin.offsets import OffsetAdmin
+from roquet.broker.processors.admin.progress import ProgressAdmin
+from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
+from roquet.broker.processors.admin.topics import TopicAdmin
+from roquet.broker.processors.admin.upkeep import UpkeepAdmin
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.lock import Lock
@@ -37,7 +46,8 @@ from roquet.broker.registry import Registry
 from roquet.broker.routes import Routed, all_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.state import BrokerState, Identity
-from roquet.broker.traffic import NoTraffic, Traffic
+from roquet.broker.stats import BrokerStats
+from roquet.protocol.command import VERSION
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.client import Client
 from roquet.remoting.router import Peer, Ports, Route, Router
@@ -55,7 +65,7 @@ from roquet.store.topics import TopicTable
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
@@ -94,7 +104,7 @@ class _Base:
     registry: Registry
     locks: QueueLocks
     holds: Holds
-    traffic: Traffic
+    stats: BrokerStats
     metrics: Metrics
     health: Health
     lag: LoopLag
@@ -141,6 +151,7 @@ def build(
             identity=base.identity,
             state=base.state,
         ),
+        *_administration(base, schedule),
     ]
     routes = all_routes(processors)
     router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
@@ -235,7 +246,7 @@ def _base(config: BrokerConfig, clock: Clock, rng: random.Random) -> _Base:
         registry=Registry(config.clients.expire_ms),
         locks=QueueLocks(),
         holds=holds,
-        traffic=NoTraffic(),
+        stats=BrokerStats(rules.cluster, clock),
         metrics=metrics,
         health=Health(("registered",)),
         lag=LoopLag(metrics),
@@ -251,7 +262,7 @@ def _send(base: _Base, appender: Appender, gate: FastFail) -> SendProcessor:
         retries=Retries(base.metadata.groups, base.locks, base.clock),
         stamps=Stamps(identity, base.config.send, unique_ids, base.clock),
         appender=appender,
-        traffic=base.traffic,
+        traffic=base.stats,
         queues=base.rng,
     )
 
@@ -280,9 +291,57 @@ def _pull(base: _Base) -> PullProcessor:
         store=base.store,
         offsets=tables.offsets,
         holds=base.holds,
-        traffic=base.traffic,
+        traffic=base.stats,
         rules=base.config.pull,
     )
+
+
+def _administration(base: _Base, schedule: DelaySchedule) -> list[Routed]:
+    """Wire what tools ask for and change."""
+    tables, store, config = base.metadata, base.store, base.config
+    topics, groups, offsets = tables.topics, tables.groups, tables.offsets
+    runtime_info = RuntimeInfo(
+        store,
+        base.stats,
+        base.lanes,
+        paths=Paths(config.store.folder / "commitlog", config.store.folder / "consumequeue"),
+        state=base.state,
+        clock=base.clock,
+        version=VERSION,
+        delays=schedule,
+    )
+    settings = LiveSettings(config)
+    settings.listen(lambda new, changed: _apply(base, new, changed))
+    identity = base.identity
+    return [
+        TopicAdmin(topics, offsets, store, base.stats),
+        GroupAdmin(groups, offsets, base.stats),
+        ProgressAdmin(
+            topics, offsets, base.registry, store, base.stats, identity=identity, clock=base.clock
+        ),
+        ClientAdmin(base.registry, topics, groups, store, identity),
+        OffsetAdmin(
+            topics,
+            groups,
+            offsets,
+            base.registry,
+            store,
+            identity=identity,
+            state=base.state,
+            delay_offsets=schedule.export,
+        ),
+        BrokerAdmin(settings, topics, runtime_info),
+        QueueAdmin(topics, base.registry, store),
+        UpkeepAdmin(topics, store, base.clock, keep_hours=config.store.reserved_hours),
+    ]
+
+
+def _apply(base: _Base, config: BrokerConfig, changed: Collection[str]) -> None:
+    """Let settings that changed while running take effect."""
+    if "brokerPermission" in changed:
+        base.state.permission = config.identity.permission
+        # The permission is part of what the name servers know of each topic.
+        base.metadata.topics.touch()
 
 
 def _listeners(

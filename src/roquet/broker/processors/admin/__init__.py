@@ -1,0 +1,1 @@
+"""Administration: what tools ask a broker for and change in it."""

@@ -1,0 +1,249 @@
+"""The broker's state as tools expect it: the keys of GET_BROKER_RUNTIME_INFO (spec: wire §19)."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from roquet.protocol.versions import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from roquet.base.clock import Clock
+    from roquet.broker.state import BrokerState
+    from roquet.broker.stats import BrokerStats
+    from roquet.service.lanes import Lanes
+    from roquet.store.store import MessageStore
+
+_LANES = (
+    ("sendThreadPoolQueue", "send"),
+    ("pullThreadPoolQueue", "pull"),
+    ("litePullThreadPoolQueue", "lite_pull"),
+    ("queryThreadPoolQueue", "query"),
+    ("ackThreadPoolQueue", "ack"),
+)
+_DISTRIBUTION = (
+    "[<=0ms]",
+    "[0~10ms]",
+    "[10~50ms]",
+    "[50~100ms]",
+    "[100~200ms]",
+    "[200~500ms]",
+    "[500ms~1s]",
+    "[1~2s]",
+    "[2~3s]",
+    "[3~4s]",
+    "[4~5s]",
+    "[5~10s]",
+    "[10s~]",
+)
+
+
+class DelayProgress(Protocol):
+    """How far one delay level is."""
+
+    @property
+    def level(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """The queue offset delivered up to."""
+        ...
+
+    @property
+    def max_offset(self) -> int:
+        """The queue's end."""
+        ...
+
+
+class Delays(Protocol):
+    """What is asked of the delivery of delayed messages."""
+
+    def progress(self) -> Sequence[DelayProgress]:
+        """Return each level's progress."""
+        ...
+
+
+class Paths(NamedTuple):
+    """Where the store lies."""
+
+    commit_log: Path
+    consume_queue: Path
+
+
+class RuntimeInfo:
+    """Collects the table."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        lanes: Lanes,
+        *,
+        paths: Paths,
+        state: BrokerState,
+        clock: Clock,
+        version: int,
+        delays: Delays | None = None,
+    ) -> None:
+        """`version` is the one told to peers."""
+        self._store = store
+        self._stats = stats
+        self._lanes = {lane.config.name: lane for lane in lanes.all()}
+        self._paths = paths
+        self._state = state
+        self._clock = clock
+        self._version = version
+        self._delays = delays
+
+    def table(self) -> dict[str, str]:
+        """Return everything, by key."""
+        table = {
+            **self._general(),
+            **self._traffic(),
+            **self._disk(),
+            **self._queues(),
+            **self._timers(),
+        }
+        return dict(sorted(table.items()))
+
+    def _general(self) -> dict[str, str]:
+        native = self._store.native
+        now_ms = self._clock.now_ms()
+        return {
+            "bootTimestamp": str(self._stats.started_ms),
+            "brokerActive": _word(self._store.writable()[0]),
+            "brokerVersion": str(self._version),
+            "brokerVersionDesc": describe(self._version),
+            "commitLogMaxOffset": str(native.max_physical_offset()),
+            "commitLogMinOffset": str(native.min_physical_offset()),
+            "dispatchBehindBytes": str(native.dispatch_behind()),
+            "dispatchMaxBuffer": "0",
+            "earliestMessageTimeStamp": str(native.earliest_store_time()),
+            "pageCacheLockTimeMills": str(native.append_busy_ms()),
+            "remainHowManyDataToCommit": "0",
+            "remainHowManyDataToFlush": _size(
+                max(0, native.max_physical_offset() - native.flushed_offset())
+            ),
+            "remainTransientStoreBufferNumbs": str(2**31 - 1),
+            "runtime": _span(now_ms - self._stats.started_ms),
+            "startAcceptSendRequestTimeStamp": str(self._state.accept_sends_from_ms),
+        }
+
+    def _traffic(self) -> dict[str, str]:
+        stats = self._stats
+        found, missed = stats.rates("BROKER_GET_FOUND"), stats.rates("BROKER_GET_MISSES")
+        total = " ".join(
+            str(round(float(a) + float(b), 4))
+            for a, b in zip(found.split(), missed.split(), strict=True)
+        )
+        size, times = stats.put_bytes, stats.puts.now
+        return {
+            "getFoundTps": found,
+            "getMessageEntireTimeMax": "0",
+            "getMissTps": missed,
+            "getTotalTps": total,
+            "getTransferedTps": stats.rates("BROKER_GET_NUMS"),
+            "getTransferredTps": stats.rates("BROKER_GET_NUMS"),
+            "msgGetTotalTodayMorning": str(stats.gets.this_morning),
+            "msgGetTotalTodayNow": str(stats.gets.now),
+            "msgGetTotalYesterdayMorning": str(stats.gets.yesterday_morning),
+            "msgPutTotalTodayMorning": str(stats.puts.this_morning),
+            "msgPutTotalTodayNow": str(stats.puts.now),
+            "msgPutTotalYesterdayMorning": str(stats.puts.yesterday_morning),
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+            "putMessageAverageSize": str(round(size / times, 4) if times else 0.0),
+            "putMessageDistributeTime": " ".join(f"{label}:0" for label in _DISTRIBUTION),
+            "putMessageEntireTimeMax": "0",
+            "putMessageFailedTimes": str(stats.put_failures),
+            "putMessageSizeTotal": str(size),
+            "putMessageTimesTotal": str(times),
+            "putTps": stats.rates("BROKER_PUT_NUMS"),
+        }
+
+    def _disk(self) -> dict[str, str]:
+        log_use = _usage(self._paths.commit_log)
+        queue_use = _usage(self._paths.consume_queue)
+        return {
+            "commitLogDirCapacity": (
+                f"Total : {_size(log_use.total)}, Free : {_size(log_use.free)}."
+            ),
+            "commitLogDiskRatio": str(_ratio(log_use)),
+            f"commitLogDiskRatio_{self._paths.commit_log}": str(_ratio(log_use)),
+            "consumeQueueDiskRatio": str(_ratio(queue_use)),
+        }
+
+    def _queues(self) -> dict[str, str]:
+        table: dict[str, str] = {}
+        for prefix, name in _LANES:
+            lane = self._lanes.get(name)
+            table[f"{prefix}Size"] = str(lane.waiting if lane else 0)
+            table[f"{prefix}Capacity"] = str(lane.config.queue_max if lane else 0)
+            table[f"{prefix}HeadWaitTimeMills"] = str(lane.head_age_ms() if lane else 0)
+        ending = self._lanes.get("end_transaction")
+        table["EndTransactionQueueSize"] = str(ending.waiting if ending else 0)
+        table["EndTransactionThreadPoolQueueCapacity"] = str(
+            ending.config.queue_max if ending else 0
+        )
+        return table
+
+    def _timers(self) -> dict[str, str]:
+        table = {
+            "timerCongestNum": "0",
+            "timerDequeueTps": "0.0",
+            "timerEnqueueTps": "0.0",
+            "timerOffsetBehind": "0",
+            "timerReadBehind": "0",
+        }
+        for level in self._delays.progress() if self._delays is not None else ():
+            table[f"scheduleMessageOffset_{level.level}"] = f"{level.offset},{level.max_offset}"
+        return table
+
+
+class _Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def _usage(path: Path) -> _Usage:
+    """Return the use of the file system that holds `path`, or would hold it."""
+    for place in (path, *path.parents):
+        try:
+            return _Usage(*shutil.disk_usage(place))
+        except FileNotFoundError:
+            continue
+    return _Usage(1, 0, 1)
+
+
+def _ratio(usage: _Usage) -> float:
+    return round(usage.used / max(1, usage.total), 4)
+
+
+def _size(number: int) -> str:
+    """Return bytes as people read them: `1.50 MiB`."""
+    size = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{int(size)} B" if unit == "B" else f"{size:.2f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def _span(ms: int) -> str:
+    """Return how long the broker has run, in the words that tools print."""
+    seconds, rest = divmod(max(0, ms), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    del rest
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,209 @@
+"""A broker's tables over a real store, with the administration processors on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.base.config import setting
+from roquet.base.errors import UsageError
+from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
+from roquet.broker.processors.admin.clients import ClientAdmin
+from roquet.broker.processors.admin.groups import GroupAdmin
+from roquet.broker.processors.admin.messages import QueueAdmin
+from roquet.broker.processors.admin.offsets import OffsetAdmin
+from roquet.broker.processors.admin.progress import ProgressAdmin
+from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
+from roquet.broker.processors.admin.topics import TopicAdmin
+from roquet.broker.processors.admin.upkeep import UpkeepAdmin
+from roquet.broker.registry import Registry
+from roquet.broker.routes import Routed, all_routes
+from roquet.broker.state import BrokerState, Identity
+from roquet.broker.stats import BrokerStats
+from roquet.protocol.bodies.offsets import DelayOffsetBody
+from roquet.protocol.command import VERSION, Command
+from roquet.remoting.client import Client
+from roquet.remoting.router import Router
+from roquet.remoting.server import Server
+from roquet.service.lanes import LaneConfig, Lanes
+from roquet.store.files import JsonFile
+from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.offsets import OffsetTable
+from roquet.store.results import Draft
+from roquet.store.store import MessageStore
+from roquet.store.topics import TopicRules, TopicTable
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from roquet.protocol.codes import RequestCode
+
+HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """A few settings of every kind."""
+
+    permission: int = setting(
+        "brokerPermission", 6, "What it lets clients do.", low=0, high=6, live=True
+    )
+    keep_hours: int = setting("fileReservedTime", 72, "Hours.", low=1, high=10_000, live=True)
+    folder: str = setting("storePathRootDir", "/data", "Where.")
+    greeting: str = setting("greeting", "hello", "Said.", live=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Durability:
+    sync_flush: bool = False
+    sync_flush_timeout_ms: int = 5000
+
+
+@dataclasses.dataclass
+class Broker:
+    """Everything that a test may look at."""
+
+    root: Path
+    clock: FakeClock
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    registry: Registry
+    store: MessageStore
+    stats: BrokerStats
+    state: BrokerState
+    settings: LiveSettings[Settings]
+    saved: list[Mapping[str, str]]
+    server: Server
+    client: Client
+
+    async def ask(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> Command:
+        return await self.client.call(
+            f"127.0.0.1:{self.server.port}", Command(code, ext or None, body), 10.0
+        )
+
+    async def put(self, topic: str, queue_id: int, body: bytes, **properties: str) -> None:
+        result = await self.store.put(
+            Draft(
+                topic=topic,
+                queue_id=queue_id,
+                body=body,
+                properties=properties,
+                born_timestamp=1,
+                born_host=HOST,
+                store_host=HOST,
+            )
+        )
+        assert result.status.is_stored
+        self.stats.stored(topic, queue_id, result)
+        while self.store.dispatch_behind():  # noqa: ASYNC110  (a thread of the core dispatches)
+            await asyncio.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def administered(root: Path) -> AsyncIterator[Broker]:
+    clock = FakeClock()
+    topics = TopicTable(
+        JsonFile(root / "config" / "topics.json"),
+        TopicRules(cluster="DefaultCluster", broker_name="broker-a"),
+        clock,
+    )
+    groups = GroupTable(JsonFile(root / "config" / "subscriptionGroup.json"), GroupRules(), clock)
+    offsets = OffsetTable(JsonFile(root / "config" / "consumerOffset.json"), clock)
+    for table in (topics, groups, offsets):
+        table.load()
+    store = MessageStore(
+        {
+            "storePathRootDir": str(root),
+            "mappedFileSizeCommitLog": 128 * 1024,
+            "mappedFileSizeConsumeQueue": 2000,
+            "maxHashSlotNum": 500,
+            "maxIndexNum": 2000,
+        },
+        Durability(),
+    )
+    await store.start()
+    registry, state = Registry(), BrokerState()
+    stats = BrokerStats("DefaultCluster", clock)
+    identity = Identity(
+        cluster="DefaultCluster",
+        name="broker-a",
+        broker_id=0,
+        ip="127.0.0.1",
+        ha_ip="127.0.0.1",
+        port=10911,
+        ha_port=10912,
+    )
+    lanes = Lanes([LaneConfig("admin", 16, 10_000), LaneConfig("send", 4, 10_000, 200)], clock)
+    saved: list[Mapping[str, str]] = []
+    dropped: list[str] = []
+
+    async def save(changes: Mapping[str, str]) -> None:
+        if "full" in changes.values():
+            raise UsageError("no room")
+        saved.append(changes)
+
+    settings = LiveSettings(Settings(), save)
+    runtime = RuntimeInfo(
+        store,
+        stats,
+        lanes,
+        paths=Paths(root / "commitlog", root / "consumequeue"),
+        state=state,
+        clock=clock,
+        version=VERSION,
+    )
+    processors: list[Routed] = [
+        TopicAdmin(topics, offsets, store, stats),
+        GroupAdmin(groups, offsets, stats),
+        ProgressAdmin(topics, offsets, registry, store, stats, identity=identity, clock=clock),
+        ClientAdmin(registry, topics, groups, store, identity),
+        OffsetAdmin(
+            topics,
+            groups,
+            offsets,
+            registry,
+            store,
+            identity=identity,
+            state=state,
+            delay_offsets=lambda: DelayOffsetBody(offsets={1: 5}),
+        ),
+        BrokerAdmin(settings, topics, runtime),
+        QueueAdmin(topics, registry, store),
+        UpkeepAdmin(topics, store, clock, keep_hours=72),
+    ]
+    routes = all_routes(processors)
+    server = Server(
+        host="127.0.0.1",
+        port=0,
+        router=Router(routes, None, lanes, clock),
+        clock=clock,
+        on_close=lambda peer: dropped.extend(registry.drop(peer.key)),
+    )
+    await server.start()
+    client = Client(clock=clock)
+    try:
+        yield Broker(
+            root,
+            clock,
+            topics,
+            groups,
+            offsets,
+            registry,
+            store,
+            stats,
+            state,
+            settings,
+            saved,
+            server,
+            client,
+        )
+    finally:
+        await client.stop()
+        await server.stop()
+        await lanes.stop()
+        await store.stop()

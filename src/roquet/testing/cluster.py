@@ -129,14 +129,14 @@ class Cluster:
         """Send one message the way clients do (310); `fields` are those of the short header."""
         return await self.call(send_command(topic, body, queue_id, properties, **fields))
 
-    async def pull(self, topic: str, offset: int = 0, **fields: str) -> Command:
+    async def pull(self, topic: str, offset: int = 0, /, **fields: str) -> Command:
         """Pull with an inline `*` subscription, without waiting; `fields` replace header fields."""
         return await self.call(pull_command(topic, offset, **fields))
 
 
 @contextlib.asynccontextmanager
-async def cluster(folder: Path, *, count: int = 1, **changes: str) -> AsyncIterator[Cluster]:
-    """Run a name server and `count` brokers for the length of a block.
+async def cluster(folder: Path, *names: str, **changes: str) -> AsyncIterator[Cluster]:
+    """Run a name server and brokers (`broker-a` unless named) for the length of a block.
 
     The same folder again is a restart. `changes` are broker settings under Java's names.
     """
@@ -150,7 +150,7 @@ async def cluster(folder: Path, *, count: int = 1, **changes: str) -> AsyncItera
             await stack.enter_async_context(
                 running_broker(folder / name, address, changes={"brokerName": name, **changes})
             )
-            for name in (f"broker-{letter}" for letter in "abcdefgh"[:count])
+            for name in names or ("broker-a",)
         ]
         yield Cluster(name_server, tuple(started), client)
 
@@ -177,7 +177,7 @@ def send_command(
     return Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=body)
 
 
-def pull_command(topic: str, offset: int = 0, **fields: str) -> Command:
+def pull_command(topic: str, offset: int = 0, /, **fields: str) -> Command:
     """Return a PULL_MESSAGE request of group `readers` for queue 0."""
     ext = {
         "consumerGroup": "readers",

@@ -85,13 +85,23 @@ class OffsetProcessor:
         header = QueryConsumerOffsetRequest.decode(request.command.ext)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
-            if header.set_zero_if_not_found is False:
-                raise NotFound("Not found, do not set to zero, maybe this group boot first")
-            is_new = self._store.min_offset(header.topic, header.queue_id) <= 0
-            if not (is_new and self._store.is_in_memory(header.topic, header.queue_id, 0)):
-                raise NotFound("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            remark = self._why_not_zero(header)
+            if remark is not None:
+                # Not Refused: Java's answer has empty extFields here, not none.
+                return reply_to(
+                    request.command, ResponseCode.QUERY_NOT_FOUND, remark=remark, ext={}
+                )
             offset = 0
         return reply_to(request.command, ext=QueryConsumerOffsetResponse(offset=offset).encode())
+
+    def _why_not_zero(self, header: QueryConsumerOffsetRequest) -> str | None:
+        """Return why a group without an offset does not begin at 0, or None: it does."""
+        if header.set_zero_if_not_found is False:
+            return "Not found, do not set to zero, maybe this group boot first"
+        is_whole = self._store.min_offset(header.topic, header.queue_id) <= 0
+        if is_whole and self._store.is_in_memory(header.topic, header.queue_id, 0):
+            return None
+        return "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
     def update(self, request: Request) -> Command:
         """Take a commit; one behind a pending reset is answered but ignored."""
@@ -146,10 +156,3 @@ class OffsetProcessor:
         return reply_to(
             request.command, ext=GetEarliestMsgStoretimeResponse(timestamp=timestamp).encode()
         )
-
-
-class NotFound(Refused):
-    """QUERY_NOT_FOUND: the group has no offset in this queue."""
-
-    def __init__(self, remark: str) -> None:
-        super().__init__(ResponseCode.QUERY_NOT_FOUND, remark)

@@ -35,7 +35,7 @@ class SendMessageRequest(Header):
         "bname": "n",
     }
 
-    producer_group: str = wire("producerGroup", "str")
+    producer_group: str = wire("producerGroup", "str", default="")
     topic: str = wire("topic", "str")
     default_topic: str = wire("defaultTopic", "str")
     default_topic_queue_nums: int = wire("defaultTopicQueueNums", "i32")

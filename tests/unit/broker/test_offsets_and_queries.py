@@ -1,0 +1,140 @@
+"""Offsets (14, 15, 29 to 32) and messages by key and place (12, 33), over real sockets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_harness import dispatched, ext, play
+from roquet.model.topic import TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.store.records import read_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.testing.cluster import Cluster
+
+ALL_TIME = {"beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
+
+
+async def ask(it: Cluster, code: RequestCode, **fields: str) -> Command:
+    return await it.call(Command(code, ext=fields))
+
+
+async def filled(it: Cluster) -> None:
+    it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
+    for number in range(5):
+        await it.send("orders", b"m%d" % number, properties=f"KEYS\x01k{number} all\x02")
+    await dispatched(it)
+
+
+def test_a_group_continues_where_it_committed(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await filled(it)
+        where = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+        new = await ask(it, RequestCode.QUERY_CONSUMER_OFFSET, **where)
+        assert (new.code, ext(new)) == (0, {"offset": "0"})
+        strict = await ask(
+            it, RequestCode.QUERY_CONSUMER_OFFSET, setZeroIfNotFound="false", **where
+        )
+        assert (strict.code, strict.ext) == (22, {})
+        empty = await ask(it, RequestCode.QUERY_CONSUMER_OFFSET, **{**where, "queueId": "1"})
+        assert (empty.code, empty.remark) == (
+            22,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
+        update = await ask(it, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset="3", **where)
+        assert (update.code, update.ext) == (0, {})
+        known = await ask(it, RequestCode.QUERY_CONSUMER_OFFSET, **where)
+        assert ext(known) == {"offset": "3"}
+
+    play(tmp_path, tell)
+
+
+def test_commits_that_make_no_sense(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await filled(it)
+        where = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "3"}
+        for change, code in (
+            ({"topic": "unknown"}, 17),
+            ({"consumerGroup": "not a name"}, 26),
+            ({"commitOffset": "-1"}, 29),
+            ({"queueId": "-1"}, 29),
+            ({"commitOffset": "x"}, 29),
+        ):
+            answer = await ask(it, RequestCode.UPDATE_CONSUMER_OFFSET, **{**where, **change})
+            assert answer.code == code, change
+        assert it.broker.metadata.offsets.export().offsets == {}
+
+    play(tmp_path, tell)
+
+
+def test_the_ends_of_a_queue(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await filled(it)
+        queue = {"topic": "orders", "queueId": "0"}
+        assert ext(await ask(it, RequestCode.GET_MAX_OFFSET, **queue)) == {"offset": "5"}
+        least = await ask(it, RequestCode.GET_MIN_OFFSET, **queue)
+        assert (least.remark, ext(least)) == ("", {"offset": "0"})
+        found = read_records((await it.pull("orders")).body)
+        earliest = await ask(it, RequestCode.GET_EARLIEST_MSG_STORETIME, **queue)
+        assert ext(earliest) == {"timestamp": str(found[0].store_timestamp)}
+        empty = await ask(it, RequestCode.GET_EARLIEST_MSG_STORETIME, topic="orders", queueId="1")
+        assert ext(empty) == {"timestamp": "-1"}
+        late = str(found[-1].store_timestamp + 60_000)
+        for timestamp, boundary, offset in (
+            ("0", "LOWER", "0"),
+            (str(found[0].store_timestamp), "LOWER", "0"),
+            (late, "LOWER", "5"),
+        ):
+            answer = await ask(
+                it,
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                timestamp=timestamp,
+                boundaryType=boundary,
+                **queue,
+            )
+            assert ext(answer) == {"offset": offset}, timestamp
+
+    play(tmp_path, tell)
+
+
+def test_messages_are_found_by_key(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await filled(it)
+        ask_for = {"topic": "orders", "key": "all", "maxNum": "3", **ALL_TIME}
+        answer = await ask(it, RequestCode.QUERY_MESSAGE, **ask_for)
+        assert answer.code == 0
+        assert len(read_records(answer.body)) == 3
+        assert int(ext(answer)["indexLastUpdatePhyoffset"]) > 0
+        unique = await ask(
+            it, RequestCode.QUERY_MESSAGE, _UNIQUE_KEY_QUERY="true", **{**ask_for, "maxNum": "1"}
+        )
+        assert len(read_records(unique.body)) == 5
+        answer = await ask(it, RequestCode.QUERY_MESSAGE, **{**ask_for, "key": "k3"})
+        assert [record.body for record in read_records(answer.body)] == [b"m3"]
+        for change in ({"key": "k9"}, {"topic": "bills"}, {"maxNum": "0"}, {"maxNum": "-1"}):
+            answer = await ask(it, RequestCode.QUERY_MESSAGE, **{**ask_for, **change})
+            assert (answer.code, answer.remark) == (
+                22,
+                "can not find message, maybe time range not correct",
+            )
+
+    play(tmp_path, tell)
+
+
+def test_a_message_is_found_where_it_lies(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await filled(it)
+        second = read_records((await it.pull("orders")).body)[1]
+        answer = await ask(it, RequestCode.VIEW_MESSAGE_BY_ID, offset=str(second.physical_offset))
+        assert read_records(answer.body) == [second]
+        for offset in ("-1", str(2**40), "7", str(-(2**63))):
+            answer = await ask(it, RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
+            assert (answer.code, answer.remark) == (
+                1,
+                f"can not find message by the offset, {offset}",
+            )
+
+    play(tmp_path, tell)

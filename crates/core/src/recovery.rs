@@ -35,6 +35,12 @@ impl Before<'_> {
     fn known(&self) -> Option<Known> {
         self.checkpoint.and_then(|checkpoint| checkpoint.known)
     }
+
+    /// Whether a record at `at` can be one that a power loss left half written.
+    fn may_be_torn(&self, at: u64) -> bool {
+        let known = self.known();
+        !self.clean && known.is_none_or(|known| known.boot != self.boot && known.flushed <= at)
+    }
 }
 
 /// What a recovery found and did.
@@ -121,6 +127,9 @@ pub fn recover(
     found.lost_bytes = known.max(queued).saturating_sub(found.end);
     derived.queues.truncate(found.end)?;
     derived.queues.correct_min(first.base())?;
+    if let Some(index) = &derived.index {
+        index.truncate(found.end)?;
+    }
     Ok(found)
 }
 
@@ -243,6 +252,9 @@ fn scan(
         loop {
             match record::parse(bytes, at, before.settings.check_crc) {
                 Parsed::Record { view, size } if in_place(&view, found.end) => {
+                    if before.may_be_torn(found.end) && recovery_tail::torn(&view, at) {
+                        return Ok(Scan::End(found, Some("a part is missing".to_owned())));
+                    }
                     if !restore(derived, &view, plan, found.end, whole)? {
                         return Ok(Scan::Hole);
                     }

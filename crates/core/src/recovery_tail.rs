@@ -1,13 +1,33 @@
 //! What lies behind the end of the log: searching it for valid records, and erasing it.
 
 use crate::commit_log::CommitLog;
-use crate::record::{self, Parsed, RecordHead, MAGIC_V1, MAGIC_V2};
+use crate::record::{self, Parsed, RecordHead, RecordView, MAGIC_V1, MAGIC_V2};
 use crate::segment::{all_zero, Segment};
 use crate::store_error::StoreError;
 use std::sync::Arc;
 
 /// Bytes that are passed over at once when all are zero.
 const BLOCK: u64 = 1 << 16;
+
+/// What a disk writes whole.
+const SECTOR: usize = 512;
+
+/// Whether a sector of the record was never written, where no checksum would tell: topic and
+/// properties. Nothing but zeros is where the log has not been yet.
+pub(crate) fn torn(record: &RecordView<'_>, at: usize) -> bool {
+    let end = at + record.total_size as usize;
+    let properties = end - record.properties.len().min(end);
+    let topic = properties.saturating_sub(2 + record.topic.len());
+    never_written(record.topic, topic) || never_written(record.properties, properties)
+}
+
+/// Whether all of `bytes`, which begin at `at` of their file, that lie in one sector are zero.
+fn never_written(bytes: &[u8], at: usize) -> bool {
+    let first = (SECTOR - at % SECTOR).min(bytes.len());
+    let (front, rest) = bytes.split_at(first);
+    let mut parts = std::iter::once(front).chain(rest.chunks(SECTOR));
+    parts.any(|part| !part.is_empty() && all_zero(part))
+}
 
 /// Valid records behind the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

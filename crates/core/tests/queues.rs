@@ -126,7 +126,7 @@ fn a_queue_that_starts_in_the_middle_is_filled_from_its_file_start() {
     ];
     assert_eq!(file.unwrap().1[..80], filler.repeat(4));
     assert_eq!(files.len(), 1);
-    let again = open(&disk.after_kill());
+    let again = open(&disk);
     assert_eq!((again.min("a", 0), again.max("a", 0)), (34, 35));
     again.correct_min(0).unwrap();
     assert_eq!(units(&again, "a"), logged(5..6));
@@ -204,7 +204,7 @@ fn an_emptied_queue_keeps_its_next_offset() {
     queues.truncate(100).unwrap();
     assert_eq!((queues.min("a", 0), queues.max("a", 0)), (20, 20));
     queues.sync().unwrap();
-    let again = open(&disk.after_kill());
+    let again = open(&disk);
     assert_eq!((again.min("a", 0), again.max("a", 0)), (20, 20));
     assert_eq!(again.last("a", 0), None);
 }

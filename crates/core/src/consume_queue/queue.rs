@@ -1,5 +1,6 @@
 //! One queue: its files, the units still in memory, and the rules of putting.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -116,7 +117,11 @@ impl Queue {
             return Ok((Put::Repeat, false));
         }
         if offset < state.max {
-            return Ok((Put::Conflict, false));
+            if state.last.is_some() {
+                return Ok((Put::Conflict, false));
+            }
+            // Units that stood for messages still in the log are lost with their files.
+            self.start_over(&mut state, offset)?;
         }
         if offset > state.max {
             self.fill_gap(&mut state, offset)?;
@@ -140,15 +145,8 @@ impl Queue {
     fn fill_gap(&self, state: &mut State, offset: u64) -> io::Result<()> {
         let units = self.shared.file_units();
         let empty = state.last.is_none();
-        let file_start = offset / units * units;
-        if empty && state.max < file_start {
-            self.remove_files(state, |_| true)?;
-            self.shared.forget_bytes(state.tail.len());
-            state.tail.clear();
-            state.min = file_start;
-            state.max = file_start;
-            state.tail_from = file_start;
-            state.written = file_start;
+        if empty && state.max < offset / units * units {
+            self.start_over(state, offset)?;
         } else if !empty && offset - state.max > GAP_FILES_MAX.saturating_mul(units) {
             let text = format!(
                 "queue {}: offset {offset} is too far behind {}",
@@ -169,6 +167,20 @@ impl Queue {
             }
             self.write_out(state)?;
         }
+        Ok(())
+    }
+
+    /// Makes a queue without messages begin with the file that `offset` belongs to.
+    fn start_over(&self, state: &mut State, offset: u64) -> io::Result<()> {
+        let units = self.shared.file_units();
+        let file_start = offset / units * units;
+        self.remove_files(state, |_| true)?;
+        self.shared.forget_bytes(state.tail.len());
+        state.tail.clear();
+        state.min = file_start;
+        state.max = file_start;
+        state.tail_from = file_start;
+        state.written = file_start;
         Ok(())
     }
 
@@ -209,9 +221,15 @@ impl Queue {
         if state.files.contains(&base) {
             return self.file(base);
         }
-        // Keeps the promise that only the last two files are not durable.
+        // Keeps the promise that only the last two files are not durable, and that no file is found
+        // without the one before it.
         if let Some(&newest) = state.files.last() {
             self.sync_older(state, newest)?;
+            if std::mem::take(&mut state.names_dirty) {
+                for dir in self.dirs().iter().rev() {
+                    self.shared.watch(self.shared.disk.sync_dir(dir))?;
+                }
+            }
         }
         self.shared.disk.create_dir(&self.dir)?;
         let file =
@@ -237,7 +255,13 @@ impl Queue {
             self.shared.watch(file.sync())?;
             state.dirty.retain(|(dirty, _)| *dirty != base);
         }
-        self.shared.watch(self.shared.disk.sync_dir(&self.dir))
+        Ok(())
+    }
+
+    /// The folders that lead to the queue's files, the store's own first.
+    pub(super) fn dirs(&self) -> BTreeSet<PathBuf> {
+        let parents = self.dir.ancestors().take(4).map(PathBuf::from);
+        parents.filter(|dir| !dir.as_os_str().is_empty()).collect()
     }
 
     /// Appends units `from..from+count` that exist to `out`; stops at a missing file.

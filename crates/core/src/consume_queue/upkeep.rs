@@ -137,8 +137,7 @@ impl Queue {
             (state.dirty.clone(), names)
         };
         if names {
-            let parents = self.dir.ancestors().take(4).map(PathBuf::from);
-            dirs.extend(parents.filter(|dir| !dir.as_os_str().is_empty()));
+            dirs.append(&mut self.dirs());
         }
         for (base, write) in dirty {
             let file = match self.file(base) {

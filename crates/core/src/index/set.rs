@@ -182,12 +182,17 @@ impl Index {
             older.close();
         }
         if self.names_dirty.swap(false, Ordering::AcqRel) {
-            self.disk.sync_dir(&self.root)?;
-            if let Some(parent) = self.root.parent() {
-                self.disk.sync_dir(parent)?;
-            }
+            self.sync_names()?;
         }
         Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.disk.sync_dir(&self.root)?;
+        match self.root.parent() {
+            Some(parent) => self.disk.sync_dir(parent),
+            None => Ok(()),
+        }
     }
 
     fn load(&self) -> io::Result<()> {
@@ -265,7 +270,11 @@ impl Index {
         let handle = self
             .disk
             .create(&path, self.shape.file_size(), Space::Sparse)?;
-        self.names_dirty.store(true, Ordering::Release);
+        // A newer file that is durable must never be found without the older ones. When this fails
+        // the next sync says so; the file is there all the same.
+        if self.sync_names().is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
         let state = State::new(header, true);
         let file = IndexFile::new(Arc::clone(&self.disk), path, self.shape, state);
         file.keep_open(handle);

@@ -9,6 +9,8 @@
 mod sim_calls;
 pub mod sim_disk;
 pub mod sim_file;
+pub mod verdict;
+pub mod world;
 
 /// A small seeded generator, so that a failing draw can be repeated (SplitMix64).
 #[derive(Clone, Debug)]

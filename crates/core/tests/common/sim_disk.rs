@@ -182,16 +182,9 @@ impl SimDisk {
         }
     }
 
-    /// What a process finds that starts after another was killed: everything written, locks gone.
-    pub fn after_kill(&self) -> Self {
-        let disk = self.clone();
-        let mut state = disk.lock_state();
-        state.locks.clear();
-        state.off = false;
-        state.power_off_at = None;
-        state.fault = None;
-        drop(state);
-        disk
+    /// Lets go of what a process held that is no more.
+    pub fn release_locks(&self) {
+        self.lock_state().locks.clear();
     }
 
     /// Every file with its content, for comparing and counting images.

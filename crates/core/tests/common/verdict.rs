@@ -1,0 +1,182 @@
+//! Whether what a store recovered is what it promised.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::AtomicI64;
+use std::sync::Arc;
+
+use roquet_core::consume_queue::Unit;
+use roquet_core::get::{GetStatus, Wanted};
+use roquet_core::record::{self, Parsed};
+use roquet_core::store::Store;
+
+use super::sim_disk::SimDisk;
+use super::world::{self, Logged, Promise};
+
+/// What was recovered: a number for telling images apart, and the messages.
+pub struct Recovered {
+    pub hash: u64,
+    pub log: Vec<Logged>,
+    pub store: Arc<Store>,
+}
+
+/// Opens a store and compares it with what was promised; `Err` says which promise is broken.
+pub fn recover(
+    disk: &SimDisk,
+    sync_flush: bool,
+    promise: &Promise,
+    boot: u64,
+) -> Result<Recovered, String> {
+    let now = Arc::new(AtomicI64::new(1_800_000_000_000));
+    let store = world::open(disk, sync_flush, boot, &now)
+        .map_err(|error| format!("the store does not open: {error}"))?;
+    let hash = check(&store, promise)?;
+    let log = found(&store, promise)?;
+    Ok(Recovered { hash, log, store })
+}
+
+/// Compares an open store, everything dispatched, with a promise.
+pub fn check(store: &Store, promise: &Promise) -> Result<u64, String> {
+    let log = found(store, promise)?;
+    if log.len() < promise.durable {
+        let lost = promise.durable - log.len();
+        return Err(format!(
+            "{lost} of {} acknowledged messages are lost",
+            promise.durable
+        ));
+    }
+    let mut expected: BTreeMap<(String, i32), Vec<Unit>> = BTreeMap::new();
+    let mut hasher = DefaultHasher::new();
+    for (message, (unit, raw)) in log.iter().zip(units(store)) {
+        raw.hash(&mut hasher);
+        let place = (message.topic.to_owned(), message.queue);
+        expected.entry(place).or_default().push(unit);
+        let found = store
+            .query(message.topic, &message.key, 64, 0, i64::MAX)
+            .map_err(|error| error.to_string())?;
+        if !found.0.contains(&unit.physical_offset) {
+            return Err(format!("key {} is not in the index", message.key));
+        }
+    }
+    for ((topic, queue), units) in &expected {
+        check_queue(store, topic, *queue, units)?;
+    }
+    for row in store.queues().list() {
+        row.hash(&mut hasher);
+        let (topic, queue, min, max) = row;
+        let known = expected.contains_key(&(topic.clone(), queue));
+        if !known && (min != max || store.log().next_offset(&topic, queue) != 0) {
+            return Err(format!(
+                "{topic}-{queue} has {min}..{max}, the log nothing of it"
+            ));
+        }
+    }
+    Ok(hasher.finish())
+}
+
+fn check_queue(store: &Store, topic: &str, queue: i32, units: &[Unit]) -> Result<(), String> {
+    let mut found = Vec::new();
+    let read = store.queues().range(topic, queue, 0, 10_000, &mut found);
+    read.map_err(|error| error.to_string())?;
+    if found != units {
+        let (has, wants) = (found.len(), units.len());
+        let first = found
+            .iter()
+            .zip(units)
+            .position(|(has, wants)| has != wants);
+        return Err(format!(
+            "{topic}-{queue}: {has} units, the log has {wants}; they differ at {first:?}: {:?}, {:?}",
+            first.and_then(|at| found.get(at)),
+            first.and_then(|at| units.get(at)),
+        ));
+    }
+    let next = store.log().next_offset(topic, queue);
+    if next.cast_unsigned() != units.len() as u64 {
+        return Err(format!("{topic}-{queue}: the next offset would be {next}"));
+    }
+    let wanted = Wanted {
+        topic,
+        queue_id: queue,
+        offset: 0,
+        messages: 1,
+        bytes: u64::MAX,
+        tag_codes: None,
+    };
+    let got = store.get(wanted).map_err(|error| error.to_string())?;
+    match got.status {
+        GetStatus::Found => Ok(()),
+        other => Err(format!(
+            "{topic}-{queue}: a get of the first message says {other:?}"
+        )),
+    }
+}
+
+/// The messages in the log, which must be the promised ones in their order.
+fn found(store: &Store, promise: &Promise) -> Result<Vec<Logged>, String> {
+    let mut log = Vec::new();
+    let mut wanted = promise.log.iter().chain(&promise.maybe);
+    let mut next: BTreeMap<(&str, i32), i64> = BTreeMap::new();
+    let mut at = store.log().min();
+    while at < store.log().written() {
+        let lease = store.log().rest(at, store.log().written());
+        let lease = lease.ok_or_else(|| format!("no file has offset {at}"))?;
+        let (view, size) = match record::parse(&lease, 0, true) {
+            Parsed::Record { view, size } => (view, u64::from(size)),
+            Parsed::Blank { .. } => {
+                at = store.log().next_file_start(at);
+                continue;
+            }
+            other => return Err(format!("offset {at} of the log: {other:?}")),
+        };
+        let message = wanted
+            .next()
+            .ok_or_else(|| format!("a message at {at} that nobody sent"))?;
+        let offset = next.entry((message.topic, message.queue)).or_insert(0);
+        let same = view.topic == message.topic.as_bytes()
+            && view.queue_id == message.queue
+            && view.queue_offset == *offset
+            && view.physical_offset.cast_unsigned() == at
+            && view.body == message.body
+            && view.properties == message.properties().as_bytes();
+        if !same {
+            return Err(format!(
+                "the message at {at} is not {} as it was sent",
+                message.key
+            ));
+        }
+        *offset += 1;
+        at += size;
+        log.push(Logged {
+            end: at,
+            offset: view.queue_offset,
+            ..message.clone()
+        });
+    }
+    Ok(log)
+}
+
+/// Every record of the log as the unit that a queue must have, and as bytes.
+fn units(store: &Store) -> Vec<(Unit, Vec<u8>)> {
+    let mut units = Vec::new();
+    let mut at = store.log().min();
+    while at < store.log().written() {
+        let Some(lease) = store.log().rest(at, store.log().written()) else {
+            break;
+        };
+        if let Parsed::Record { view, size } = record::parse(&lease, 0, false) {
+            let tags = roquet_core::java_hash::tags_code(Some(b"t"));
+            let unit = Unit {
+                physical_offset: at,
+                size,
+                tags_code: tags,
+            };
+            // The store time is the clock's business, the rest makes the image.
+            units.push((unit, [view.topic, view.body].concat()));
+            at += u64::from(size);
+        } else {
+            at = store.log().next_file_start(at);
+        }
+    }
+    units
+}

@@ -7,7 +7,7 @@ import os
 import random
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeGuard
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
@@ -193,7 +193,7 @@ def _local_address(name_server: str) -> str:
 def _subscriptions(given: Subscriptions, now_ms: int) -> list[SubscriptionData]:
     if isinstance(given, str):
         table: Mapping[str, str | Sql | None] = {given: "*"}
-    elif isinstance(given, Mapping):
+    elif _is_table(given):
         table = given
     else:
         table = dict.fromkeys(given, "*")
@@ -211,6 +211,10 @@ def _subscriptions(given: Subscriptions, now_ms: int) -> list[SubscriptionData]:
         except tags.ExpressionError as error:
             raise UsageError(f"{topic}: {error}") from error
     return found
+
+
+def _is_table(given: object) -> TypeGuard[Mapping[str, str | Sql | None]]:
+    return isinstance(given, Mapping)
 
 
 def _check_group(group: str) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import logging
 import os
+import shutil
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from roquet._native import Store as NativeStore
@@ -39,6 +40,8 @@ _T = TypeVar("_T")
 
 MEMORY_RATIO_PERCENT = 40
 """Share of the machine's memory in which recent messages are thought to be cached."""
+FILE_BYTES = 1 << 30
+"""A commit-log file, unless the settings say otherwise."""
 GET_BYTES_MAX = 262_144
 """Bytes of one read, as Java limits a pull of recent messages (spec: store §13)."""
 
@@ -137,7 +140,8 @@ class MessageStore:
         size = end - offsets[0] if offsets else 0
         result = BatchResult(PutStatus(status), offsets, size, queue_offset, store_time)
         if result.status is not PutStatus.PUT_OK:
-            return result._replace(why=self._why(result.status))
+            refused, why = self._explained(result.status)
+            return result._replace(status=refused, why=why)
         if not batch.wait:
             return result
         durable, why = await self._durable(end)
@@ -171,12 +175,23 @@ class MessageStore:
         result = PutResult(PutStatus(status), physical, size, queue_offset, store_time)
         if result.status is PutStatus.PUT_OK:
             return result
-        return result._replace(why=self._why(result.status))
+        refused, why = self._explained(result.status)
+        return result._replace(status=refused, why=why)
 
-    def _why(self, status: PutStatus) -> str:
+    def _explained(self, status: PutStatus) -> tuple[PutStatus, str]:
+        """Return a failed append's status, and why; a full disk has always the same one.
+
+        The core cannot make the next file when the disk is full, which would be a system error.
+        """
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            return self.writable()[1]
-        return ""
+            return status, self.writable()[1]
+        if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
+            folder = str(self._native_config["storePathRootDir"])
+            free = shutil.disk_usage(folder).free
+            if free < int(self._native_config.get("mappedFileSizeCommitLog", FILE_BYTES)):
+                why = f"the disk of {folder} is full: {free} bytes are free"
+                return PutStatus.SERVICE_NOT_AVAILABLE, why
+        return status, ""
 
     async def _durable(self, end_offset: int) -> tuple[PutStatus, str]:
         if self._failure is not None:

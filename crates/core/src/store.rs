@@ -36,6 +36,7 @@ pub struct Store {
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
     threads: Mutex<Option<Threads>>,
     started: AtomicBool,
+    announced: AtomicBool,
 }
 
 impl Store {
@@ -94,6 +95,7 @@ impl Store {
             lock: Mutex::new(Some(lock)),
             threads: Mutex::new(None),
             started: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
         };
         if !clean {
             store.checkpoint()?;
@@ -285,13 +287,24 @@ impl Store {
     /// Makes a failed sync known to all, for good; a full disk passes.
     pub(crate) fn note<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &done {
-            if error.kind != ErrorKind::DiskFull && self.health.fail(error) {
-                for watcher in self.dispatcher.watchers() {
-                    watcher.failed(&error.to_string());
-                }
+            if error.kind != ErrorKind::DiskFull {
+                self.health.fail(error);
+                self.announce();
             }
         }
         done
+    }
+
+    /// Tells everybody why the store failed, once.
+    fn announce(&self) {
+        let Some(failure) = self.health.failure() else {
+            return;
+        };
+        if !self.announced.swap(true, Ordering::AcqRel) {
+            for watcher in self.dispatcher.watchers() {
+                watcher.failed(&failure.to_string());
+            }
+        }
     }
 
     /// Writes down how far the log is durable, without waiting for that to be durable itself.

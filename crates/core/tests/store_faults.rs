@@ -1,0 +1,264 @@
+//! A store on a disk that fails, fills up or loses power; no threads, each step is called.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)] // A test may.
+
+mod common;
+mod store_help;
+
+use common::sim_disk::{Fault, Op, SimDisk};
+use roquet_core::commit_log::PutStatus;
+use roquet_core::get::GetStatus;
+use roquet_core::store::Store;
+use roquet_core::store_config::Value;
+use roquet_core::store_env::Env;
+use roquet_core::store_error::{ErrorKind, StoreError};
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Arc;
+use store_help::{config, message, Made};
+
+const SMALL: (&str, Value) = ("mappedFileSizeCommitLog", Value::Int(8_192));
+const LOG: &str = "/s/commitlog/00000000000000000000";
+
+fn sync_flush() -> (&'static str, Value) {
+    ("flushDiskType", Value::Text("SYNC_FLUSH".to_owned()))
+}
+
+fn try_open(disk: &SimDisk, more: &[(&str, Value)]) -> Result<Arc<Store>, StoreError> {
+    try_open_in(7, disk, more)
+}
+
+fn try_open_in(
+    boot: u64,
+    disk: &SimDisk,
+    more: &[(&str, Value)],
+) -> Result<Arc<Store>, StoreError> {
+    let time = AtomicI64::new(1_700_000_000_000);
+    let env = Env {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::new(move || time.fetch_add(1, Ordering::Relaxed)),
+        boot,
+        ..Env::system()
+    };
+    Store::open(config(Path::new("/s"), more), env)
+}
+
+fn open(disk: &SimDisk, more: &[(&str, Value)]) -> Arc<Store> {
+    let store = try_open(disk, more).unwrap();
+    assert!(store.start_stepped().unwrap());
+    store
+}
+
+/// Opens what a power loss has left.
+fn reopen(disk: &SimDisk, seed: u64) -> Arc<Store> {
+    let after = disk.after_power_loss(&mut common::Rng(seed));
+    try_open_in(8, &after, &[SMALL]).unwrap()
+}
+
+fn put(store: &Store, body: &[u8]) -> Result<i64, PutStatus> {
+    let placed = store.try_send(&message("T", 0, body, b"KEYS\x01k\x02"))?;
+    Ok(placed.queue_offset)
+}
+
+fn drain(store: &Store) {
+    while store.dispatch().unwrap() {}
+}
+
+fn fail(op: Op, nth: u64, errno: i32, sticky: bool) -> Fault {
+    Fault {
+        op: Some(op),
+        nth,
+        sticky,
+        errno,
+    }
+}
+
+#[test]
+fn a_failed_sync_ends_all_promises() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[SMALL]);
+    put(&store, b"safe").unwrap();
+    let flushed = store.flush().unwrap();
+    put(&store, b"lost").unwrap();
+    drain(&store);
+    disk.set_fault(Some(fail(Op::Sync, 0, libc::EIO, false)));
+    assert_eq!(store.flush().unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(disk.count(Op::Sync), 1);
+    // The disk would say yes now; nobody asks it again.
+    assert!(store.flush().is_err());
+    assert!(store.checkpoint().is_err());
+    assert_eq!(disk.count(Op::Sync), 1);
+    assert_eq!(store.log().flushed(), flushed);
+    assert_eq!(put(&store, b"more"), Err(PutStatus::ServiceNotAvailable));
+    let (taken, why) = store.writable();
+    assert!(!taken && why.contains("cannot sync"), "{why}");
+    let (_, failure) = store.events().take();
+    assert!(failure.unwrap().contains(LOG));
+    assert_eq!(store.read_all("T", 0), [&b"safe"[..], b"lost"]);
+    assert!(store.close().is_err());
+
+    let again = reopen(&disk, 1);
+    assert_eq!(again.read_all("T", 0)[0], b"safe");
+}
+
+#[test]
+fn a_full_disk_refuses_clearly_and_passes() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[SMALL]);
+    let mut sent = 0;
+    put(&store, &[b'x'; 500]).unwrap();
+    disk.set_capacity(Some(0));
+    let status = loop {
+        match put(&store, &[b'x'; 500]) {
+            Ok(_) => sent += 1,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((status, sent), (PutStatus::CreateFileFailed, 12));
+    // A short message still fits into the old file.
+    assert_eq!(put(&store, b"short"), Ok(13));
+    assert_eq!(store.dispatch().map_err(|error| error.kind), Ok(true));
+    assert_eq!(store.read("T", 0, 0, None).status, GetStatus::Found);
+    assert!(store.flush().is_ok());
+    disk.set_capacity(None);
+    assert_eq!(put(&store, &[b'y'; 500]), Ok(14));
+    drain(&store);
+    assert_eq!(store.read_all("T", 0).len(), 15);
+    store.close().unwrap();
+    assert_eq!(open(&disk, &[SMALL]).read_all("T", 0).len(), 15);
+}
+
+#[test]
+fn a_write_that_fails_leaves_no_trace() {
+    for (errno, lasting) in [(libc::ENOSPC, false), (libc::EIO, true)] {
+        let disk = SimDisk::new();
+        let store = open(&disk, &[SMALL]);
+        put(&store, b"first").unwrap();
+        let end = store.log().written();
+        disk.set_fault(Some(fail(Op::Write, 0, errno, false)));
+        assert_eq!(put(&store, b"lost"), Err(PutStatus::ServiceNotAvailable));
+        assert_eq!(disk.faults_hit(), 1);
+        assert_eq!(store.log().written(), end);
+        assert_eq!(store.log().next_offset("T", 0), 1);
+        if lasting {
+            assert_eq!(put(&store, b"second"), Err(PutStatus::ServiceNotAvailable));
+        } else {
+            assert_eq!(put(&store, b"second"), Ok(1));
+        }
+        drain(&store);
+        assert_eq!(store.read_all("T", 0).len(), if lasting { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn queues_that_cannot_be_written_wait_for_space() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[]);
+    for _ in 0..300 {
+        put(&store, b"x").unwrap();
+    }
+    disk.set_fault(Some(fail(Op::Create, 0, libc::ENOSPC, true)));
+    let mut seen = 0;
+    let error = loop {
+        match store.dispatch() {
+            Ok(true) => seen += 1,
+            Ok(false) => break None,
+            Err(error) => break Some(error),
+        }
+        assert!(seen < 1_000);
+    };
+    assert_eq!(error.unwrap().kind, ErrorKind::DiskFull);
+    let behind = store.queues().max("T", 0);
+    assert!(behind > 0 && behind < 300, "{behind}");
+    assert_eq!(store.read("T", 0, 0, None).status, GetStatus::Found);
+    disk.set_fault(None);
+    drain(&store);
+    assert_eq!(store.read_all("T", 0).len(), 300);
+    store.close().unwrap();
+}
+
+#[test]
+fn what_is_not_durable_is_not_shown_with_sync_flush() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[sync_flush()]);
+    put(&store, b"x").unwrap();
+    assert!(!store.dispatch().unwrap());
+    assert_eq!(store.queues().max("T", 0), 0);
+    store.flush().unwrap();
+    assert!(store.dispatch().unwrap());
+    assert_eq!(store.read_all("T", 0), [b"x"]);
+}
+
+#[test]
+fn every_error_while_opening_and_writing_is_clean() {
+    for nth in 0.. {
+        let disk = SimDisk::new();
+        disk.set_fault(Some(Fault {
+            op: None,
+            nth,
+            sticky: false,
+            errno: libc::EIO,
+        }));
+        let acknowledged = script(&disk);
+        let clean = disk.faults_hit() == 0;
+        disk.set_fault(None);
+        let store = reopen(&disk, nth);
+        let found = store.read_all("T", 0);
+        assert!(found.len() >= acknowledged, "fault {nth}: {acknowledged}");
+        for (number, body) in found.iter().enumerate() {
+            assert_eq!(body, &body_of(number), "fault {nth}");
+        }
+        let next = store.log().next_offset("T", 0);
+        assert_eq!(next, i64::try_from(found.len()).unwrap(), "fault {nth}");
+        if clean {
+            assert_eq!(found.len(), 40);
+            break;
+        }
+        assert!(nth < 2_000);
+    }
+}
+
+fn body_of(number: usize) -> Vec<u8> {
+    vec![u8::try_from(number % 251).unwrap(); 400]
+}
+
+/// Writes 40 messages and stops at the first trouble; returns how many are surely durable.
+fn script(disk: &SimDisk) -> usize {
+    let Ok(store) = try_open(disk, &[SMALL]) else {
+        return 0;
+    };
+    if store.start_stepped().is_err() {
+        return 0;
+    }
+    let mut durable = 0;
+    for number in 0..40 {
+        if put(&store, &body_of(number)).is_err() {
+            break;
+        }
+        if number % 5 == 4 && store.flush().is_ok() {
+            durable = number + 1;
+        }
+        if number % 10 == 9 && (store.dispatch().is_err() || store.checkpoint().is_err()) {
+            break;
+        }
+        if number % 16 == 15 {
+            // An error here is met again by the append.
+            let _ = store.log().make_next();
+        }
+    }
+    // Errors have been counted by the disk; what matters is what it holds.
+    if store.close().is_ok() {
+        durable = durable.max(store.read_durable());
+    }
+    durable
+}
+
+trait Durable {
+    fn read_durable(&self) -> usize;
+}
+
+impl Durable for Store {
+    /// Messages in the queue, all durable after an orderly close.
+    fn read_durable(&self) -> usize {
+        usize::try_from(self.queues().max("T", 0)).unwrap()
+    }
+}

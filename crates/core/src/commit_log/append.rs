@@ -365,14 +365,9 @@ impl CommitLog {
 
     /// Closes the file with a filler and goes on in the next one.
     fn roll(&self, writer: &mut Writer) -> Result<(), PutStatus> {
-        let next_base = writer
-            .segment
-            .as_ref()
-            .map_or(writer.position, |segment| segment.end());
         // First the new file: a full disk must leave the old one open for shorter messages.
-        let next = self
-            .take_next(next_base)
-            .map_err(|_| PutStatus::CreateFileFailed)?;
+        let next = self.take_next().map_err(|_| PutStatus::CreateFileFailed)?;
+        let next_base = next.base();
         if let Some(segment) = writer
             .segment
             .clone()

@@ -115,6 +115,8 @@ impl CommitLog {
     pub fn resume(&self, end: u64, last_time: i64, offsets: NextOffsets) {
         let mut writer = hold(&self.writer);
         *writer = Writer::new(end, self.segment_at(end), last_time, offsets);
+        let last = self.segments().last().map(|last| last.end());
+        self.next_begins(last.unwrap_or(end));
         self.flushed.store(end, Ordering::Release);
         self.written.store(end, Ordering::Release);
     }

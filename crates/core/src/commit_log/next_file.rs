@@ -12,7 +12,7 @@ use std::time::Duration;
 const WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-enum State {
+enum File {
     #[default]
     Absent,
     Making,
@@ -20,47 +20,50 @@ enum State {
 }
 
 #[derive(Default)]
+struct State {
+    /// Where the next file begins: the end of the last one handed out.
+    base: u64,
+    file: File,
+}
+
+/// The one place where files are made, whoever wants one.
+#[derive(Default)]
 pub(super) struct NextFile {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl CommitLog {
+    /// Sets where the next file begins.
+    pub(super) fn next_begins(&self, base: u64) {
+        hold(&self.next.state).base = base;
+    }
+
     /// Whether the next file should be made now: there is none, and half of the last is used.
     pub fn wants_file(&self) -> bool {
-        if !matches!(*hold(&self.next.state), State::Absent) || !self.health.takes_writes() {
-            return false;
-        }
-        let written = self.written();
-        self.segments()
-            .last()
-            .is_none_or(|last| written.saturating_sub(last.base()) >= self.settings.file_size / 2)
+        self.is_due(&hold(&self.next.state))
+    }
+
+    fn is_due(&self, state: &State) -> bool {
+        matches!(state.file, File::Absent)
+            && self.health.takes_writes()
+            && self.written() + self.settings.file_size / 2 >= state.base
     }
 
     /// Makes the next file if it is due; what fails here is tried again by the append.
     pub fn make_next(&self) -> Result<(), StoreError> {
-        if !self.wants_file() {
+        let mut state = hold(&self.next.state);
+        if !self.is_due(&state) {
             return Ok(());
         }
-        // The end of the last file cannot move meanwhile: whoever adds one has to take it here.
-        let base = {
-            let mut state = hold(&self.next.state);
-            if !matches!(*state, State::Absent) {
-                return Ok(());
-            }
-            *state = State::Making;
-            self.segments()
-                .last()
-                .map_or(self.written(), |last| last.end())
-        };
-        let made = self.make(base);
-        let mut state = hold(&self.next.state);
-        let (now, result) = match made {
-            Ok(segment) => (State::Ready(segment), Ok(())),
-            Err(error) => (State::Absent, Err(error)),
-        };
-        *state = now;
+        state.file = File::Making;
+        let base = state.base;
         drop(state);
+        let (file, result) = match self.make(base) {
+            Ok(segment) => (File::Ready(segment), Ok(())),
+            Err(error) => (File::Absent, Err(error)),
+        };
+        hold(&self.next.state).file = file;
         self.next.changed.notify_all();
         result
     }
@@ -85,36 +88,47 @@ impl CommitLog {
             .ok_or_else(|| StoreError::usage("every commit-log folder is read-only"))
     }
 
-    /// Takes the file that begins at `base`, waiting for it or making it here.
-    pub(super) fn take_next(&self, base: u64) -> Result<Arc<Segment>, StoreError> {
+    /// Takes the next file, waiting for it or making it here.
+    pub(super) fn take_next(&self) -> Result<Arc<Segment>, StoreError> {
         let state = hold(&self.next.state);
         let (mut state, _) = self
             .next
             .changed
-            .wait_timeout_while(state, WAIT, |state| matches!(state, State::Making))
+            .wait_timeout_while(state, WAIT, |state| matches!(state.file, File::Making))
             .unwrap_or_else(PoisonError::into_inner);
-        match std::mem::take(&mut *state) {
-            State::Ready(segment) if segment.base() == base => Ok(segment),
-            State::Ready(_) | State::Absent => {
+        let base = state.base;
+        let taken = match std::mem::replace(&mut state.file, File::Making) {
+            File::Ready(segment) => Ok(segment),
+            File::Absent => {
                 drop(state);
-                self.make(base)
+                let made = self.make(base);
+                state = hold(&self.next.state);
+                made
             }
-            State::Making => {
-                *state = State::Making;
-                Err(StoreError::new(ErrorKind::Io, "the next file is late"))
+            File::Making => {
+                return Err(StoreError::new(ErrorKind::Io, "the next file is late"));
             }
+        };
+        state.file = File::Absent;
+        if taken.is_ok() {
+            state.base = base + self.settings.file_size;
         }
+        drop(state);
+        self.next.changed.notify_all();
+        taken
     }
 
     /// Keeps a file for the next try.
     pub(super) fn put_back(&self, segment: Arc<Segment>) {
-        *hold(&self.next.state) = State::Ready(segment);
+        let mut state = hold(&self.next.state);
+        state.base = segment.base();
+        state.file = File::Ready(segment);
     }
 
     /// Removes the next file that was never used, as an orderly stop does.
     pub(crate) fn drop_unused(&self) -> Result<(), StoreError> {
-        let taken = std::mem::take(&mut *hold(&self.next.state));
-        if let State::Ready(segment) = taken {
+        let taken = std::mem::take(&mut hold(&self.next.state).file);
+        if let File::Ready(segment) = taken {
             self.remove(&segment)?;
         }
         Ok(())

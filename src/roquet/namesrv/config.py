@@ -8,8 +8,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roquet.base.config import Report, as_properties, change, load, setting
+from roquet.base.config import Report, as_properties, change, env_name, load, setting
 from roquet.base.errors import Refused, UsageError
+from roquet.base.java_keys import JAVA_KEYS
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.namesrv.checks import invalid
 from roquet.namesrv.kv import replace_file
@@ -126,7 +127,9 @@ def load_config(
             raise UsageError(f"{file}: {error.strerror or error}") from error
         given.setdefault("bindAddress", EVERYWHERE)
         given.setdefault("configStorePath", str(file))
-    return load(NamesrvConfig, given, env, flags)
+    # A machine that runs both servers has the broker's variables in the environment as well.
+    others = [env_name(key) for key in JAVA_KEYS]
+    return load(NamesrvConfig, given, env, flags, other_env=others)
 
 
 class Settings:

@@ -137,7 +137,10 @@ class Process:
         self.name = name
         self.output = folder / f"{name}.out"
         self._command = list(command)
-        self._environment = {**os.environ, "ROCKETMQ_HOME": str(folder)}
+        # Both write below their user's home, where a test has no business.
+        self._environment = {**os.environ, "ROCKETMQ_HOME": str(folder), "HOME": str(folder)}
+        self._environment.pop("NAMESRV_ADDR", None)
+        self._environment.pop(CACHE_VARIABLE, None)
         (folder / "conf").mkdir(exist_ok=True)
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -219,6 +219,8 @@ public final class Driver {
         shown.put("tags", message.getTags());
         shown.put("keys", message.getKeys());
         shown.put("times", message.getReconsumeTimes());
+        shown.put("stored_size", message.getStoreSize());
+        shown.put("log_offset", message.getCommitLogOffset());
         shown.put("properties", message.getProperties());
         return shown;
     }

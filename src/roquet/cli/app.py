@@ -1,0 +1,370 @@
+"""Every command with its flags and help; what a command does is in a module of its own.
+
+The parser is the standard library's: libraries that build one from type hints take longer to
+import than most commands to run, and start-up is felt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Options = argparse.Namespace
+    Command = Callable[[Options], int]
+
+EXIT_USAGE = 2
+EXIT_TIMEOUT = 3
+EXIT_NOT_FOUND = 5
+EXIT_INTERRUPTED = 130
+NAMESRV = "127.0.0.1:9876"
+
+_NAMESRV_ABOUT = """\
+Run a name server: it tells clients which broker serves which topic.
+
+Without -c it listens on loopback only; with a property file, on all addresses
+as Java does."""
+_BROKER_ABOUT = """\
+Run a broker: it stores messages and gives them to consumers.
+
+Without -c it listens on loopback only; with a property file, on all addresses
+as Java does. Every property of the file can be set by -s and by an environment
+variable as well: listenPort is ROQUET_LISTEN_PORT."""
+_CODES = """\
+exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 5 not found"""
+_SERVER_CODES = """\
+exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
+say), 254 the configuration is wrong, 255 unexpected"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Help keeps the lines as they were written; a mistake ends in one line and a hint."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    # typing.override came with Python 3.12.
+    def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]
+        """Raise UsageError instead of exiting."""
+        raise UsageError(f"{message} (try: {self.prog} -h)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the whole command line."""
+    whole = _Parser(
+        prog="roquet",
+        description="A message broker that speaks RocketMQ.",
+        epilog="first steps: run 'roquet dev', then what it prints.\n" + _CODES,
+    )
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _servers(commands)
+    _messages(commands)
+    _topics(commands)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(run=_version)
+    return whole
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; return the exit code. Errors are one line: what, and what helps."""
+    try:
+        options = parser().parse_args(list(arguments))
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, say) has left: no error of ours. What is still
+        # buffered must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except RoquetError as error:
+        sys.stderr.write(f"roquet: {error}\n")
+        return _code_of(error)
+
+
+def _code_of(error: RoquetError) -> int:
+    if isinstance(error, UsageError):
+        return EXIT_USAGE
+    if isinstance(error, (Unreachable, OutcomeUnknown)):
+        return EXIT_TIMEOUT
+    return EXIT_NOT_FOUND if isinstance(error, Refused) and error.code in (17, 22) else 1
+
+
+# --- servers -----------------------------------------------------------------------------------
+
+
+def _servers(commands: Any) -> None:
+    namesrv = commands.add_parser(
+        "namesrv", help="run a name server", description=_NAMESRV_ABOUT, epilog=_SERVER_CODES
+    )
+    _server_flags(namesrv)
+    namesrv.add_argument("-n", dest="ignored", help="accepted as Java does; it needs none")
+    namesrv.set_defaults(run=_run_namesrv)
+    broker = commands.add_parser(
+        "broker", help="run a broker", description=_BROKER_ABOUT, epilog=_SERVER_CODES
+    )
+    _server_flags(broker)
+    broker.add_argument(
+        "-n", "--namesrv-addr", metavar="HOST:PORT", help="name servers, separated by ';'"
+    )
+    broker.add_argument(
+        "-m",
+        dest="show",
+        action="store_const",
+        const="important",
+        help="print the settings that are often changed, and exit",
+    )
+    broker.add_argument(
+        "--explain",
+        dest="show",
+        action="store_const",
+        const="explain",
+        help="print the table of parts, and exit",
+    )
+    broker.set_defaults(run=_run_broker)
+    dev = commands.add_parser(
+        "dev",
+        help="run a name server and a broker in one process, for development",
+        description="Run a name server and a broker in one process, on loopback.",
+        epilog="Messages are kept in memory unless --data names a folder.",
+    )
+    dev.add_argument("--data", type=Path, metavar="DIR", help="keep messages here")
+    dev.add_argument("--port", type=_port, default=10_911, help="port of the broker (%(default)s)")
+    dev.add_argument(
+        "--namesrv-port", type=_port, default=9_876, help="port of the name server (%(default)s)"
+    )
+    _log_flags(dev, "WARNING")
+    dev.set_defaults(run=_run_dev)
+
+
+def _server_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="a RocketMQ property file"
+    )
+    parser.add_argument(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one property; wins over environment and file",
+    )
+    parser.add_argument(
+        "-p",
+        dest="show",
+        action="store_const",
+        const="all",
+        help="print every setting, and exit",
+    )
+    parser.add_argument("--listen-port", metavar="PORT", help="port to listen on; 0: any")
+    parser.add_argument("--bind-address", metavar="ADDRESS", help="address to listen on")
+    _log_flags(parser, "INFO")
+
+
+def _log_flags(parser: argparse.ArgumentParser, level: str) -> None:
+    parser.add_argument(
+        "--log-level",
+        default=level,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="what to log (%(default)s)",
+    )
+    parser.add_argument(
+        "--log-style",
+        default="text",
+        choices=("text", "json"),
+        help="lines of text, or of JSON (%(default)s)",
+    )
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port within 0..65535")
+    return int(text)
+
+
+def _run_namesrv(options: Options) -> int:
+    from roquet.cli.servers import given, namesrv  # noqa: PLC0415
+
+    return namesrv(given(options))
+
+
+def _run_broker(options: Options) -> int:
+    from roquet.cli.servers import broker, given  # noqa: PLC0415
+
+    return broker(given(options, {"namesrv-addr": options.namesrv_addr}))
+
+
+def _run_dev(options: Options) -> int:
+    from roquet.cli.dev import Plan, run_dev  # noqa: PLC0415
+
+    return run_dev(
+        Plan(options.data, options.port, options.namesrv_port),
+        options.log_level,
+        options.log_style,
+    )
+
+
+# --- messages ----------------------------------------------------------------------------------
+
+
+def _messages(commands: Any) -> None:
+    pub = commands.add_parser(
+        "pub",
+        help="send messages",
+        description="Send messages; print id, queue and offset of each.",
+        epilog=_CODES,
+    )
+    pub.add_argument("topic", metavar="TOPIC")
+    pub.add_argument(
+        "body", metavar="BODY", nargs="?", help="text; without it each line of input is a message"
+    )
+    pub.add_argument(
+        "-c", "--count", type=_count, default=1, help="send so often; {{count}} is replaced"
+    )
+    pub.add_argument("-t", "--tag", help="tag that consumers filter by")
+    pub.add_argument("-k", "--key", action="append", default=[], help="key to find it by")
+    _client_flags(pub)
+    pub.set_defaults(run=_run_pub)
+    sub = commands.add_parser(
+        "sub",
+        help="consume as a member of a group",
+        description="Consume as a member of a group: each message goes to one member.",
+        epilog="Ctrl-C ends; what was printed is marked as consumed.\n" + _CODES,
+    )
+    sub.add_argument("topic", metavar="TOPIC")
+    sub.add_argument("-g", "--group", default="roquet_cli", help="the group (%(default)s)")
+    sub.add_argument("-t", "--tags", default="*", help="tag expression: 'a || b' (%(default)s)")
+    sub.add_argument("-c", "--count", type=_count, help="end after so many")
+    _client_flags(sub)
+    sub.set_defaults(run=_run_sub)
+    cat = commands.add_parser(
+        "cat",
+        help="read a topic without a group",
+        description="Read a topic without a group: nothing is marked as consumed.",
+        epilog=_CODES,
+    )
+    cat.add_argument("topic", metavar="TOPIC")
+    cat.add_argument(
+        "-o",
+        "--offset",
+        default="earliest",
+        help="begin at earliest, latest, a queue offset, or -N: the last N (%(default)s)",
+    )
+    cat.add_argument("-e", "--end", action="store_true", help="end when all is read")
+    _client_flags(cat)
+    cat.set_defaults(run=_run_cat)
+
+
+def _client_flags(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:
+    parser.add_argument(
+        "-n",
+        "--namesrv",
+        default=os.environ.get("NAMESRV_ADDR") or NAMESRV,
+        metavar="HOST:PORT",
+        help="name servers, separated by ';' ($NAMESRV_ADDR, %(default)s)",
+    )
+    if as_json:
+        parser.add_argument(
+            "--json", dest="as_json", action="store_true", help="one JSON object a line"
+        )
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)
+
+
+def _run_pub(options: Options) -> int:
+    from roquet.cli.messages import publish  # noqa: PLC0415
+
+    return publish(options)
+
+
+def _run_sub(options: Options) -> int:
+    from roquet.cli.messages import subscribe  # noqa: PLC0415
+
+    return subscribe(options)
+
+
+def _run_cat(options: Options) -> int:
+    from roquet.cli.messages import cat  # noqa: PLC0415
+
+    return cat(options)
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+def _topics(commands: Any) -> None:
+    topic = commands.add_parser("topic", help="create, list and describe topics")
+    verbs = topic.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    create = verbs.add_parser(
+        "create",
+        help="create a topic on every master, or change its queues",
+        description="Create a topic on every master, or change its number of queues.",
+        epilog=_CODES,
+    )
+    create.add_argument("topic", metavar="TOPIC")
+    create.add_argument(
+        "-q", "--queues", type=_count, default=8, help="queues on each broker (%(default)s)"
+    )
+    create.add_argument("--cluster", help="only in this cluster")
+    _client_flags(create, as_json=False)
+    create.set_defaults(run=_run_topic_create)
+    ls = verbs.add_parser("ls", help="list topics", description="List topics.", epilog=_CODES)
+    ls.add_argument(
+        "-a", "--all", dest="everything", action="store_true", help="those of the system as well"
+    )
+    _client_flags(ls)
+    ls.set_defaults(run=_run_topic_ls)
+    describe = verbs.add_parser(
+        "describe",
+        help="show a topic's queues",
+        description="Show where a topic's queues are and how many messages each holds.",
+        epilog=_CODES,
+    )
+    describe.add_argument("topic", metavar="TOPIC")
+    _client_flags(describe)
+    describe.set_defaults(run=_run_topic_describe)
+
+
+def _run_topic_create(options: Options) -> int:
+    from roquet.cli.topics import create  # noqa: PLC0415
+
+    return create(options.namesrv, options.topic, options.queues, options.cluster)
+
+
+def _run_topic_ls(options: Options) -> int:
+    from roquet.cli.topics import ls  # noqa: PLC0415
+
+    return ls(options.namesrv, everything=options.everything, as_json=options.as_json)
+
+
+def _run_topic_describe(options: Options) -> int:
+    from roquet.cli.topics import describe  # noqa: PLC0415
+
+    return describe(options.namesrv, options.topic, as_json=options.as_json)
+
+
+def _version(_: Options) -> int:
+    from importlib.metadata import PackageNotFoundError  # noqa: PLC0415
+    from importlib.metadata import version as installed  # noqa: PLC0415
+
+    from roquet.protocol.command import VERSION  # noqa: PLC0415
+    from roquet.protocol.versions import describe  # noqa: PLC0415
+
+    try:
+        number = installed("roquet")
+    except PackageNotFoundError:
+        number = "(from source)"
+    sys.stdout.write(f"roquet {number}, speaks RocketMQ up to {describe(VERSION)}\n")
+    return 0

@@ -1,0 +1,156 @@
+"""`roquet dev`: name server and broker in one process, on loopback, in memory or in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.base import log as logs
+from roquet.base.clock import SystemClock
+from roquet.base.errors import UsageError
+from roquet.cli.servers import guarded, say
+from roquet.service import runtime
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Iterator
+
+    from roquet.service.lifecycle import App
+
+MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of our own is made in it)
+PREFIX = "roquet-dev-"
+ROOM = 256 * 1024 * 1024
+"""Bytes that have to be free in memory; else the usual folder for temporary files is taken."""
+SIZES = {
+    "mappedFileSizeCommitLog": 16 * 1024 * 1024,
+    "mappedFileSizeConsumeQueue": 20 * 20_000,
+    "maxHashSlotNum": 50_000,
+    "maxIndexNum": 200_000,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asked for."""
+
+    data: Path | None
+    port: int
+    namesrv_port: int
+
+
+def run_dev(plan: Plan, log_level: str, log_style: str) -> int:
+    """Run both until Ctrl-C."""
+    logs.configure(log_level, log_style)
+    with _folder(plan.data) as folder:
+        return guarded(lambda: runtime.run(lambda stop: _serve(plan, folder, stop)))
+
+
+async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
+    from roquet.broker.app import build as build_broker  # noqa: PLC0415  (not for --help)
+    from roquet.broker.config import load_config  # noqa: PLC0415
+    from roquet.namesrv.app import build as build_namesrv  # noqa: PLC0415
+    from roquet.namesrv.config import NamesrvConfig, Settings  # noqa: PLC0415
+
+    namesrv = build_namesrv(
+        Settings(
+            NamesrvConfig(
+                listen_port=plan.namesrv_port,
+                kv_config_path=str(folder / "kvConfig.json"),
+                config_store_path=str(folder / "namesrv.properties"),
+            )
+        ),
+        SystemClock(),
+    )
+    async with _in_the_way("--namesrv-port", namesrv.app):
+        address = f"127.0.0.1:{namesrv.server.port}"
+        flags: dict[str, str | int | bool | None] = {
+            "brokerName": "dev",
+            "listenPort": plan.port,
+            "namesrvAddr": address,
+            "storePathRootDir": str(folder / "store"),
+            "storePathCommitLog": str(folder / "store" / "commitlog"),
+            "autoCreateTopicEnable": True,
+            **(SIZES if plan.data is None else {}),
+        }
+        broker = build_broker(load_config(None, {}, flags)[0])
+        async with _in_the_way("--port", broker.app):
+            for line in welcome(plan, address, broker.identity.address, folder):
+                say(line)
+            runtime.settle()
+            await stop.wait()
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _in_the_way(flag: str, app: App) -> AsyncIterator[None]:
+    """Run an app; a taken port is told with the flag that moves it."""
+    try:
+        await app.__aenter__()
+    except UsageError as error:
+        raise UsageError(f"{error}; {flag} takes another") from error
+    try:
+        yield
+    finally:
+        await app.__aexit__()
+
+
+def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> list[str]:
+    """Return what is printed at start: at most twelve lines."""
+    where = "" if namesrv.endswith(":9876") else f" -n {namesrv}"
+    kept = "kept" if plan.data is not None else "gone when this ends; --data DIR keeps it"
+    return [
+        "Roquet for development, on loopback only",
+        f"  name server  {namesrv}",
+        f"  broker       {broker}",
+        f"  data         {folder} ({kept})",
+        "",
+        "Try in another terminal:",
+        f'  roquet pub hello "hi {{{{count}}}}" -c 10{where}',
+        f"  roquet cat hello -e{where}",
+        f"  roquet topic describe hello{where}",
+        "",
+        "Ctrl-C stops everything.",
+    ]
+
+
+@contextlib.contextmanager
+def _folder(data: Path | None) -> Iterator[Path]:
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
+        yield data.resolve()
+        return
+    home = _memory()
+    _sweep(home)
+    made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=home))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _memory() -> Path:
+    try:
+        if shutil.disk_usage(MEMORY).free >= ROOM and os.access(MEMORY, os.W_OK):
+            return MEMORY
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir())
+
+
+def _sweep(home: Path) -> None:
+    """Remove what a dev server that was killed left behind: it occupies memory."""
+    for left in home.glob(f"{PREFIX}*-*"):
+        pid = left.name.removeprefix(PREFIX).partition("-")[0]
+        if not pid.isdigit() or left.is_symlink() or left.stat().st_uid != os.getuid():
+            continue
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(left, ignore_errors=True)
+        except (PermissionError, OverflowError):
+            continue

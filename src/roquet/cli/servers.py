@@ -1,0 +1,171 @@
+"""`roquet namesrv` and `roquet broker`: settings, log, boot line, exit code.
+
+Exit codes are Java's: 255 (-1) unexpected, 254 (-2) configuration, 253 (-3) an address, a slave's
+id or the initialization.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from roquet.base import log as logs
+from roquet.base.clock import SystemClock
+from roquet.base.config import Report, as_properties
+from roquet.base.errors import UsageError
+from roquet.service import runtime
+
+if TYPE_CHECKING:
+    import argparse
+    import asyncio
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+EXIT_UNEXPECTED = 255
+EXIT_CONFIGURATION = 254
+EXIT_INITIALIZE = 253
+
+Flags = dict[str, "str | int | bool | None"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line said about a server."""
+
+    file: Path | None
+    flags: Flags
+    show: str | None
+    """`all`, `important` or `explain`: print that instead of running."""
+    log_level: str
+    log_style: str
+
+
+def given(options: argparse.Namespace, more: Flags | None = None) -> Given:
+    """Read the flags that every server has, and `more`. Raises UsageError."""
+    flags: Flags = {
+        "listen-port": options.listen_port,
+        "bind-address": options.bind_address,
+        **(more or {}),
+    }
+    for pair in options.set:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {pair!r}: it should look like listenPort=9876")
+        flags[key.strip()] = value
+    return Given(options.config, flags, options.show, options.log_level, options.log_style)
+
+
+def say(line: str) -> None:
+    """Print a line that scripts wait for."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def namesrv(given: Given) -> int:
+    """Run a name server to its end."""
+    from roquet.namesrv.app import build  # noqa: PLC0415
+    from roquet.namesrv.config import EVERYWHERE, Settings, load_config  # noqa: PLC0415
+
+    try:
+        config, report = load_config(given.file, os.environ, given.flags)
+        _start_log(given, report)
+    except UsageError as error:
+        return fail(error, EXIT_CONFIGURATION)
+    if given.show is not None:
+        _print(as_properties(config))
+        return 0
+    if config.host == EVERYWHERE:
+        log.warning("listening on all addresses without authentication")
+
+    async def serve(stop: asyncio.Event) -> int:
+        built = build(Settings(config), SystemClock())
+        async with built.app:
+            where = f"{config.host}:{built.server.port}"
+            say(f"The Name Server boot success. serializeType=JSON, address {where}")
+            runtime.settle()
+            await stop.wait()
+        return 0
+
+    return guarded(lambda: runtime.run(serve))
+
+
+IMPORTANT = (
+    "brokerClusterName",
+    "brokerName",
+    "brokerId",
+    "brokerIP1",
+    "brokerIP2",
+    "bindAddress",
+    "listenPort",
+    "haListenPort",
+    "namesrvAddr",
+    "brokerPermission",
+    "autoCreateTopicEnable",
+    "autoCreateSubscriptionGroup",
+    "defaultTopicQueueNums",
+    "storePathRootDir",
+    "storePathCommitLog",
+    "flushDiskType",
+    "deleteWhen",
+    "fileReservedTime",
+    "maxMessageSize",
+)
+"""What `-m` prints, in this order."""
+
+
+def broker(given: Given) -> int:
+    """Run a broker to its end."""
+    from roquet.broker.app import explain, serve  # noqa: PLC0415
+    from roquet.broker.config import load_config  # noqa: PLC0415
+
+    try:
+        config, report = load_config(given.file, os.environ, given.flags)
+        if given.show == "explain":
+            sys.stdout.write(explain(config) + "\n")
+            return 0
+        _start_log(given, report)
+    except UsageError as error:
+        # As in Java: wrong addresses and ids count as a failed start.
+        about_peers = str(error).startswith(("namesrvAddr", "brokerId", "brokerRole"))
+        return fail(error, EXIT_INITIALIZE if about_peers else EXIT_CONFIGURATION)
+    if given.show is not None:
+        shown = as_properties(config)
+        if given.show == "important":
+            shown = {key: shown[key] for key in IMPORTANT if key in shown}
+        _print(shown)
+        return 0
+    return guarded(lambda: runtime.run(lambda stop: serve(config, stop, say)) & 0xFF)
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """Run a server; turn what it raises into Java's exit codes and one line."""
+    try:
+        return run()
+    except UsageError as error:
+        return fail(error, EXIT_INITIALIZE)
+    except Exception as error:
+        log.debug("ended by an error", exc_info=error)
+        return fail(error, EXIT_UNEXPECTED)
+
+
+def fail(error: Exception, code: int) -> int:
+    """Say in one line why it ends."""
+    text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+    sys.stderr.write(f"roquet: {text}\n")
+    return code
+
+
+def _start_log(given: Given, report: Report) -> None:
+    logs.configure(given.log_level, given.log_style)
+    for line in report.lines():
+        log.warning(line)
+
+
+def _print(properties: Mapping[str, str]) -> None:
+    for key, value in properties.items():
+        sys.stdout.write(f"{key}={value}\n")

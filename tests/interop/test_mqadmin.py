@@ -1,0 +1,134 @@
+"""The Java admin tool against our broker: what it prints is read and compared."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interop_world import messages, until
+
+if TYPE_CHECKING:
+    from interop_world import Sent, World
+
+TOPIC = "Admin"
+GROUP = "admin_group"
+
+
+@pytest.fixture(scope="module")
+def sent(world: World) -> list[Sent]:
+    """Twelve messages in our broker, consumed by a group."""
+    topic = world.topic(TOPIC, world.ours)
+    answers = world.driver.send(world.ours.namesrv, topic, messages(12, seed=42))
+    world.driver.consume(world.ours.namesrv, topic, GROUP, 12)
+    return answers
+
+
+def run(world: World, command: str, *arguments: str) -> str:
+    return world.driver.mqadmin(command, "-n", world.ours.namesrv, *arguments)
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [line.split() for line in lines]
+
+
+def test_cluster_list(world: World) -> None:
+    found = {row[1]: row for row in rows(run(world, "clusterList"))}
+    ours = found[world.ours.name]
+    assert ours[0] == world.ours.cluster
+    assert ours[2] == "0"
+    assert ours[3] == world.ours.broker.address
+    assert ours[4].startswith("V5_5_0")
+
+
+def test_topic_route(world: World, sent: list[Sent]) -> None:
+    assert sent
+    text = run(world, "topicRoute", "-t", TOPIC)
+    assert f'0:"{world.ours.broker.address}"' in text
+    assert '"readQueueNums":4' in text
+
+
+def test_topic_status(world: World, sent: list[Sent]) -> None:
+    expected = {
+        queue: max(a["offset"] + 1 for a in sent if a["queue"] == queue) for queue in range(4)
+    }
+    found = rows(run(world, "topicStatus", "-t", TOPIC))
+    shown = {int(row[1]): int(row[3]) for row in found if row[0] == world.ours.name}
+    assert shown == expected
+
+
+def test_update_topic(world: World) -> None:
+    text = run(world, "updateTopic", "-b", world.ours.broker.address, "-t", "Made", "-w", "3")
+    assert "success" in text
+    until("the topic", lambda: '"writeQueueNums":3' in run(world, "topicRoute", "-t", "Made"))
+    text = run(world, "updateTopic", "-c", world.ours.cluster, "-t", "Made", "-w", "5", "-r", "5")
+    assert "success" in text
+    until("the change", lambda: '"writeQueueNums":5' in run(world, "topicRoute", "-t", "Made"))
+
+
+def test_consumer_progress(world: World, sent: list[Sent]) -> None:
+    text = run(world, "consumerProgress", "-g", GROUP)
+    found = [row for row in rows(text) if row[0] == TOPIC]
+    assert len(found) == 4
+    for row in found:
+        assert row[1] == world.ours.name
+        assert row[3] == row[4], "the group has consumed everything"
+    assert sum(int(row[3]) for row in found) == len(sent)
+    assert re.search(r"Diff Total: 0\b", text)
+
+
+def test_query_message_by_key(world: World, sent: list[Sent]) -> None:
+    text = run(world, "queryMsgByKey", "-t", TOPIC, "-k", "key-42-5")
+    (row,) = rows(text)
+    assert row[0] == sent[5]["msg_id"]
+    assert [int(row[1]), int(row[2])] == [sent[5]["queue"], sent[5]["offset"]]
+
+
+def test_query_message_by_unique_key(world: World, sent: list[Sent]) -> None:
+    text = run(world, "queryMsgByUniqueKey", "-t", TOPIC, "-i", sent[6]["msg_id"])
+    assert "key-42-6" in text
+    assert re.search(rf"Queue ID:\s+{sent[6]['queue']}\b", text)
+    assert re.search(rf"Queue Offset:\s+{sent[6]['offset']}\b", text)
+
+
+def test_query_message_by_id(world: World, sent: list[Sent]) -> None:
+    text = run(world, "queryMsgById", "-t", TOPIC, "-i", sent[3]["offset_msg_id"])
+    assert sent[3]["offset_msg_id"] in text
+    assert re.search(rf"Queue Offset:\s+{sent[3]['offset']}\b", text)
+    assert "key-42-3" in text
+
+
+def test_query_message_by_offset(world: World, sent: list[Sent]) -> None:
+    queue, offset = sent[4]["queue"], sent[4]["offset"]
+    text = run(
+        world,
+        "queryMsgByOffset",
+        *("-t", TOPIC, "-b", world.ours.name, "-i", str(queue), "-o", str(offset)),
+    )
+    assert sent[4]["offset_msg_id"] in text
+
+
+def test_broker_status(world: World, sent: list[Sent]) -> None:
+    text = run(world, "brokerStatus", "-b", world.ours.broker.address)
+    found = dict(re.findall(r"^(\S+)\s+: (.*?)\s*$", text, re.MULTILINE))
+    assert found["brokerVersionDesc"] == "V5_5_0"
+    assert int(found["msgPutTotalTodayNow"]) >= len(sent)
+    assert int(found["commitLogMaxOffset"]) > 0
+
+
+def test_send_message(world: World, sent: list[Sent]) -> None:
+    assert sent
+    text = run(world, "sendMessage", "-t", TOPIC, "-p", "from the tool", "-c", "tool", "-k", "tk")
+    (row,) = rows(text)
+    assert row[0] == world.ours.name
+    assert row[2] == "SEND_OK"
+    found = run(world, "queryMsgByKey", "-t", TOPIC, "-k", "tk")
+    assert rows(found)[0][0] == row[3]
+
+
+def test_lists(world: World, sent: list[Sent]) -> None:
+    assert sent
+    assert TOPIC in run(world, "topicList").split()
+    assert GROUP in run(world, "topicList", "-c")

@@ -1,0 +1,323 @@
+"""The command line as a user meets it: help, exit codes, one-line errors, boot lines, speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.cli.app import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCES = Path(__file__).parents[3] / "src"
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH") if key in os.environ}
+    return {**kept, "HOME": str(home), "PYTHONPATH": str(SOURCES)}
+
+
+def roquet(home: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "roquet", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env=environment(home),
+    )
+
+
+class Running:
+    """A server process and what it has printed."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "roquet", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,  # what select sees is all there is
+            env=environment(home),
+        )
+
+    def line(self) -> str:
+        assert self.child.stdout is not None
+        ready, _, _ = select.select([self.child.stdout], [], [], 20)
+        assert ready, "it says nothing"
+        return self.child.stdout.readline().decode().rstrip("\n")
+
+    def lines_until(self, text: str) -> list[str]:
+        found = [self.line()]
+        while text not in found[-1]:
+            found.append(self.line())
+        return found
+
+    def stop(self) -> int:
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+        code = self.child.wait(20)
+        assert self.child.stdout is not None
+        self.child.stdout.close()
+        return code
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[str]:
+    running = Running(tmp_path, "namesrv", "--listen-port", "0")
+    line = running.line()
+    assert line.startswith("The Name Server boot success. serializeType=JSON, address 127.0.0.1:")
+    yield line.rpartition(" ")[2]
+    assert running.stop() == 0
+
+
+def test_a_name_server_says_javas_line_and_stops_when_asked(namesrv: str, tmp_path: Path) -> None:
+    listed = roquet(tmp_path, "topic", "ls", "-n", namesrv)
+    assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", "")
+    missing = roquet(tmp_path, "topic", "describe", "nowhere", "-n", namesrv)
+    assert missing.returncode == 5
+    assert missing.stderr == (
+        "roquet: code 17: there is no topic nowhere; try: roquet topic create nowhere\n"
+    )
+    lonely = roquet(tmp_path, "topic", "create", "t", "-n", namesrv)
+    assert (lonely.returncode, lonely.stderr) == (
+        5,
+        "roquet: code 22: no master broker is registered\n",
+    )
+
+
+def test_a_taken_port_ends_with_javas_code(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = roquet(tmp_path, "namesrv", "--listen-port", port, "--log-level", "ERROR")
+    assert ended.returncode == 253
+    assert ended.stdout == ""
+    assert ended.stderr.startswith(f"roquet: cannot listen on 127.0.0.1:{port}: ")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["namesrv", "-s", "listenPort=99999"], 254, "listenPort = '99999' (flag): must be"),
+        (["namesrv", "-c", "/no/such/file"], 254, "/no/such/file: No such file"),
+        (["namesrv", "-s", "listenPort"], 2, "--set 'listenPort': it should look like"),
+        (["namesrv", "--set", "=1"], 2, "--set '=1'"),
+        (["broker", "-s", "listenPort=x"], 254, "listenPort = 'x' (flag): must be"),
+        (["broker", "-s", "brokerId=-1"], 253, "brokerId = '-1'"),
+        (["broker", "-n", "nonsense"], 253, "namesrvAddr"),
+        (["dev", "--port", "70000"], 2, "argument --port: '70000' is no port"),
+        (["nonsense"], 2, "argument COMMAND: invalid choice: 'nonsense'"),
+        (["topic", "create", "a b"], 2, "The specified topic: a b, contains illegal"),
+        (["topic", "ls", "-n", "x"], 2, "--namesrv: 'x' is not host:port"),
+        (["topic", "ls", "-n", ";"], 2, "--namesrv is empty"),
+        ([], 2, "the following arguments are required: COMMAND (try: roquet -h)"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], code: int, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"roquet: {error}")
+    assert shown.err.count("\n") == 1
+
+
+def test_nobody_home_is_told_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert run(["topic", "ls", "-n", f"127.0.0.1:{port};127.0.0.1:{port}"]) == 3
+    assert "is one running? try: roquet dev" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["namesrv"],
+        ["broker"],
+        ["dev"],
+        ["pub"],
+        ["sub"],
+        ["cat"],
+        ["topic"],
+        ["topic", "create"],
+        ["topic", "ls"],
+        ["topic", "describe"],
+        ["version"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run([*command, "-h"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(" ".join(["usage: roquet", *command]))
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_settings_are_printed_as_a_property_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "n.conf"
+    file.write_text("waitSecondsForService=9\nlistenPort=9877\n")
+    assert run(["namesrv", "-c", str(file), "--listen-port", "9878", "-p"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "waitSecondsForService=9" in shown
+    assert "listenPort=9878" in shown
+    assert "bindAddress=0.0.0.0" in shown
+    assert run(["broker", "-m", "-s", "brokerName=x"]) == 0
+    important = capsys.readouterr().out.splitlines()
+    assert "brokerName=x" in important
+    assert run(["broker", "-p", "-s", "brokerName=x"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 2 * len(important)
+
+
+def test_a_broker_explains_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["broker", "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert "registration" in shown
+    assert "SEND_MESSAGE_V2" in shown
+
+
+def test_the_version_comes_at_once(tmp_path: Path) -> None:
+    times: list[float] = []
+    for _ in range(5):
+        begin = time.monotonic()
+        shown = roquet(tmp_path, "version")
+        times.append(time.monotonic() - begin)
+        assert shown.stdout.endswith("speaks RocketMQ up to V5_5_0\n")
+    assert min(times) < 0.2
+
+
+def test_output_that_nobody_reads_is_no_error(namesrv: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m roquet topic ls --all -n {namesrv} | true"
+    piped = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env=environment(tmp_path),
+    )
+    assert (piped.returncode, piped.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Name servers' address of a dev server, and the folder it keeps messages in."""
+    home = tmp_path_factory.mktemp("dev")
+    running = Running(
+        home, "dev", "--data", str(home / "data"), "--port", "0", "--namesrv-port", "0"
+    )
+    try:
+        lines = running.lines_until("Ctrl-C")
+        assert len(lines) <= 12
+        (address,) = [line.split()[2] for line in lines if line.startswith("  name server ")]
+        yield address, home
+    finally:
+        code = running.stop()
+    assert code == 0
+
+
+def test_the_first_steps_that_dev_prints_work(dev: tuple[str, Path]) -> None:
+    address, home = dev
+    sent = roquet(home, "pub", "hello", "hi {{count}}", "-c", "10", "-n", address)
+    assert (sent.returncode, sent.stderr) == (0, "")
+    assert len(sent.stdout.splitlines()) == 10
+    read = roquet(home, "cat", "hello", "-e", "-n", address)
+    assert sorted(line.split("  ")[1] for line in read.stdout.splitlines()) == sorted(
+        f"hi {n}" for n in range(1, 11)
+    )
+    shown = roquet(home, "topic", "describe", "hello", "-n", address, "--json")
+    queues = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert sum(queue["messages"] for queue in queues) == 10
+    assert {queue["perm"] for queue in queues} == {"RW-"}
+    assert roquet(home, "topic", "ls", "-n", address).stdout.splitlines() == ["hello"]
+
+
+def test_input_lines_become_messages_and_a_group_gets_each_once(dev: tuple[str, Path]) -> None:
+    address, home = dev
+    roquet(home, "topic", "create", "lines", "-q", "1", "-n", address)
+    sent = roquet(
+        home, "pub", "lines", "-t", "t", "-k", "k", "--json", "-n", address, given="a\nb\n\x01c\n"
+    )
+    receipts = [json.loads(line) for line in sent.stdout.splitlines()]
+    assert [receipt["offset"] for receipt in receipts] == [0, 1, 2]
+    came = roquet(home, "sub", "lines", "-c", "3", "-g", "once", "--json", "-n", address)
+    found = [json.loads(line) for line in came.stdout.splitlines()]
+    assert [one["body"] for one in found] == ["a", "b", "\x01c"]
+    assert [one["id"] for one in found] == [receipt["id"] for receipt in receipts]
+    assert {(one["tag"], *one["keys"]) for one in found} == {("t", "k")}
+    more = roquet(home, "pub", "lines", "d", "-n", address)
+    assert more.returncode == 0
+    came = roquet(home, "sub", "lines", "-c", "1", "-g", "once", "-n", address)
+    assert came.stdout == "0:3  d\n"
+
+
+@pytest.mark.parametrize(
+    ("offset", "bodies"),
+    [
+        ("earliest", "012345"),
+        ("latest", ""),
+        ("4", "45"),
+        ("-1", "5"),
+        ("99", ""),
+        ("-99", "012345"),
+    ],
+)
+def test_cat_begins_where_it_is_told(dev: tuple[str, Path], offset: str, bodies: str) -> None:
+    address, home = dev
+    topic = f"from_{offset.strip('-')}{'n' if offset.startswith('-') else ''}"
+    roquet(home, "topic", "create", topic, "-q", "1", "-n", address)
+    roquet(home, "pub", topic, "-n", address, given="0\n1\n2\n3\n4\n5\n")
+    shown = roquet(home, "cat", topic, "-e", f"--offset={offset}", "-n", address)
+    assert shown.returncode == 0
+    assert [line.split("  ")[1] for line in shown.stdout.splitlines()] == list(bodies)
+
+
+def test_control_characters_do_not_reach_the_terminal(dev: tuple[str, Path]) -> None:
+    address, home = dev
+    roquet(home, "pub", "control", "\x1b[2Jx", "-n", address)
+    assert roquet(home, "cat", "control", "-e", "-n", address).stdout.endswith("\\x1b[2Jx\n")
+
+
+def test_a_second_dev_server_says_which_flag_moves_it(dev: tuple[str, Path]) -> None:
+    address, home = dev
+    port = address.rpartition(":")[2]
+    ended = roquet(home, "dev", "--namesrv-port", port, "--port", "0")
+    assert ended.returncode == 253
+    assert ended.stderr.endswith("; --namesrv-port takes another\n")
+    assert not list(Path("/dev/shm").glob(f"roquet-dev-{os.getpid()}-*"))
+
+
+def test_a_broker_says_javas_line(namesrv: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        f"brokerName=b1\nlistenPort=0\nnamesrvAddr={namesrv}\nbindAddress=127.0.0.1\n"
+        f"brokerIP1=127.0.0.1\nstorePathRootDir={tmp_path / 'store'}\n"
+        "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\n"
+        "maxHashSlotNum=1000\nmaxIndexNum=4000\n"
+    )
+    running = Running(tmp_path, "broker", "-c", str(file))
+    line = running.line()
+    assert line.startswith("The broker[b1, 127.0.0.1:")
+    assert line.endswith(f"] boot success. serializeType=JSON and name server is {namesrv}")
+    listed = roquet(tmp_path, "topic", "ls", "-a", "-n", namesrv)
+    assert "TBW102" in listed.stdout.splitlines()
+    assert running.stop() == 0
+    assert roquet(tmp_path, "topic", "ls", "-a", "-n", namesrv).stdout == ""
+    assert not (tmp_path / "store" / "abort").exists()

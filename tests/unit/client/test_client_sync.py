@@ -1,0 +1,77 @@
+"""The blocking client has the calls of the asyncio one, with the same parameters."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from roquet import client
+from roquet.base.errors import UsageError
+from roquet.client import sync
+from roquet.service.loop_thread import LoopThread
+
+PAIRS = [
+    (client.MQ, sync.MQ),
+    (client.Producer, sync.Producer),
+    (client.Consumer, sync.Consumer),
+    (client.PullConsumer, sync.PullConsumer),
+    (client.Received, sync.Received),
+    (client.Admin, sync.Admin),
+]
+ASYNC_ONLY = {
+    # What brokers call, not applications.
+    "describe",
+    "rebalance_soon",
+    "reset_offsets",
+    "progress",
+    "running_info",
+    "consume_directly",
+    # Starts concurrent tasks; threads of the application's own do the same here.
+    "run",
+}
+
+
+def _public(kind: type) -> dict[str, object]:
+    return {name: item for name, item in vars(kind).items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("inner", "outer"), PAIRS, ids=lambda kind: kind.__name__)
+def test_the_same_calls(inner: type, outer: type) -> None:
+    theirs, ours = _public(inner), _public(outer)
+    assert set(ours) - {"message", "queue"} == set(theirs) - ASYNC_ONLY - {"message", "queue"}
+    for name, item in ours.items():
+        if inspect.isfunction(item):
+            expected = inspect.signature(getattr(inner, name)).parameters
+            found = inspect.signature(item).parameters
+            assert list(found.values()) == list(expected.values()), name
+
+
+def test_connect_takes_the_same() -> None:
+    assert (
+        inspect.signature(client.connect).parameters == inspect.signature(sync.connect).parameters
+    )
+
+
+def test_a_loop_thread() -> None:
+    loop = LoopThread("test")
+
+    async def answer() -> int:
+        return 42
+
+    async def fail() -> None:
+        raise KeyError("x")
+
+    async def inside() -> None:
+        loop.run(answer())
+
+    assert loop.run(answer()) == 42
+    assert loop.call(lambda: 7) == 7
+    with pytest.raises(KeyError):
+        loop.run(fail())
+    with pytest.raises(UsageError):
+        loop.run(inside())
+    loop.close()
+    loop.close()
+    with pytest.raises(UsageError):
+        loop.run(answer())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 
 from roquet.model.topic import READ_WRITE, can_read, can_write
+from roquet.protocol.hosts import host_bytes
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Identity:
     @property
     def store_host(self) -> bytes:
         """The address as records keep it: 4 or 16 bytes and the port."""
-        return ipaddress.ip_address(self.ip).packed + self.port.to_bytes(4, "big")
+        return host_bytes(self.address)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

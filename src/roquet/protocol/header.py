@@ -79,31 +79,55 @@ class Header:
         """
         given = ext or {}
         values: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            name = field.metadata["wire"]
-            if short:
-                name = cls.SHORT_NAMES.get(name, name)
+        for field, name, read, required in _plan(cls, short):
             text = given.get(name)
             if text is None:
-                if field.default is dataclasses.MISSING:
+                if required:
                     raise HeaderError(f"field {name} of {cls.__name__} is missing", missing=True)
-                continue
-            try:
-                values[field.name] = _READERS[field.metadata["kind"]](text)
-            except ValueError as error:
-                shown = text[:40]
-                raise HeaderError(f"field {name}: {shown!r}: {error}", missing=False) from error
+            elif read is str:
+                values[field] = text
+            else:
+                try:
+                    values[field] = read(text)
+                except ValueError as error:
+                    shown = text[:40]
+                    raise HeaderError(f"field {name}: {shown!r}: {error}", missing=False) from error
         return cls(**values)
 
     def encode(self, *, short: bool = False) -> dict[str, str]:
         """Write the fields that have a value, under their Java (or short) names."""
         ext: dict[str, str] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None:
-                continue
-            name = field.metadata["wire"]
-            if short:
-                name = self.SHORT_NAMES.get(name, name)
-            ext[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for field, name, _, _ in _plan(type(self), short):
+            value = getattr(self, field)
+            if isinstance(value, str):
+                ext[name] = value
+            elif value is not None:
+                ext[name] = _WORDS[value] if isinstance(value, bool) else str(value)
         return ext
+
+
+_WORDS = {True: "true", False: "false"}
+
+_Plan = tuple[tuple[str, str, "Callable[[str], Any]", bool], ...]
+
+
+_plans: dict[tuple[type[Header], bool], _Plan] = {}
+
+
+def _plan(cls: type[Header], short: bool) -> _Plan:
+    """Return (field, name on the wire, reader, whether required) of each field, worked out once."""
+    plan = _plans.get((cls, short))
+    if plan is None:
+        plan = _plans[cls, short] = _made_plan(cls, short)
+    return plan
+
+
+def _made_plan(cls: type[Header], short: bool) -> _Plan:
+    rows: list[tuple[str, str, Callable[[str], Any], bool]] = []
+    for field in dataclasses.fields(cls):
+        name = field.metadata["wire"]
+        if short:
+            name = cls.SHORT_NAMES.get(name, name)
+        required = field.default is dataclasses.MISSING
+        rows.append((field.name, name, _READERS[field.metadata["kind"]], required))
+    return tuple(rows)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 
 PORT_MAX = 65535
 
 
+@functools.lru_cache(maxsize=4096)
 def host_bytes(text: str) -> bytes:
     """Return 4 or 16 address bytes and the port as i32, for `1.2.3.4:5` or `[::1]:5`.
 

@@ -138,8 +138,9 @@ class Link(asyncio.BufferedProtocol):
         self._stopped = Stop.NOTHING
         self._stuck = False
         self._barrier: Command | None = None
-        self._corked: list[bytes] | None = None
-        self._corked_size = 0
+        self._output: list[bytes] = []
+        self._output_size = 0
+        self._flush_is_due = False
         self._charged = 0
         self._in_hand_bytes = 0
         self._writable: asyncio.Future[None] | None = None
@@ -166,7 +167,7 @@ class Link(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self.last_ms = self._owner.now_ms()
-        self._corked = []
+        self._flush_is_due = True
         try:
             fed = self._ingest.feed(self.key, self._buffer[:nbytes])
             self._take(fed)
@@ -176,7 +177,7 @@ class Link(asyncio.BufferedProtocol):
         except BrokenFrame as error:
             self.close(f"broken frame: {error}")
         finally:
-            self._uncork()
+            self._flush()
         self._account()
 
     @override
@@ -287,7 +288,7 @@ class Link(asyncio.BufferedProtocol):
         if why:
             self._owner.complain(self, why)
         self._pending.clear()
-        self._uncork()
+        self._flush()
         self._transport.close()
 
     def abort(self) -> None:
@@ -298,21 +299,19 @@ class Link(asyncio.BufferedProtocol):
     # --- inside ----------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Write whole frames; dropped when the peer has gone."""
-        if self._corked is not None:
-            self._corked.append(data)
-            self._corked_size += len(data)
-            if self._corked_size <= RECEIVE_SIZE:
-                return
-            data = self._collected()
-            self._corked = []
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        """Write whole frames; dropped when the peer has gone.
+
+        What is written in one turn of the loop goes out with one system call.
+        """
+        if not self.is_open:
             return
-        self.last_ms = self._owner.now_ms()
-        transport.write(data)
-        if self._stuck:
-            self._account()
+        self._output.append(data)
+        self._output_size += len(data)
+        if self._output_size > RECEIVE_SIZE:
+            self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def done(self, command: Command) -> None:
         """Hear from the owner that a request needs no more work."""
@@ -398,16 +397,20 @@ class Link(asyncio.BufferedProtocol):
         if was or not self._transport.is_reading():
             self._transport.resume_reading()
 
-    def _uncork(self) -> None:
-        data = self._collected()
-        self._corked = None
-        if data:
-            self.write(data)
-
-    def _collected(self) -> bytes:
-        corked = self._corked or []
-        self._corked_size = 0
-        return corked[0] if len(corked) == 1 else b"".join(corked)
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        output = self._output
+        if not output:
+            return
+        self._output = []
+        self._output_size = 0
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self.last_ms = self._owner.now_ms()
+        transport.write(output[0] if len(output) == 1 else b"".join(output))
+        if self._stuck:
+            self._account()
 
     def _account(self) -> None:
         """Count what is kept for this connection; a peer that makes us keep too much is closed."""

@@ -51,7 +51,11 @@ class LaneConfig:
 
 
 class Lane:
-    """The queue and the running jobs of one family."""
+    """The queue and the running jobs of one family.
+
+    Jobs run in tasks that take one after the other, so that a batch of jobs which never wait costs
+    one task and not one each. As soon as a job waits, the next task goes on with the queue.
+    """
 
     def __init__(self, config: LaneConfig, clock: Clock, tasks: Tasks) -> None:
         """Begin empty; `tasks` owns what runs."""
@@ -60,13 +64,15 @@ class Lane:
         self._tasks = tasks
         self._queue: deque[Job] = deque()
         self._running = 0
+        self._spare = False
+        """Whether a task was made that has not begun: it will look at the queue."""
         self.refused = 0
         """How many jobs were told that it is too busy here, since the start."""
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait in the queue."""
-        return len(self._queue)
+        """How many jobs wait for others to end."""
+        return max(0, len(self._queue) - (self.config.concurrency - self._running))
 
     @property
     def running(self) -> int:
@@ -75,15 +81,14 @@ class Lane:
 
     def head_age_ms(self) -> int:
         """Milliseconds since the oldest waiting job was read; 0 when none waits."""
-        return max(0, self._clock.now_ms() - self._queue[0].received_ms) if self._queue else 0
+        return max(0, self._clock.now_ms() - self._queue[0].received_ms) if self.waiting else 0
 
     def submit(self, job: Job) -> None:
         """Run the job now, later, or refuse it."""
-        if self._running < self.config.concurrency:
-            self._running += 1
-            self._tasks.spawn(self._work(job), self.config.name)
-        elif len(self._queue) < self.config.queue_max:
+        room = self.config.queue_max + self.config.concurrency - self._running
+        if len(self._queue) < room:
             self._queue.append(job)
+            self._provide()
         else:
             self._refuse(job, OVERLOAD)
 
@@ -115,13 +120,25 @@ class Lane:
         self.refused += 1
         job.refuse(remark)
 
-    async def _work(self, job: Job | None) -> None:
-        try:
-            while job is not None:
+    def _provide(self) -> None:
+        """See to it that somebody will look at the queue, unless all places are taken."""
+        if not self._spare and self._queue and self._running < self.config.concurrency:
+            self._spare = True
+            self._tasks.spawn(self._work(), self.config.name)
+
+    async def _work(self) -> None:
+        self._spare = False
+        while self._running < self.config.concurrency:
+            job = self._next()
+            if job is None:
+                return
+            self._running += 1
+            # Should this job wait, the next task goes on with the queue meanwhile.
+            self._provide()
+            try:
                 await job.run()
-                job = self._next()
-        finally:
-            self._running -= 1
+            finally:
+                self._running -= 1
 
     def _next(self) -> Job | None:
         if self.config.age_max_ms is not None:

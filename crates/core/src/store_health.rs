@@ -1,7 +1,7 @@
 //! What keeps a store from taking writes, and how one thread waits for the work of another.
 
 use crate::store_error::StoreError;
-use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,12 @@ pub struct Health {
     closed: AtomicBool,
     disk_full: AtomicBool,
     stuck: Mutex<Option<String>>,
+    tries: AtomicU32,
 }
+
+/// So often queues may fail to be written in a row before messages are refused: half a second
+/// lies between two tries, Java waits half a minute as well (spec: store §5.1).
+const TRIES_MAX: u32 = 60;
 
 impl Health {
     /// Notes that what is on disk is no longer known: from now on nothing is acknowledged.
@@ -47,9 +52,19 @@ impl Health {
         self.disk_full.store(full, Ordering::Release);
     }
 
-    /// Notes why queues or index cannot be written at the moment, or that they can.
-    pub fn set_stuck(&self, why: Option<String>) {
-        *hold(&self.stuck) = why;
+    /// Notes that queues or index could not be written, once more.
+    pub fn stuck(&self, why: String) {
+        *hold(&self.stuck) = Some(why);
+        self.tries.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes that they could.
+    pub fn unstuck(&self) {
+        self.tries.store(0, Ordering::Release);
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.tries.load(Ordering::Acquire) >= TRIES_MAX
     }
 
     /// Why a write would be refused; `None` when it would be taken.
@@ -63,12 +78,15 @@ impl Health {
         if self.disk_full.load(Ordering::Acquire) {
             return Some("the disk is full".to_owned());
         }
-        hold(&self.stuck).clone()
+        self.is_stuck().then(|| hold(&self.stuck).clone())?
     }
 
     /// Whether a write is taken, without saying why not.
     pub fn takes_writes(&self) -> bool {
-        !self.is_closed() && self.failure().is_none() && !self.disk_full.load(Ordering::Acquire)
+        !self.is_closed()
+            && self.failure().is_none()
+            && !self.disk_full.load(Ordering::Acquire)
+            && !self.is_stuck()
     }
 }
 
@@ -125,9 +143,14 @@ mod tests {
         assert!(!health.takes_writes());
         health.set_disk_full(false);
         assert!(health.takes_writes());
-        health.set_stuck(Some("queues".to_owned()));
+        for _ in 0..60 {
+            assert_eq!(health.refusal(), None);
+            health.stuck("queues".to_owned());
+        }
         assert_eq!(health.refusal().as_deref(), Some("queues"));
-        health.set_stuck(None);
+        assert!(!health.takes_writes());
+        health.unstuck();
+        assert!(health.takes_writes());
         assert!(health.fail(&StoreError::new(ErrorKind::Io, "first")));
         assert!(!health.fail(&StoreError::new(ErrorKind::Io, "second")));
         assert_eq!(health.refusal().as_deref(), Some("io: first"));

@@ -80,18 +80,19 @@ fn dispatch(store: &Store, stopping: &AtomicBool) {
     let mut woken = Instant::now();
     while !stops(stopping) {
         match store.dispatch() {
-            Ok(true) => {
-                store.health.set_stuck(None);
-                continue;
+            Ok(more) => {
+                store.health.unstuck();
+                if more {
+                    continue;
+                }
             }
-            Ok(false) => store.health.set_stuck(None),
             Err(error) => {
                 if error.kind == ErrorKind::Corrupt {
                     let _ = store.note::<()>(Err(error));
                     return;
                 }
                 let why = format!("queues cannot be written: {error}");
-                store.health.set_stuck(Some(why));
+                store.health.stuck(why);
                 thread::sleep(RETRY);
                 continue;
             }

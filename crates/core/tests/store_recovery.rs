@@ -61,6 +61,17 @@ fn killed(store: &Arc<Store>, folder: &Folder) -> Folder {
     left
 }
 
+/// Takes files and folders away; a queue that was never written out has none.
+fn rob(folder: &Folder, names: &[&str]) {
+    for path in names.iter().map(|name| folder.path(name)) {
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap();
+        } else if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
 /// Opens as after a reboot.
 fn rebooted(root: &Path, more: &[(&str, Value)]) -> Result<Arc<Store>, StoreError> {
     let env = Env {
@@ -208,14 +219,7 @@ fn queues_and_index_come_back_without_anything_else() {
         let (store, _) = filled(&folder, 400);
         store.checkpoint().unwrap();
         let left = killed(&store, &folder);
-        for name in gone {
-            let path = left.path(name);
-            if path.is_dir() {
-                std::fs::remove_dir_all(path).unwrap();
-            } else {
-                std::fs::remove_file(path).unwrap();
-            }
-        }
+        rob(&left, gone);
         let store = left.open(&[]);
         check(&store, 400);
         store.close().unwrap();
@@ -296,6 +300,52 @@ fn a_deleted_topic_stays_deleted_and_starts_again_at_0() {
     store.settle();
     assert_eq!(store.read_all("T", 0), [b"again"]);
     store.close().unwrap();
+}
+
+#[test]
+fn a_topic_made_anew_keeps_its_new_queues_when_all_is_rebuilt() {
+    let folder = Folder::new("anew");
+    let (store, _) = filled(&folder, 100);
+    store.delete_topic("T").unwrap();
+    for number in 0..30 {
+        send(&store, number);
+    }
+    store.send("T", 7, b"x", b"");
+    let left = killed(&store, &folder);
+    rob(&left, &["consumequeue", "index", "checkpoint"]);
+    let store = left.open(&[]);
+    for queue in 0..2 {
+        assert_eq!(store.log().next_offset("T", queue), 15);
+        let first = store.units("T", queue, 0, 1).unwrap()[0].0;
+        assert!(first > 90_000, "{first}");
+    }
+    assert_eq!(store.log().next_offset("T", 7), 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn folders_take_turns() {
+    let folder = Folder::new("turns");
+    let paths = format!(
+        "{},{}",
+        folder.path("a").display(),
+        folder.path("b").display()
+    );
+    let more = [("storePathCommitLog", Value::Text(paths))];
+    let store = folder.open(&more);
+    store.start().unwrap();
+    for number in 0..400 {
+        send(&store, number);
+    }
+    store.close().unwrap();
+    for name in [
+        "a/00000000000000000000",
+        "b/00000000000000131072",
+        "a/00000000000000262144",
+    ] {
+        assert!(folder.path(name).exists(), "{name}");
+    }
+    check(&folder.open(&more), 400);
 }
 
 #[test]

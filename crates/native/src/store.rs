@@ -29,6 +29,9 @@ use crate::error::store_error;
 /// 0.0.0.0:0, for callers that have no host.
 const NO_HOST: &[u8] = &[0; 8];
 
+/// Appends up to this many bytes are surely done within a millisecond.
+const SHORT: usize = 256 * 1024;
+
 /// Reads ask for at most this when the caller does not say.
 const READ_MAX: u64 = 128 << 20;
 
@@ -51,12 +54,14 @@ impl Store {
         &self.core
     }
 
-    /// Appends at once if nobody else is appending, otherwise waits without the GIL.
+    /// Appends at once if it is short and nobody else is appending, otherwise without the GIL.
     fn append(&self, py: Python<'_>, prepared: &mut Prepared<'_>) -> Appended {
-        match self.core.try_put(prepared) {
-            Some(done) => done,
-            None => py.detach(|| self.core.put(prepared)),
+        if prepared.bytes() <= SHORT {
+            if let Some(done) = self.core.try_put(prepared) {
+                return done;
+            }
         }
+        py.detach(|| self.core.put(prepared))
     }
 
     /// Whether what a get would read is probably in memory.

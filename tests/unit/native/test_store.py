@@ -218,3 +218,60 @@ def test_puts_from_many_threads_lose_nothing(tmp_path: Path) -> None:
             assert record[13] == want[record[4]]
         at = at_next
     store.close()
+
+
+def test_damage_is_an_error_with_a_kind(tmp_path: Path) -> None:
+    """The text names the file and the offset, and nothing is cut."""
+    store = started(tmp_path)
+    for _ in range(3):
+        store.put("T", 0, b"body", b"")
+    store.close()
+    log = tmp_path / "commitlog" / "00000000000000000000"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:90] + b"#" + whole[91:])
+    with pytest.raises(StoreError) as caught:
+        Store.open(config(tmp_path))
+    kind, text = caught.value.args
+    assert kind == "corrupt"
+    assert str(log) in text
+    assert "offset 0" in text
+    log.write_bytes(whole)
+    again = Store.open(config(tmp_path))
+    assert again.max_offset("T", 0) == 3
+    again.close()
+
+
+def test_a_busy_python_thread_does_not_slow_puts_down(tmp_path: Path) -> None:
+    """A put keeps the GIL: giving it up would cost a switch interval of 5 ms each time (D6)."""
+    store = started(tmp_path)
+    stop = threading.Event()
+
+    def spin() -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        start = time.perf_counter()
+        for _ in range(2_000):
+            assert store.put("T", 0, b"x" * 100, b"")[0] == 0
+        each = (time.perf_counter() - start) / 2_000
+    finally:
+        stop.set()
+        thread.join()
+    store.close()
+    assert each < 0.001
+
+
+def test_a_long_message_passes_whole(tmp_path: Path) -> None:
+    """It is appended without the GIL, and every byte is there."""
+    store = started(tmp_path, mappedFileSizeCommitLog=8 << 20)
+    body = bytes(range(256)) * 16_384
+    status, physical, size, _, _ = store.put("T", 0, memoryview(body), b"")
+    assert status == 0
+    settle(store)
+    (record,) = decode_records(store.read(physical) or b"")
+    assert (record[0], record[13]) == (size, body)
+    store.close()

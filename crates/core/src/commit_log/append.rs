@@ -68,6 +68,11 @@ impl<'a> Prepared<'a> {
         self.entries.len()
     }
 
+    /// Bytes of all the records.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Whether no record is in it.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

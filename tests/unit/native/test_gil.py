@@ -1,7 +1,7 @@
 """A busy Python thread beside the broker slows sends by a bounded factor (architecture, D6).
 
 The loop loses the interpreter lock whenever it waits for sockets and gets it back after one switch
-interval (5 ms), with the requests of all connections ready by then. A native call that gave the lock
+interval (5 ms), when the requests of all connections are ready. A native call that gave the lock
 away for every message would pay the interval for every message instead: 16 times more here.
 """
 

@@ -112,13 +112,18 @@ pub fn recover(
     };
     found.rebuilds = rebuilds;
     cut(log, &segments, before, &mut found, why)?;
+    let known = before.known().map_or(0, |known| known.flushed);
     for segment in segments
         .iter()
         .filter(|s| s.end() > plan.from && s.base() < found.end)
     {
+        if !before.clean && known > 0 {
+            // A sync that failed in the last run has left pages that the kernel takes for written:
+            // only what is written again is durable after the next sync.
+            segment.write_again(known, found.end)?;
+        }
         segment.sync()?;
     }
-    let known = before.known().map_or(0, |known| known.flushed);
     let queued = if before.clean {
         derived.queues.max_phy()
     } else {

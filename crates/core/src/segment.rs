@@ -110,6 +110,21 @@ impl Segment {
         }
     }
 
+    /// Writes the bytes between two log offsets that are in this file once more as they are.
+    pub(crate) fn write_again(&self, from: u64, to: u64) -> Result<(), StoreError> {
+        let mut at = from.max(self.base);
+        let to = to.min(self.end());
+        while at < to {
+            let end = to.min(at + PIECE);
+            // A copy, since the map shows the very pages that are written.
+            let piece = self.bytes(at, end).unwrap_or_default().to_vec();
+            self.write(&piece, at)
+                .map_err(|error| StoreError::io("write", &self.path, &error))?;
+            at = end;
+        }
+        Ok(())
+    }
+
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.file

@@ -9,11 +9,13 @@ use super::queue::{Queue, State};
 use super::UNIT_SIZE;
 
 impl Queue {
-    /// Puts a queue that needs a sync on the set's list; says whether it is new there.
+    /// Puts a queue that loading has changed on the set's list; says whether it is new there.
     pub(super) fn list_if_dirty(&self) -> bool {
         let mut state = self.lock();
         let news = state.needs_sync() && !state.listed;
         state.listed |= news;
+        // The last run may not have been able to make its names durable: the first sync does.
+        state.names_dirty = true;
         news
     }
 

@@ -286,21 +286,21 @@ impl IndexFile {
         (begin, end): (i64, i64),
         out: &mut Vec<u64>,
     ) -> io::Result<()> {
-        let (base, mut number) = {
+        let (header, mut number) = {
             let mut state = self.lock();
             if !state.header.overlaps(begin, end) {
                 return Ok(());
             }
             let newest = self.peek(&mut state, self.shape.slot_at(hash))?;
             let known = newest > 0 && newest < state.header.next;
-            (state.header.begin_time, if known { newest } else { 0 })
+            (state.header, if known { newest } else { 0 })
         };
         for _ in 0..CHAIN_MAX {
             if number <= 0 || out.len() >= max {
                 break;
             }
             let entry = self.entry(number)?;
-            let time = base.saturating_add(i64::from(entry.seconds).saturating_mul(1000));
+            let time = header.time_of(&entry);
             // Only whole seconds are stored: the message may be up to 999 ms younger.
             let inside = time.saturating_add(999) >= begin && time <= end;
             if entry.hash == hash && inside {

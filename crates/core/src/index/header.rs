@@ -1,5 +1,7 @@
 //! The first 40 bytes of an index file.
 
+use super::entry::Entry;
+
 /// Bytes of the header.
 pub(super) const HEADER_SIZE: usize = 40;
 
@@ -54,6 +56,12 @@ impl Header {
             slots_used: ints.next().unwrap_or(0),
             next: ints.next().unwrap_or(0).max(1),
         }
+    }
+
+    /// Store time of an entry, rounded down to seconds after the begin.
+    pub(super) fn time_of(&self, entry: &Entry) -> i64 {
+        let after = i64::from(entry.seconds).saturating_mul(1000);
+        self.begin_time.saturating_add(after)
     }
 
     /// Whether an entry may have a time between `begin` and `end`.

@@ -11,15 +11,18 @@ use crate::disk::DiskFile;
 const CHUNK: i32 = 8192;
 
 impl IndexFile {
-    /// As [`IndexFile::rebuild`], with what is still in memory written first.
+    /// As [`IndexFile::rebuild`] of a file that is in use.
     pub(super) fn rebuild_written(&self, phy_end: u64) -> io::Result<i32> {
         self.write_tail()?;
-        self.rebuild(phy_end)
+        self.rebuild(phy_end, i64::MAX)
     }
 
     /// Keeps the entries before the first that is not whole or lies at `phy_end` or later, and
     /// rebuilds header and slots from them; returns how many are left.
-    pub(super) fn rebuild(&self, phy_end: u64) -> io::Result<i32> {
+    ///
+    /// Entries younger than `safe` are written again: a sync that failed in the last run has left
+    /// pages that the kernel takes for written.
+    pub(super) fn rebuild(&self, phy_end: u64, safe: i64) -> io::Result<i32> {
         let mut state = self.lock();
         let old = state.header;
         state.reset(Header {
@@ -31,28 +34,33 @@ impl IndexFile {
         let end = old.next.min(self.shape.limit());
         let mut kept: Option<Entry> = None;
         let mut number = 1;
-        'chunks: while number < end {
+        while number < end {
             let count = CHUNK.min(end - number);
             let mut bytes = vec![0; usize::try_from(count).unwrap_or(0) * ENTRY_SIZE];
-            file.read_at(&mut bytes, self.shape.entry_at(number))?;
+            let at = self.shape.entry_at(number);
+            file.read_at(&mut bytes, at)?;
+            let mut linked = Vec::with_capacity(bytes.len());
             for chunk in bytes.chunks_exact(ENTRY_SIZE) {
                 let entry = Entry::decode(chunk);
                 if !follows(&entry, kept.as_ref(), number, phy_end) {
-                    break 'chunks;
+                    break;
                 }
+                // A chain that an earlier crash had cut is whole again by this.
                 self.link(&mut state, entry.hash, entry.phy, entry.seconds)?;
-                // A chain that an earlier crash had cut is whole again by that.
-                let linked = state.take_tail();
-                if linked != chunk {
-                    file.write_at(&linked, self.shape.entry_at(number))?;
-                }
+                linked.append(&mut state.take_tail());
                 kept = Some(entry);
                 number += 1;
             }
+            let time = kept.map_or(0, |last| old.time_of(&last));
+            if time.saturating_add(999) > safe || !bytes.starts_with(&linked) {
+                file.write_at(&linked, at)?;
+            }
+            if linked.len() < bytes.len() {
+                break;
+            }
         }
         if let Some(last) = kept.filter(|_| number < old.next) {
-            let time = i64::from(last.seconds).saturating_mul(1000);
-            state.header.end_time = old.begin_time.saturating_add(time);
+            state.header.end_time = old.time_of(&last);
             state.header.end_phy = last.phy;
         }
         Ok(number - 1)

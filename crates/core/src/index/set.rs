@@ -228,13 +228,15 @@ impl Index {
 
     /// Checks files that nothing vouches for.
     fn check(&self, safe: i64) -> io::Result<()> {
+        // The last run may not have been able to make its names durable.
+        self.names_dirty.store(true, Ordering::Release);
         let mut newest = true;
         for file in self.every_file().iter().rev() {
             let header = file.header();
             if !newest && header.next > 1 && header.end_time <= safe {
                 continue;
             }
-            if file.rebuild(u64::MAX)? == 0 {
+            if file.rebuild(u64::MAX, safe)? == 0 {
                 self.remove(file)?;
             } else {
                 newest = false;

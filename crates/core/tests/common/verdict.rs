@@ -86,7 +86,8 @@ fn check_queue(store: &Store, topic: &str, queue: i32, units: &[Unit]) -> Result
             .zip(units)
             .position(|(has, wants)| has != wants);
         return Err(format!(
-            "{topic}-{queue}: {has} units, the log has {wants}; they differ at {first:?}: {:?}, {:?}",
+            "{topic}-{queue} from {}: {has} units, the log has {wants}; at {first:?}: {:?}, {:?}",
+            store.queues().min(topic, queue),
             first.and_then(|at| found.get(at)),
             first.and_then(|at| units.get(at)),
         ));

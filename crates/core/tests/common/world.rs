@@ -79,6 +79,8 @@ pub struct World {
     pub boot: u64,
     pub now: Arc<AtomicI64>,
     pub store: Option<Arc<Store>>,
+    /// Why there is no store.
+    pub trouble: Option<StoreError>,
     numbers: u64,
 }
 
@@ -140,6 +142,7 @@ impl World {
             boot: 1,
             now: Arc::new(AtomicI64::new(1_700_000_000_000)),
             store: None,
+            trouble: None,
             numbers: 0,
         };
         world.open();
@@ -161,9 +164,12 @@ impl World {
     }
 
     pub fn open(&mut self) -> bool {
-        self.store = open(&self.disk, self.sync_flush, self.boot, &self.now)
-            .and_then(|store| store.start_stepped().map(|_| store))
-            .ok();
+        let opened = open(&self.disk, self.sync_flush, self.boot, &self.now)
+            .and_then(|store| store.start_stepped().map(|_| store));
+        (self.store, self.trouble) = match opened {
+            Ok(store) => (Some(store), None),
+            Err(error) => (None, Some(error)),
+        };
         self.store.is_some()
     }
 
@@ -243,7 +249,11 @@ impl World {
         let stored = appended.placed.len();
         let rest = messages.split_off(stored);
         self.promise.log.append(&mut messages);
-        if self.disk.is_off() && self.promise.maybe.is_empty() {
+        if stored > 0 {
+            // The bytes of an append that failed before are overwritten.
+            self.promise.maybe.clear();
+        }
+        if self.promise.maybe.is_empty() {
             self.promise.maybe = rest;
         }
         if self.ack_before_flush {

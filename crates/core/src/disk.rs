@@ -98,6 +98,14 @@ pub trait Disk: Send + Sync {
     /// Makes names made, changed and removed in the folder durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
+    /// As [`Self::sync_dir`]; fine when the folder is not there (any more).
+    fn sync_dir_if_there(&self, path: &Path) -> io::Result<()> {
+        match self.sync_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
+    }
+
     /// Lists (path, is folder, length), sorted by name; empty when the folder does not exist.
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool, u64)>>;
 

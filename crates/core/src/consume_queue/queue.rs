@@ -227,7 +227,7 @@ impl Queue {
             self.sync_older(state, newest)?;
             if std::mem::take(&mut state.names_dirty) {
                 for dir in self.dirs().iter().rev() {
-                    self.shared.watch(self.shared.disk.sync_dir(dir))?;
+                    self.shared.watch(self.shared.disk.sync_dir_if_there(dir))?;
                 }
             }
         }

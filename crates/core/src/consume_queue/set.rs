@@ -253,11 +253,8 @@ impl ConsumeQueues {
         }
         let dir = self.root.join(topic);
         self.shared.disk.remove_dir(&dir).or_else(in_use)?;
-        match self.shared.disk.sync_dir(&self.root) {
-            // No queue has been written out yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            synced => synced?,
-        }
+        // There is no folder as long as no queue has been written out.
+        self.shared.disk.sync_dir_if_there(&self.root)?;
         Ok(queues.len())
     }
 
@@ -277,7 +274,7 @@ impl ConsumeQueues {
         }
         // Nearest to the root last, so that no name is durable before what it names.
         for dir in dirs.iter().rev() {
-            self.shared.watch(self.shared.disk.sync_dir(dir))?;
+            self.shared.watch(self.shared.disk.sync_dir_if_there(dir))?;
         }
         if self.shared.failed.load(Ordering::Acquire) {
             let text = "an earlier sync of the consume queues failed";

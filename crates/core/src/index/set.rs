@@ -188,7 +188,7 @@ impl Index {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.disk.sync_dir(&self.root)?;
+        self.disk.sync_dir_if_there(&self.root)?;
         match self.root.parent() {
             Some(parent) => self.disk.sync_dir(parent),
             None => Ok(()),

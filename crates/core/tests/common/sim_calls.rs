@@ -239,6 +239,9 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.step(Op::SyncDir)?;
+        if !state.dirs.contains(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         if state.lies.sync_dir_does_nothing {
             return Ok(());
         }

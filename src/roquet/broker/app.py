@@ -57,6 +57,7 @@ from roquet.service.health import Health, HealthEndpoint
 from roquet.service.lanes import Lanes
 from roquet.service.lifecycle import App, Part, Role, Timer
 from roquet.service.metrics import LoopLag, Metrics
+from roquet.store.cleaning import Cleaner
 from roquet.store.files import JsonFile
 from roquet.store.groups import GroupTable
 from roquet.store.offsets import OffsetTable
@@ -389,6 +390,8 @@ def _parts(
     """List the parts in the order they start."""
     config = base.config
     offsets_s = config.server.offsets_interval_ms / 1000
+    cleaning_s = config.store.clean_interval_ms / 1000
+    cleaner = Cleaner(base.store, config.store, base.clock)
     client = Client(clock=base.clock)
     registration = _registration(base, client)
     parts = [
@@ -402,6 +405,12 @@ def _parts(
         ),
         # Recovery of a large log may take minutes, and so may the last flush.
         Part("store", base.store, needs=("metadata",), stop_within_s=60),
+        Part(
+            "cleaning",
+            cleaner,
+            needs=("store",),
+            timers=(Timer("delete old files", cleaner.clean, cleaning_s, 60),),
+        ),
         Part(
             "schedule",
             schedule,

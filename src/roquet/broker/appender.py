@@ -7,6 +7,7 @@ of a delayed message does not, since the record still asks for the delay that it
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.protocol import names, sys_flag
@@ -76,7 +77,7 @@ class Appender:
     def _refused(self, topic: str) -> PutResult | None:
         if self._state.is_slave:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, why="this broker is a slave")
-        if names.check_topic(topic) is not None and not _is_internal(topic):
+        if not _is_storable(topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"illegal topic name {topic[:255]!r}")
         return None
 
@@ -110,6 +111,9 @@ def with_hosts(flag: int, born_host: bytes, store_host: bytes) -> int:
     return flag
 
 
-def _is_internal(topic: str) -> bool:
-    """Pop retry topics of the second form hold a `+`, which no client may write."""
+@functools.lru_cache(maxsize=1024)
+def _is_storable(topic: str) -> bool:
+    """Tell whether a record may have this topic; pop retry topics of the second form hold a `+`."""
+    if names.check_topic(topic) is None:
+        return True
     return names.is_retry(topic) and names.check_topic(topic.replace("+", "_")) is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
@@ -53,7 +54,9 @@ class SendChecks:
         config = self._topics.get(target.topic)
         if config is not None and config.order and not self._state.is_writable:
             self.refuse_sending()
-        self._check_name(target.topic)
+        refusal = _refusal(target.topic)
+        if refusal is not None:
+            raise Refused(*refusal)
         if config is None:
             config = await self._create(target)
         queues = max(config.read_queues, config.write_queues)
@@ -84,14 +87,6 @@ class SendChecks:
             text = f"{opens:%Y-%m-%d %H:%M:%S},{opens_ms % 1000:03d}"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
 
-    def _check_name(self, topic: str) -> None:
-        fault = names.check_topic(topic)
-        if fault is not None:
-            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        fault = names.check_may_send(topic)
-        if fault is not None:
-            raise Refused(ResponseCode.NO_PERMISSION, fault)
-
     async def _create(self, target: Target) -> TopicConfig:
         config = self._topics.create_by_send(
             target.topic, target.template, target.template_queues, target.sys_flag
@@ -105,6 +100,24 @@ class SendChecks:
             )
         await self._topics.persist()
         return config
+
+
+def _refusal(topic: str) -> tuple[int, str] | None:
+    """Return why a name is not sent to; most names come again and again."""
+    return _known_refusal(topic) if len(topic) <= names.RETRY_TOPIC_LENGTH_MAX else _judge(topic)
+
+
+def _judge(topic: str) -> tuple[int, str] | None:
+    fault = names.check_topic(topic)
+    if fault is not None:
+        return ResponseCode.INVALID_PARAMETER, fault
+    fault = names.check_may_send(topic)
+    if fault is not None:
+        return ResponseCode.NO_PERMISSION, fault
+    return None
+
+
+_known_refusal = functools.lru_cache(maxsize=4096)(_judge)
 
 
 def group_for(groups: GroupTable, name: str) -> SubscriptionGroupConfig:

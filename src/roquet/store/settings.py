@@ -11,6 +11,13 @@ GIB = 1 << 30
 FILE_MAX = 2**31 - 1
 
 
+def _hours_fault(text: str) -> str | None:
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
+        return None
+    return "must be hours within 0..23, separated by `;`"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """What the store is told. The core checks the same limits once more."""
@@ -74,8 +81,29 @@ class StoreSettings:
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "What the delay levels stand for.",
     )
+    disk_full_percent: int = setting(
+        "diskSpaceWarningLevelRatio",
+        90,
+        "Fill level above which nothing is written (35 to 90 count).",
+        unit="%",
+        low=0,
+        high=100,
+    )
+    disk_clean_percent: int = setting(
+        "diskSpaceCleanForciblyRatio",
+        85,
+        "Fill level above which the oldest files go, whatever their age.",
+        unit="%",
+        low=0,
+        high=100,
+    )
     disk_used_percent: int = setting(
-        "diskMaxUsedSpaceRatio", 75, "Fill level above which expired files go at once.", unit="%"
+        "diskMaxUsedSpaceRatio",
+        75,
+        "Fill level above which expired files go at once.",
+        unit="%",
+        low=0,
+        high=100,
     )
     clean_forcibly: bool = setting(
         "cleanFileForciblyEnable", True, "Whether a full disk costs the oldest files."
@@ -83,7 +111,9 @@ class StoreSettings:
     reserved_hours: int = setting(
         "fileReservedTime", 72, "How long messages are kept.", unit="h", low=0
     )
-    delete_when: str = setting("deleteWhen", "04", "Hours of the day to delete in, by `;`.")
+    delete_when: str = setting(
+        "deleteWhen", "04", "Hours of the day to delete in, by `;`.", check=_hours_fault
+    )
     delete_batch: int = setting(
         "deleteFileBatchMax", 10, "Files deleted in one round.", low=1, high=10_000
     )
@@ -110,6 +140,11 @@ class StoreSettings:
     def config_folder(self) -> Path:
         """Where the metadata files are."""
         return self.folder / "config"
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of the day in which expired files go."""
+        return frozenset(int(part) for part in self.delete_when.split(";") if part.strip())
 
     @property
     def sync_flush(self) -> bool:

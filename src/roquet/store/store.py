@@ -284,6 +284,14 @@ class MessageStore:
         """Return the queue offset for a store time (spec: store §5.1)."""
         return _guarded(self.native.offset_by_time, topic, queue_id, timestamp, upper)
 
+    def disk_used_percent(self) -> int:
+        """Return how full the disk of the commit log is. Raises StoreFault."""
+        return _guarded(self.native.stats)["disk_used_percent"]
+
+    def delete_expired(self, before_ms: int, limit: int) -> int:
+        """Delete whole log files last written before a time; return how many."""
+        return _guarded(self.native.delete_expired, before_ms, limit)
+
     def dispatch_behind(self) -> int:
         """Return the bytes of the log that are not in the queues yet."""
         return self.native.dispatch_behind()

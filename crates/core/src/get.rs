@@ -2,10 +2,11 @@
 
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
-use crate::record::RecordHead;
+use crate::record::{self, Parsed};
 use crate::segment::Lease;
 use crate::store_config::GetSettings;
 use crate::store_error::StoreError;
+use std::sync::atomic::Ordering;
 
 /// Units read from a queue at once.
 const CHUNK: u64 = 64;
@@ -92,6 +93,14 @@ struct Walk<'a> {
     got: Got,
     looked_at: u64,
     skip_below: u64,
+}
+
+impl Walk<'_> {
+    fn gone(&mut self) {
+        if self.got.messages == 0 {
+            self.got.status = GetStatus::MessageWasRemoving;
+        }
+    }
 }
 
 enum Codes<'a> {
@@ -199,9 +208,7 @@ impl Getter<'_> {
     fn look(&self, walk: &mut Walk<'_>, unit: &Unit, max_phy: u64) -> bool {
         let size = u64::from(unit.size);
         if unit.is_filler() {
-            if walk.got.messages == 0 {
-                walk.got.status = GetStatus::MessageWasRemoving;
-            }
+            walk.gone();
             return true;
         }
         let cold = max_phy.saturating_sub(unit.physical_offset) > self.hot_bytes;
@@ -212,17 +219,16 @@ impl Getter<'_> {
         if unit.physical_offset < walk.skip_below || !walk.codes.accept(unit.tags_code) {
             return true;
         }
-        let lease = self
-            .log
-            .lease(unit.physical_offset, size)
-            .filter(|lease| is_that(lease, unit));
-        let Some(lease) = lease else {
-            if walk.got.messages == 0 {
-                walk.got.status = GetStatus::MessageWasRemoving;
-            }
+        let Some(lease) = self.log.lease(unit.physical_offset, size) else {
+            walk.gone();
             walk.skip_below = self.log.next_file_start(unit.physical_offset);
             return true;
         };
+        if !is_that(&lease, unit) {
+            self.log.counters.damaged.fetch_add(1, Ordering::Relaxed);
+            walk.gone();
+            return true;
+        }
         walk.got.status = GetStatus::Found;
         walk.got.messages += 1;
         walk.got.bytes += size;
@@ -251,9 +257,13 @@ impl Getter<'_> {
     }
 }
 
-/// Whether the record that a unit names is there: a unit is never trusted blindly.
+/// Whether the record that a unit names is there, whole and unchanged: neither the unit nor the
+/// disk is trusted blindly, and one damaged record would cost a consumer its whole batch.
 fn is_that(lease: &Lease, unit: &Unit) -> bool {
-    RecordHead::read(lease).is_some_and(|head| {
-        head.total_size == unit.size && head.physical_offset.cast_unsigned() == unit.physical_offset
-    })
+    match record::parse(lease, 0, true) {
+        Parsed::Record { view, size } => {
+            size == unit.size && view.physical_offset.cast_unsigned() == unit.physical_offset
+        }
+        _ => false,
+    }
 }

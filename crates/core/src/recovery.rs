@@ -210,10 +210,19 @@ fn file_of(segments: &[Arc<Segment>], at: u64) -> u64 {
 
 /// From where on queue units may be missing after a crash; `None` when nothing is known.
 fn durable_queues(segments: &[Arc<Segment>], checkpoint: Checkpoint) -> Option<u64> {
-    if checkpoint.queue_offset > 0 {
-        return u64::try_from(checkpoint.queue_offset).ok()?.checked_add(1);
+    if checkpoint.queue_offset != 0 {
+        // A number that names no record is damage, or the log has lost its end: it says nothing.
+        let last = u64::try_from(checkpoint.queue_offset).ok()?;
+        let segment = segments
+            .iter()
+            .find(|s| s.base() <= last && last < s.end())?;
+        let bytes = segment.bytes(last, segment.end())?;
+        return match record::parse(bytes, 0, false) {
+            Parsed::Record { view, .. } if in_place(&view, last) => Some(last + 1),
+            _ => None,
+        };
     }
-    if checkpoint.queue_time <= 0 {
+    if checkpoint.queue_time <= 0 || checkpoint.known.is_some() {
         return None;
     }
     let older = |segment: &&Arc<Segment>| {

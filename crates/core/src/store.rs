@@ -131,6 +131,8 @@ impl Store {
             .and_then(|()| disk.sync_file(&path))
             .and_then(|()| disk.sync_dir(root))
             .map_err(refuse)?;
+        // From now on a kill can be told from a power cut.
+        self.note_flushed()?;
         self.started.store(true, Ordering::Release);
         Ok(true)
     }

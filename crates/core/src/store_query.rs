@@ -155,6 +155,7 @@ impl Store {
             ("puts", counters.puts.load(Ordering::Relaxed)),
             ("put_bytes", counters.put_bytes.load(Ordering::Relaxed)),
             ("failed_puts", counters.failed_puts.load(Ordering::Relaxed)),
+            ("damaged_reads", counters.damaged.load(Ordering::Relaxed)),
             ("queue_conflicts", self.queues().conflicts()),
             ("recovered_records", recovered.records),
             ("recovered_bytes", recovered.bytes),

@@ -53,6 +53,8 @@ pub struct LogCounters {
     pub put_bytes: AtomicU64,
     /// Messages refused or failed.
     pub failed_puts: AtomicU64,
+    /// Reads that met a damaged record and passed over it.
+    pub damaged: AtomicU64,
 }
 
 /// The log.

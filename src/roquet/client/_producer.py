@@ -288,6 +288,9 @@ class Producer:
 
     async def _queues(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
         session = self._session
+        known = session.book.publish_queues(topic)
+        if known:
+            return known
         try:
             route = await session.route(topic, timeout_s)
         except Refused as error:

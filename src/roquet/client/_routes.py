@@ -74,6 +74,7 @@ class RouteBook:
         """Know nothing."""
         self._routes: dict[str, TopicRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self._publish: dict[str, tuple[MessageQueue, ...]] = {}
 
     def get(self, topic: str) -> TopicRoute | None:
         """Return a topic's route as last heard."""
@@ -94,12 +95,25 @@ class RouteBook:
             if broker.addresses:
                 self._brokers[broker.broker_name] = dict(broker.addresses)
         changed = self._routes.get(topic) != tidy
-        self._routes[topic] = tidy
+        if changed:
+            self._routes[topic] = tidy
+            self._publish.pop(topic, None)
         return changed
+
+    def publish_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        """Return the queues to send to, None for a topic without a route; computed once a route."""
+        queues = self._publish.get(topic)
+        if queues is None:
+            route = self._routes.get(topic)
+            if route is None:
+                return None
+            queues = self._publish[topic] = publish_queues(topic, route)
+        return queues
 
     def forget(self, topic: str) -> None:
         """Drop a topic's route, so that the next use asks for it."""
         self._routes.pop(topic, None)
+        self._publish.pop(topic, None)
 
     def drop_unused_brokers(self) -> None:
         """Forget the addresses of brokers that no route names any more."""

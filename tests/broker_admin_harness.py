@@ -8,7 +8,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
-from roquet.base.errors import UsageError
 from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
 from roquet.broker.processors.admin.clients import ClientAdmin
 from roquet.broker.processors.admin.groups import GroupAdmin
@@ -37,7 +36,7 @@ from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from roquet.protocol.codes import RequestCode
@@ -77,7 +76,6 @@ class Broker:
     stats: BrokerStats
     state: BrokerState
     settings: LiveSettings[Settings]
-    saved: list[Mapping[str, str]]
     server: Server
     client: Client
 
@@ -139,15 +137,8 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
         ha_port=10912,
     )
     lanes = Lanes([LaneConfig("admin", 16, 10_000), LaneConfig("send", 4, 10_000, 200)], clock)
-    saved: list[Mapping[str, str]] = []
     dropped: list[str] = []
-
-    async def save(changes: Mapping[str, str]) -> None:
-        if "full" in changes.values():
-            raise UsageError("no room")
-        saved.append(changes)
-
-    settings = LiveSettings(Settings(), save)
+    settings = LiveSettings(Settings(), root / "conf" / "broker.conf")
     runtime = RuntimeInfo(
         store,
         stats,
@@ -198,7 +189,6 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
             stats,
             state,
             settings,
-            saved,
             server,
             client,
         )

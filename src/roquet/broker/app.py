@@ -311,7 +311,7 @@ def _administration(base: _Base, schedule: DelaySchedule) -> list[Routed]:
         version=VERSION,
         delays=schedule,
     )
-    settings = LiveSettings(config)
+    settings = LiveSettings(config, config.file)
     settings.listen(lambda new, changed: _apply(base, new, changed))
     identity = base.identity
     return [

@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 import platform
 import socket
+from pathlib import Path  # noqa: TC003  (the loader looks at the types)
 from typing import TYPE_CHECKING
 
 from roquet.base.config import Report, load, setting
@@ -23,7 +24,6 @@ from roquet.store.topics import TopicRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 
@@ -136,6 +136,8 @@ class BrokerConfig:
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
+    file: Path | None = None
+    """The property file that was read: settings changed while running are written down there."""
 
 
 def load_config(
@@ -157,6 +159,7 @@ def load_config(
     if "NAMESRV_ADDR" in env:
         given.setdefault("namesrvAddr", env["NAMESRV_ADDR"])
     config, report = load(BrokerConfig, given, env, flags)
+    config = dataclasses.replace(config, file=file)
     return settled(config, from_file=file is not None), report
 
 

@@ -19,9 +19,11 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import GetBrokerConfigResponse
 from roquet.remoting.router import Request, Route
+from roquet.service.config_file import write_down
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from roquet.broker.processors.admin.runtime import RuntimeInfo
     from roquet.store.topics import TopicTable
@@ -40,12 +42,10 @@ BLACK_LIST = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 class LiveSettings(Generic[C]):
     """A configuration that may change in part while the broker runs."""
 
-    def __init__(
-        self, config: C, save: Callable[[Mapping[str, str]], Awaitable[None]] | None = None
-    ) -> None:
-        """Begin with `config`; `save` makes changed settings durable before they count."""
+    def __init__(self, config: C, file: Path | None = None) -> None:
+        """Begin with `config`; what changes is written down in `file` before it counts."""
         self._config = config
-        self._save = save
+        self._file = file
         self._changing = asyncio.Lock()
         self._listeners: list[Callable[[C, frozenset[str]], None]] = []
 
@@ -63,13 +63,14 @@ class LiveSettings(Generic[C]):
         self._listeners.append(listener)
 
     async def change(self, changes: Mapping[str, str]) -> None:
-        """Change settings, all or none. Raises UsageError; then nothing has changed."""
+        """Change settings, all or none. Raises UsageError, OSError; then nothing has changed."""
         async with self._changing:
             new = change(self._config, changes)
             before, after = as_properties(self._config), as_properties(new)
             changed = frozenset(key for key in changes if before.get(key) != after.get(key))
-            if self._save is not None and changed:
-                await self._save({key: after.get(key, "") for key in changed})
+            if self._file is not None and changed:
+                texts = {key: after.get(key, "") for key in changed}
+                await asyncio.to_thread(write_down, self._file, texts)
             self._config = new
             for listener in self._listeners:
                 listener(new, changed)
@@ -116,6 +117,8 @@ class BrokerAdmin(Generic[C]):
             await self._settings.change(changes)
         except UsageError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"cannot write it down: {error}") from error
         log.info("settings changed by %s: %s", request.peer.address, ", ".join(sorted(changes)))
         return reply_to(request.command)
 

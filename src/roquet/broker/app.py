@@ -339,8 +339,12 @@ def _administration(base: _Base, schedule: DelaySchedule) -> list[Routed]:
 
 def _apply(base: _Base, config: BrokerConfig, changed: Collection[str]) -> None:
     """Let settings that changed while running take effect."""
+    base.state.permission = config.identity.permission
+    base.state.accept_sends_from_ms = config.identity.accept_sends_from_ms
+    base.metadata.topics.follow(config.topics)
+    base.metadata.groups.follow(config.groups)
+    base.lanes.follow(lane_configs(config.server))
     if "brokerPermission" in changed:
-        base.state.permission = config.identity.permission
         # The permission is part of what the name servers know of each topic.
         base.metadata.topics.touch()
 

@@ -55,7 +55,12 @@ class IdentityRules:
         live=True,
     )
     accept_sends_from_ms: int = setting(
-        "startAcceptSendRequestTimeStamp", 0, "No send is taken before.", unit="ms", low=0
+        "startAcceptSendRequestTimeStamp",
+        0,
+        "No send is taken before.",
+        unit="ms",
+        low=0,
+        live=True,
     )
 
 
@@ -71,26 +76,42 @@ class ServerRules:
     idle_s: int = setting(
         "serverChannelMaxIdleTimeSeconds", 120, "Silent connections go.", unit="s", low=1
     )
-    send_queue: int = setting("sendThreadPoolQueueCapacity", 10_000, "Waiting sends.", low=1)
-    pull_queue: int = setting("pullThreadPoolQueueCapacity", 100_000, "Waiting pulls.", low=1)
-    query_queue: int = setting("queryThreadPoolQueueCapacity", 20_000, "Waiting queries.", low=1)
+    send_queue: int = setting(
+        "sendThreadPoolQueueCapacity", 10_000, "Waiting sends.", low=1, live=True
+    )
+    pull_queue: int = setting(
+        "pullThreadPoolQueueCapacity", 100_000, "Waiting pulls.", low=1, live=True
+    )
+    query_queue: int = setting(
+        "queryThreadPoolQueueCapacity", 20_000, "Waiting queries.", low=1, live=True
+    )
     heartbeat_queue: int = setting(
-        "heartbeatThreadPoolQueueCapacity", 50_000, "Waiting heartbeats.", low=1
+        "heartbeatThreadPoolQueueCapacity", 50_000, "Waiting heartbeats.", low=1, live=True
     )
     admin_queue: int = setting(
-        "adminBrokerThreadPoolQueueCapacity", 10_000, "Waiting admin requests.", low=1
+        "adminBrokerThreadPoolQueueCapacity", 10_000, "Waiting admin requests.", low=1, live=True
     )
     send_age_ms: int = setting(
-        "waitTimeMillsInSendQueue", 200, "Longest wait of a send.", unit="ms", low=1
+        "waitTimeMillsInSendQueue", 200, "Longest wait of a send.", unit="ms", low=1, live=True
     )
     pull_age_ms: int = setting(
-        "waitTimeMillsInPullQueue", 5000, "Longest wait of a pull.", unit="ms", low=1
+        "waitTimeMillsInPullQueue", 5000, "Longest wait of a pull.", unit="ms", low=1, live=True
     )
     heartbeat_age_ms: int = setting(
-        "waitTimeMillsInHeartbeatQueue", 31_000, "Longest wait of a heartbeat.", unit="ms", low=1
+        "waitTimeMillsInHeartbeatQueue",
+        31_000,
+        "Longest wait of a heartbeat.",
+        unit="ms",
+        low=1,
+        live=True,
     )
     admin_age_ms: int = setting(
-        "waitTimeMillsInAdminBrokerQueue", 5000, "Longest wait of others.", unit="ms", low=1
+        "waitTimeMillsInAdminBrokerQueue",
+        5000,
+        "Longest wait of others.",
+        unit="ms",
+        low=1,
+        live=True,
     )
     holds_max: int = setting("heldPullsMax", 100_000, "Pulls that may wait for messages.", low=0)
     offsets_interval_ms: int = setting(

@@ -167,6 +167,11 @@ class Lanes:
         """Return every lane in the order listed."""
         return tuple(self._lanes.values())
 
+    def follow(self, configs: Sequence[LaneConfig]) -> None:
+        """Use other limits from now on; what waits or runs already stays. Raises UsageError."""
+        for config in configs:
+            self[config.name].config = config
+
     async def start(self) -> None:
         """Nothing to do: lanes run what comes."""
 

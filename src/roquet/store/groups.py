@@ -44,10 +44,16 @@ class GroupRules:
     """When a group that nobody created comes to be."""
 
     auto_create: bool = setting(
-        "autoCreateSubscriptionGroup", True, "Whether the first use of a group creates it."
+        "autoCreateSubscriptionGroup",
+        True,
+        "Whether the first use of a group creates it.",
+        live=True,
     )
     create_system: bool = setting(
-        "enableCreateSysGroup", True, "Whether that holds for system groups in any case."
+        "enableCreateSysGroup",
+        True,
+        "Whether that holds for system groups in any case.",
+        live=True,
     )
     auto_create_max: int = setting(
         "autoCreateGroupMax", 100_000, "No use creates a group beyond so many groups.", low=0
@@ -137,6 +143,10 @@ class GroupTable:
             self._groups = {**self._groups, **changed}
             self._changed(changed)
         return bool(changed)
+
+    def follow(self, rules: GroupRules) -> None:
+        """Let first uses create groups by other rules from now on."""
+        self._rules = rules
 
     def remove(self, name: str) -> SubscriptionGroupConfig | None:
         """Forget a group and its forbidden bits; return what it was."""

@@ -33,10 +33,14 @@ class TopicRules:
     cluster: str = setting("brokerClusterName", "DefaultCluster", "Cluster of this broker.")
     broker_name: str = setting("brokerName", "", "Name of this broker; the host's when not given.")
     auto_create: bool = setting(
-        "autoCreateTopicEnable", True, "Whether a send may create its topic."
+        "autoCreateTopicEnable", True, "Whether a send may create its topic.", live=True
     )
     auto_create_max: int = setting(
-        "autoCreateTopicMax", 10_000, "No send creates a topic beyond so many topics.", low=0
+        "autoCreateTopicMax",
+        10_000,
+        "No send creates a topic beyond so many topics.",
+        low=0,
+        live=True,
     )
     default_queues: int = setting(
         "defaultTopicQueueNums", 8, "Queues of the template of created topics.", low=1, high=1024
@@ -130,6 +134,10 @@ class TopicTable:
             rest = {other: config for other, config in self._topics.items() if other != name}
             self._change(rest, (name,))
         return old
+
+    def follow(self, rules: TopicRules) -> None:
+        """Let sends create topics by other rules from now on."""
+        self._rules = rules
 
     def touch(self) -> None:
         """Move the data version, because the broker's permission changed what the topics mean."""

@@ -322,7 +322,13 @@ class Consumer:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if not await self._balance():
+            balanced = False
+            try:
+                balanced = await self._balance()
+            except Exception:
+                # Whatever a broker answered: a consumer that stops balancing stops consuming.
+                log.exception("balancing of %s failed", self.group)
+            if not balanced:
                 self._tasks.spawn(self._wake_later(), "balance again")
 
     async def _wake_later(self) -> None:
@@ -381,11 +387,15 @@ class Consumer:
         try:
             await self._fetcher.run(lane.held, lambda: self._subscriptions[queue.topic], offset)
         except OffsetMoved as moved:
-            log.warning("%s: the broker has no offset %d; on from %d", queue, offset, moved.offset)
+            log.warning("the broker moves %s of %s to %d", queue, self.group, moved.offset)
             self._tasks.spawn(self._jump(lane, moved.offset), f"jump {queue}")
+        except Exception:
+            log.exception("fetching of %s failed: the queue is taken anew", queue)
+            await self._session.clock.sleep(self._options.pause_after_error_s)
+            self._tasks.spawn(self._jump(lane, None), f"anew {queue}")
 
-    async def _jump(self, lane: _Lane, offset: int) -> None:
-        """Drop a queue and take it again at the corrected offset."""
+    async def _jump(self, lane: _Lane, offset: int | None) -> None:
+        """Drop a queue and take it again, at the corrected offset if one is given."""
         queue = lane.held.queue
         async with self._balancing:
             if self._lanes.get(queue) is not lane:
@@ -393,7 +403,8 @@ class Consumer:
             lane.held.dropped = True
             await lane.tasks.stop()
             del self._lanes[queue]
-            self._offsets.set(queue, offset)
+            if offset is not None:
+                self._offsets.set(queue, offset)
             await self._offsets.write([queue], wait=True, again=True)
         self._changed.set()
 

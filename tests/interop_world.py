@@ -12,7 +12,6 @@ from roquet.base.errors import Refused, RoquetError
 from roquet.cli.admin import Admin
 from roquet.testing.java import (
     BrokerPlan,
-    Driver,
     Process,
     free_port,
     java_broker,
@@ -23,6 +22,8 @@ from roquet.testing.java import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from roquet.testing.java import Driver
 
 Sent = dict[str, Any]
 Received = dict[str, Any]
@@ -123,7 +124,7 @@ class World:
     processes: list[Process]
 
     @classmethod
-    def start(cls, jars: Path, folder: Path) -> World:
+    def start(cls, jars: Path, folder: Path, driver: Driver) -> World:
         chance = random.Random()
         ports = [free_port(chance) for _ in range(4)]
         addresses = [f"127.0.0.1:{port}" for port in ports[:2]]
@@ -143,7 +144,7 @@ class World:
         world = cls(
             ours=Side(addresses[0], ours, OUR_CLUSTER),
             java=Side(addresses[1], java, JAVA_CLUSTER),
-            driver=Driver(jars, folder / "driver"),
+            driver=driver,
             folder=folder,
             jars=jars,
             processes=processes,
@@ -160,19 +161,24 @@ class World:
         return world
 
     def stop(self) -> None:
-        self.driver.close()
         for process in reversed(self.processes):
             process.kill()
 
     def topic(self, name: str, side: Side, queues: int = 4) -> str:
         """Make a topic on the broker of one side, known to both name servers."""
-        self.driver.mqadmin(
-            *("updateTopic", "-n", self.java.namesrv, "-b", side.broker.address),
-            *("-t", name, "-r", str(queues), "-w", str(queues)),
-        )
+        make_topic(self.driver, self.java.namesrv, side.broker, name, queues)
         for namesrv in (self.ours.namesrv, self.java.namesrv):
             until(f"route of {name}", partial(has_route, namesrv, name, side.name))
         return name
+
+
+def make_topic(driver: Driver, namesrv: str, broker: BrokerPlan, name: str, queues: int) -> None:
+    """Make a topic on one broker, and wait until the name server knows it."""
+    driver.mqadmin(
+        *("updateTopic", "-n", namesrv, "-b", broker.address),
+        *("-t", name, "-r", str(queues), "-w", str(queues)),
+    )
+    until(f"route of {name}", partial(has_route, namesrv, name, broker.name))
 
 
 def our_name_server(folder: Path, port: int) -> Process:

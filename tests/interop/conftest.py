@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interop_world import World
-from roquet.testing.java import fetch_jars
+from roquet.testing.java import Driver, fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,14 @@ def jars() -> Path:
 
 
 @pytest.fixture(scope="session")
-def world(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    built = World.start(jars, tmp_path_factory.mktemp("world"))
+def driver(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    built = Driver(jars, tmp_path_factory.mktemp("driver"))
+    yield built
+    built.close()
+
+
+@pytest.fixture(scope="session")
+def world(jars: Path, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    built = World.start(jars, tmp_path_factory.mktemp("world"), driver)
     yield built
     built.stop()

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 START_LIMIT_S = 60.0
+JAVA_MAIN = {
+    "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
+    "broker": "org.apache.rocketmq.broker.BrokerStartup",
+}
 
 
 @dataclasses.dataclass(slots=True)
@@ -63,7 +68,7 @@ class Broker:
     def runtime_info(self) -> dict[str, str]:
         """Ask for GET_BROKER_RUNTIME_INFO."""
         with BlockingConnection(self.address) as connection:
-            reply = connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_s=10)
+            reply = connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout=10)
         table: dict[str, str] = json.loads(reply.body)["table"]
         return table
 
@@ -89,7 +94,7 @@ class Broker:
         )
         with BlockingConnection(self.address) as connection:
             reply = connection.call(
-                Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=header.encode()), timeout_s=10
+                Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=header.encode()), timeout=10
             )
         if reply.code != 0:
             raise RuntimeError(f"{self.kind}: {reply.code} {reply.remark}")
@@ -127,7 +132,7 @@ def send_once(broker: Broker, topic: str) -> bool:
         request = Command(
             RequestCode.SEND_MESSAGE_V2, ext=header.encode(short=True), body=b"x" * 1024
         )
-        return connection.call(request, timeout_s=5).code == 0
+        return connection.call(request, timeout=5).code == 0
 
 
 def free_port() -> int:
@@ -178,10 +183,11 @@ def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Bro
 def _spawn(kind: str, role: str, folder: Path) -> subprocess.Popen[bytes]:
     config = str(folder / f"{role}.conf")
     if kind == "java":
-        heap = "2g" if role == "broker" else "256m"
-        command = java.command(role, "-c", config, heap=heap)
+        heap = "-Xmx2g" if role == "broker" else "-Xmx256m"
+        classes = f"{java.fetch_jars()}/*"
+        command = ["java", heap, "-cp", classes, JAVA_MAIN[role], "-c", config]
     else:
-        command = ["roquet", role, "-c", config]
+        command = [sys.executable, "-m", "roquet", role, "-c", config]
     log = (folder / f"{role}.log").open("ab")
     return subprocess.Popen(
         command,

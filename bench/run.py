@@ -17,13 +17,16 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from bench import processes, report, scenarios
-from bench.processes import Broker
 from bench.scenarios import Scenario
+
+if TYPE_CHECKING:
+    from bench.processes import Broker
 
 HERE = Path(__file__).parent
 LOADGEN = HERE / "loadgen" / "target" / "release" / "loadgen"

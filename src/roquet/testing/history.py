@@ -76,7 +76,12 @@ class Failed(Event):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadBack(Event):
-    """A complete reading of all queues begins; its `Found` events follow."""
+    """A reading of the queues begins; its `Found` events follow.
+
+    A complete one shows every queue from its begin; another only a part of each without a gap.
+    """
+
+    complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,6 +222,7 @@ class _Checker:
         self._progress: dict[tuple[str, Queue], _Progress] = {}
         self._epochs: Counter[str] = Counter()
         self._due: dict[Place, str] | None = None
+        self._was_complete = False
         self._round: dict[Queue, list[int]] = defaultdict(list)
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             Sent: self._sent,
@@ -241,7 +247,7 @@ class _Checker:
                 self._broken("L4", f"{message} sent {send.attempts} times is at {send.places}")
             if send.places and send.refused >= send.attempts:
                 self._broken("L2", f"{message} was refused and is at {send.places}")
-        if self._due is None:
+        if not self._was_complete:
             for place, message in self._acked.items():
                 if message not in self._consumed:
                     self._broken("L1", f"{message} acknowledged at {place} was never seen again")
@@ -296,9 +302,10 @@ class _Checker:
             text = f"{message} at {place} was sent after offset {offsets[before - 1]} was there"
             self._broken("L3", text)
 
-    def _reading(self, _: ReadBack) -> None:
+    def _reading(self, event: ReadBack) -> None:
         self._end_reading()
-        self._due = dict(self._acked) if self._read_back else {}
+        self._due = dict(self._acked) if self._read_back and event.complete else {}
+        self._was_complete |= event.complete
         self._round.clear()
 
     def _found(self, event: Found) -> None:

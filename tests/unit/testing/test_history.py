@@ -90,6 +90,14 @@ def test_l1_a_lost_message() -> None:
     assert rules(unread[:index] + unread[index + 1 :]) >= {"L1"}
 
 
+def test_a_part_read_must_have_no_gap_and_proves_no_loss() -> None:
+    events = [event for event in good() if not isinstance(event, (ReadBack, Found))]
+    found = [event for event in good() if isinstance(event, Found) and event.queue == 0]
+    part = found[3:7]
+    assert rules([*events, ReadBack(complete=False), *part]) == set()
+    assert rules([*events, ReadBack(complete=False), part[0], part[3]]) == {"L3"}
+
+
 def test_l2_an_invented_a_changed_and_a_refused_message() -> None:
     index = where(Found, 4)
     found = good()[index]

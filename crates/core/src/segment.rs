@@ -22,6 +22,18 @@ pub fn base_of(path: &Path) -> Option<u64> {
         .then(|| name.parse().ok())?
 }
 
+/// Makes a folder, and its name durable.
+pub(crate) fn make_folder(disk: &dyn Disk, folder: &Path) -> Result<(), StoreError> {
+    let above = match folder.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => folder,
+    };
+    disk.create_dir(folder)
+        .and_then(|()| disk.sync_dir(above))
+        .map_err(|error| StoreError::io("make", folder, &error))
+}
+
 /// A commit-log file of full length, open for writing and mapped for reading.
 pub struct Segment {
     base: u64,

@@ -12,6 +12,7 @@ use crate::file_cache::FileCache;
 use crate::get::{Getter, Got, Wanted};
 use crate::index::Index;
 use crate::recovery::{self, Before, Recovered};
+use crate::segment::make_folder;
 use crate::store_config::StoreConfig;
 use crate::store_env::Env;
 use crate::store_error::{ErrorKind, StoreError};
@@ -45,7 +46,7 @@ impl Store {
     pub fn open(config: StoreConfig, env: Env) -> Result<Arc<Self>, StoreError> {
         let disk = Arc::clone(&env.disk);
         let root = config.root.clone();
-        make_root(disk.as_ref(), &root)?;
+        make_folder(disk.as_ref(), &root)?;
         let lock = lock(disk.as_ref(), &root)?;
         let clean = read(disk.as_ref(), &root.join("abort"))?.is_none();
         let health = Arc::new(Health::default());
@@ -349,12 +350,6 @@ impl Derived {
             None => Ok(()),
         }
     }
-}
-
-fn make_root(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
-    disk.create_dir(root)
-        .and_then(|()| root.parent().map_or(Ok(()), |above| disk.sync_dir(above)))
-        .map_err(|error| StoreError::io("make", root, &error))
 }
 
 fn lock(disk: &dyn Disk, root: &Path) -> Result<Box<dyn Send + Sync>, StoreError> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use store_help::{config, Made};
 
 const COUNT: usize = 150;
-const ROUNDS: u64 = 600;
+const ROUNDS: u64 = 250;
 
 fn open(disk: &SimDisk) -> Result<Arc<Store>, StoreError> {
     let env = Env {

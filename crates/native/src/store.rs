@@ -210,6 +210,9 @@ impl Store {
     ) -> (u8, Vec<u64>, i64, i64, i64) {
         use pyo3::types::PyBytesMethods;
         let mut prepared = Prepared::default();
+        if elements.is_empty() {
+            return (PutStatus::MessageIllegal as u8, Vec::new(), -1, -1, 0);
+        }
         for (flag, body, properties) in &elements {
             let record = NewRecord {
                 topic: topic.as_bytes(),
@@ -302,7 +305,9 @@ impl Store {
 
     /// Queue offset that the next put gets (dispatched or not).
     fn next_offset(&self, py: Python<'_>, topic: &str, queue_id: i32) -> i64 {
-        py.detach(|| self.core.log().next_offset(topic, queue_id))
+        let log = self.core.log();
+        log.try_next_offset(topic, queue_id)
+            .unwrap_or_else(|| py.detach(|| log.next_offset(topic, queue_id)))
     }
 
     /// Queue offset for a store time.

@@ -6,14 +6,11 @@ import os
 import select
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from roquet._native import Store, StoreError, decode_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -107,6 +104,7 @@ def test_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
     assert {record[9] for record in records} == {stored}
     refused = store.put_batch("B", 0, [(0, b"d", b""), (0, bytes(101), b"")])
     assert refused == (6, [], -1, -1, 0)
+    assert store.put_batch("B", 0, []) == (6, [], -1, -1, 0)
     assert store.next_offset("B", 0) == 3
     store.close()
 
@@ -217,6 +215,29 @@ def test_puts_from_many_threads_lose_nothing(tmp_path: Path) -> None:
         for record in decode_records(records):
             assert record[13] == want[record[4]]
         at = at_next
+    store.close()
+
+
+def test_a_relative_folder_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is made where the process stands, however deep."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("store", "a/b/store", "./c"):
+        store = started(Path(name))
+        assert store.put("T", 0, b"x", b"")[0] == 0
+        store.close()
+        assert (tmp_path / name / "commitlog").is_dir()
+
+
+def test_checkpoints_come_by_themselves(tmp_path: Path) -> None:
+    """Queues and index become durable while messages come in."""
+    store = started(tmp_path, flushConsumeQueueThoroughInterval=10, flushIntervalCommitLog=5)
+    end = time.monotonic() + 20
+    checkpoint = tmp_path / "checkpoint"
+    while int.from_bytes(checkpoint.read_bytes()[40:48], "big") < 20_000:
+        assert store.put("T", 0, b"x" * 100, b"KEYS\x01k\x02")[0] == 0
+        assert time.monotonic() < end
+    assert (tmp_path / "consumequeue" / "T" / "0").is_dir()
+    assert store.stats()["flushes"] > 0
     store.close()
 
 

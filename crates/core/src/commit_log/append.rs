@@ -207,13 +207,20 @@ impl CommitLog {
         self.append_held(hold(&self.writer), prepared)
     }
 
-    /// Appends all records unless somebody else is writing: `None` then.
+    /// Appends all records unless that means waiting, for another writer or for a file that is
+    /// being made: `None` then.
     pub fn try_append(&self, prepared: &mut Prepared<'_>) -> Option<Appended> {
+        let writer = self.try_writer()?;
+        if !writer.has_room(prepared.bytes() as u64) && self.is_making() {
+            return None;
+        }
+        Some(self.append_held(writer, prepared))
+    }
+
+    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
         match self.writer.try_lock() {
-            Ok(writer) => Some(self.append_held(writer, prepared)),
-            Err(TryLockError::Poisoned(held)) => {
-                Some(self.append_held(held.into_inner(), prepared))
-            }
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -221,6 +228,11 @@ impl CommitLog {
     /// The queue offset that the next message of a queue gets.
     pub fn next_offset(&self, topic: &str, queue_id: i32) -> i64 {
         hold(&self.writer).offsets.get(topic, queue_id)
+    }
+
+    /// As [`Self::next_offset`], or `None` while somebody is writing.
+    pub fn try_next_offset(&self, topic: &str, queue_id: i32) -> Option<i64> {
+        Some(self.try_writer()?.offsets.get(topic, queue_id))
     }
 
     /// Lets a topic's queues start at 0 again.

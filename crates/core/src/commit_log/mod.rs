@@ -15,7 +15,7 @@ pub use offsets::NextOffsets;
 
 use crate::disk::Disk;
 use crate::record::RecordHead;
-use crate::segment::{base_of, Lease, Segment};
+use crate::segment::{base_of, make_folder, Lease, Segment};
 use crate::store_error::StoreError;
 use crate::store_health::{hold, Health, Wake};
 use append::Writer;
@@ -89,9 +89,7 @@ impl CommitLog {
         health: Arc<Health>,
     ) -> Result<Self, StoreError> {
         for folder in &settings.folders {
-            disk.create_dir(folder)
-                .and_then(|()| folder.parent().map_or(Ok(()), |above| disk.sync_dir(above)))
-                .map_err(|error| StoreError::io("make", folder, &error))?;
+            make_folder(disk.as_ref(), folder)?;
         }
         let segments = load(disk.as_ref(), &settings)?;
         Ok(Self {

@@ -50,6 +50,11 @@ impl CommitLog {
             && self.written() + self.settings.file_size / 2 >= state.base
     }
 
+    /// Whether the next file is being made right now.
+    pub(super) fn is_making(&self) -> bool {
+        matches!(hold(&self.next.state).file, File::Making)
+    }
+
     /// Makes the next file if it is due; what fails here is tried again by the append.
     pub fn make_next(&self) -> Result<(), StoreError> {
         let mut state = hold(&self.next.state);

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import socket
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self, TypeGuard
 
@@ -75,6 +76,7 @@ class MQ:
         )
         self._calls = BrokerCalls(self._session)
         self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
+        self._made: weakref.WeakSet[Producer | Consumer | PullConsumer] = weakref.WeakSet()
         self._started = False
 
     async def __aenter__(self) -> Self:
@@ -83,7 +85,7 @@ class MQ:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close. Producers and consumers are to be closed before."""
+        """Close."""
         await self.close()
 
     async def start(self) -> None:
@@ -93,9 +95,11 @@ class MQ:
             await self._session.start()
 
     async def close(self) -> None:
-        """Close all connections. Twice is once."""
+        """Close producers and consumers still open, then all connections. Twice is once."""
         if self._started:
             self._started = False
+            for made in tuple(self._made):
+                await made.close()
             await self._session.stop()
 
     @property
@@ -108,13 +112,15 @@ class MQ:
     ) -> Producer:
         """Make a producer. Raises UsageError for a bad group name."""
         _check_group(group)
-        return Producer(
+        made = Producer(
             session=self._session,
             group=group,
             options=options or ProducerOptions(),
             ids=self._ids,
             rng=self._rng,
         )
+        self._made.add(made)
+        return made
 
     def consumer(
         self,
@@ -140,7 +146,7 @@ class MQ:
             balancer=Balancer(self._session, self._calls, group, self._rng),
             give_back=GiveBack(self._session, self._calls, group, chosen.retry_times_max),
         )
-        return Consumer(
+        made = Consumer(
             group=group,
             subscriptions=_subscriptions(subscriptions, self._clock.now_ms()),
             helpers=helpers,
@@ -148,16 +154,20 @@ class MQ:
             ordered=ordered,
             start=start,
         )
+        self._made.add(made)
+        return made
 
     def pull_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> PullConsumer:
         """Make a pull consumer. Raises UsageError for a bad group name."""
         _check_group(group)
-        return PullConsumer(
+        made = PullConsumer(
             session=self._session,
             calls=self._calls,
             group=group,
             options=options or ConsumerOptions(),
         )
+        self._made.add(made)
+        return made
 
     def admin(self) -> Admin:
         """Return the administrative calls."""

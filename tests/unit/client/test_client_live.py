@@ -194,6 +194,52 @@ def test_a_failed_message_comes_again_and_then_dies(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
+def test_a_message_that_cannot_be_sent_back_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise Refused(1, "on purpose")
+
+    async def tell(it: Cluster, mq: roquet.MQ) -> None:
+        await mq.admin().create_topic("t", 1)
+        async with mq.producer() as producer:
+            await producer.send("t", b"x", tag="A")
+        async with mq.consumer("g", "t", start="earliest", options=FAST) as consumer:
+            retry = MessageQueue("%RETRY%g", "broker-a", 0)
+            await _until(lambda: retry in consumer.assigned)
+            received = await consumer.receive(10)
+            assert received is not None
+            received.retry()
+            await _until(lambda: consumer.progress("t")[received.queue] == 1)
+        # It waits at the third delay level now.
+        ext = {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": "2"}
+        answer = await it.call(Command(RequestCode.GET_MAX_OFFSET, ext=ext))
+        assert answer.ext == {"offset": "1"}
+
+    monkeypatch.setattr(BrokerCalls, "send_back", refuse)
+    play(tmp_path, tell)
+
+
+def test_closing_the_client_closes_what_it_made(tmp_path: Path) -> None:
+    async def tell(it: Cluster, mq: roquet.MQ) -> None:
+        await mq.admin().create_topic("t", 1)
+        async with roquet.connect(it.name_servers) as other:
+            producer = other.producer("p")
+            await producer.start()
+            await producer.send("t", b"x")
+            consumer = other.consumer("g", "t", start="earliest", options=FAST)
+            await consumer.start()
+            assert await _collect(consumer, 1) == [b"x"]
+        with pytest.raises(UsageError):
+            await consumer.receive()
+        with pytest.raises(UsageError):
+            await producer.send("t", b"x")
+        progress = await mq.admin().group_offsets("g", "t")
+        assert [it.consumer_offset for it in progress.values()] == [1]
+
+    play(tmp_path, tell)
+
+
 def test_an_exception_in_the_loop_acknowledges_nothing(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
         await mq.admin().create_topic("t", 1)

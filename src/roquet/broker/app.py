@@ -17,6 +17,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.broker.appender import Appender
 from roquet.broker.checks import SendChecks
+from roquet.broker.days import Days
 from roquet.broker.fast_fail import FastFail
 from roquet.broker.holds import Holds
 from roquet.broker.lanes import lane_configs
@@ -219,6 +220,8 @@ def _base(config: BrokerConfig, clock: Clock, rng: random.Random) -> _Base:
     metrics = Metrics()
     lanes = Lanes(lane_configs(config.server), clock)
     metrics.watch_lanes(lanes)
+    stats = BrokerStats(rules.cluster, clock, Days(clock, JsonFile(folder / "brokerStats.json")))
+    stats.watch(metrics)
     holds = Holds(clock, rng, config.server.holds_max)
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
     return _Base(
@@ -247,7 +250,7 @@ def _base(config: BrokerConfig, clock: Clock, rng: random.Random) -> _Base:
         registry=Registry(config.clients.expire_ms),
         locks=QueueLocks(),
         holds=holds,
-        stats=BrokerStats(rules.cluster, clock),
+        stats=stats,
         metrics=metrics,
         health=Health(("registered",)),
         lag=LoopLag(metrics),
@@ -407,6 +410,11 @@ def _parts(
                 Timer("save offsets", base.metadata.persist_offsets, offsets_s, 10),
             ),
         ),
+        Part(
+            "totals",
+            base.stats.days,
+            timers=(Timer("save totals", base.stats.days.persist, 60, 60),),
+        ),
         # Recovery of a large log may take minutes, and so may the last flush.
         Part("store", base.store, needs=("metadata",), stop_within_s=60),
         Part(
@@ -443,14 +451,18 @@ def _parts(
         ),
     ]
     if config.server.metrics == "PROM":
-        endpoint = HealthEndpoint(
-            host=config.server.bind_address or "127.0.0.1",
-            port=config.server.metrics_port,
-            health=base.health,
-            metrics=base.metrics,
-        )
-        parts.insert(0, Part("health", endpoint))
+        parts.insert(0, _endpoint(base))
     return parts
+
+
+def _endpoint(base: _Base) -> Part:
+    endpoint = HealthEndpoint(
+        host=base.config.server.bind_address or "127.0.0.1",
+        port=base.config.server.metrics_port,
+        health=base.health,
+        metrics=base.metrics,
+    )
+    return Part("health", endpoint)
 
 
 def _registration(base: _Base, client: Client) -> Registration:

@@ -6,16 +6,19 @@ nothing has to be sampled. The sets have the names that tools ask for (VIEW_BROK
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from roquet.broker.days import Days
 from roquet.protocol import names
 from roquet.store.results import BatchResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from roquet.base.clock import Clock
+    from roquet.service.metrics import Metrics
     from roquet.store.results import GetResult, PutResult
 
 log = logging.getLogger(__name__)
@@ -24,10 +27,13 @@ SLOT_MS = 10_000
 METERS_MAX = 200_000
 """Meters kept at once; beyond it new names are not measured one by one."""
 
-_PER_MINUTE = 6
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _SLOTS_OF_HOUR = 60
+"""Fine slots in one of the slots that make up the last hour: ten minutes."""
 _SLOTS_OF_DAY = 360
-_DAY_MS = 86_400_000
+"""Fine slots in one of the slots that make up the last day: an hour."""
+_WHOLE_BROKER = "*"
+"""Key of the meters that count everything; tools ask for them by the cluster's name."""
 
 
 class Sums(NamedTuple):
@@ -41,12 +47,12 @@ class Sums(NamedTuple):
 class Meter:
     """Sums and counts of one thing over the last minute, hour and day."""
 
-    __slots__ = ("_day", "_hour", "_minute", "_slot", "count", "first_ms", "total")
+    __slots__ = ("_day", "_hour", "_minute", "_slot", "events", "first_ms", "total")
 
     def __init__(self, now_ms: int) -> None:
         """Begin at zero now."""
         self.total = 0
-        self.count = 0
+        self.events = 0
         self.first_ms = now_ms
         self._slot = now_ms // SLOT_MS
         self._minute: dict[int, list[int]] = {}
@@ -59,65 +65,42 @@ class Meter:
         if slot != self._slot:
             self._turn(slot)
         self.total += number
-        self.count += events
+        self.events += events
         pair = self._minute.get(slot)
         if pair is None:
             pair = self._minute[slot] = [0, 0]
         pair[0] += number
         pair[1] += events
 
-    def rate(self, now_ms: int, slots: int = _PER_MINUTE) -> float:
-        """Return the sum per second over the last whole slots of ten seconds."""
+    def last(self, now_ms: int, slots: int) -> tuple[int, int, int]:
+        """Return (sum, events, milliseconds covered) of the last whole slots of ten seconds.
+
+        What is younger than a slot counts over the time there was.
+        """
         self._turn(now_ms // SLOT_MS)
-        first = self._slot - slots
-        covered_ms = min(now_ms // SLOT_MS * SLOT_MS - self.first_ms, slots * SLOT_MS)
+        covered_ms = min(self._slot * SLOT_MS - self.first_ms, slots * SLOT_MS)
         if covered_ms <= 0:
-            # Younger than one slot: what there is, over the time there was.
-            return self.total * 1000 / max(now_ms - self.first_ms, 1000)
-        seen = sum(p[0] for slot, p in self._minute.items() if first <= slot < self._slot)
-        return seen * 1000 / covered_ms
+            return self.total, self.events, max(now_ms - self.first_ms, 1000)
+        first, end = self._slot - slots, self._slot
+        seen = [pair for slot, pair in self._minute.items() if first <= slot < end]
+        return sum(pair[0] for pair in seen), sum(pair[1] for pair in seen), covered_ms
 
-    def minute(self, now_ms: int) -> Sums:
-        """Return the sums of the last minute."""
+    def since(self, now_ms: int, span_ms: int) -> tuple[int, int, int]:
+        """Return (sum, events, milliseconds covered) of a minute, an hour or a day up to now."""
         self._turn(now_ms // SLOT_MS)
-        return self._sums([self._since(self._minute, self._slot - _PER_MINUTE)], now_ms, 60_000)
-
-    def hour(self, now_ms: int) -> Sums:
-        """Return the sums of the last hour."""
-        self._turn(now_ms // SLOT_MS)
-        parts = [
-            self._since(self._minute, 0),
-            self._since(self._hour, (self._slot - 360) // _SLOTS_OF_HOUR),
-        ]
-        return self._sums(parts, now_ms, 3_600_000)
-
-    def day(self, now_ms: int) -> Sums:
-        """Return the sums of the last day."""
-        self._turn(now_ms // SLOT_MS)
-        parts = [
-            self._since(self._minute, 0),
-            self._since(self._hour, 0),
-            self._since(self._day, (self._slot - 8640) // _SLOTS_OF_DAY),
-        ]
-        return self._sums(parts, now_ms, _DAY_MS)
-
-    def _sums(self, parts: list[tuple[int, int]], now_ms: int, span_ms: int) -> Sums:
-        total = sum(part[0] for part in parts)
-        count = sum(part[1] for part in parts)
+        first = self._slot - span_ms // SLOT_MS
+        pairs = [pair for slot, pair in self._minute.items() if slot > first]
+        pairs += [p for slot, p in self._hour.items() if (slot + 1) * _SLOTS_OF_HOUR > first]
+        pairs += [p for slot, p in self._day.items() if (slot + 1) * _SLOTS_OF_DAY > first]
         covered_ms = max(1000, min(span_ms, now_ms - self.first_ms))
-        return Sums(total, total * 1000 / covered_ms, total / count if count else 0.0)
-
-    @staticmethod
-    def _since(slots: Mapping[int, list[int]], first: int) -> tuple[int, int]:
-        numbers = [pair for slot, pair in slots.items() if slot > first]
-        return sum(pair[0] for pair in numbers), sum(pair[1] for pair in numbers)
+        return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs), covered_ms
 
     def _turn(self, slot: int) -> None:
         """Move what has become old to the coarser slots, and forget what is older than a day."""
         if slot == self._slot:
             return
         self._slot = slot
-        # A minute of rates and ten minutes of them need the fine slots for an hour's sixth.
+        # Rates over ten minutes need as many fine slots.
         _fold(self._minute, self._hour, slot - _SLOTS_OF_HOUR - 1, _SLOTS_OF_HOUR)
         hour = slot // _SLOTS_OF_HOUR
         _fold(self._hour, self._day, hour - 7, _SLOTS_OF_DAY // _SLOTS_OF_HOUR)
@@ -134,35 +117,77 @@ def _fold(fine: dict[int, list[int]], coarse: dict[int, list[int]], before: int,
         pair[1] += events
 
 
-class DayTotals:
-    """A total's value now, at this morning's midnight and at yesterday's."""
+class View:
+    """One named figure: the sum of one or several meters, of their numbers or of their events."""
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.now = 0
-        self.this_morning = 0
-        self.yesterday_morning = 0
+    def __init__(self, meters: Sequence[Meter], *, events: bool) -> None:
+        """Look at `meters`; `events` counts events instead of adding numbers up."""
+        self._meters = meters
+        self._index = 1 if events else 0
 
-    def roll(self) -> None:
-        """Begin a new day."""
-        self.yesterday_morning = self.this_morning
-        self.this_morning = self.now
+    @property
+    def total(self) -> int:
+        """The sum since the start."""
+        return sum(meter.events if self._index else meter.total for meter in self._meters)
+
+    def rate(self, now_ms: int, slots: int = 6) -> float:
+        """Return the sum per second over the last whole slots of ten seconds."""
+        return sum(
+            found[self._index] * 1000 / found[2]
+            for found in (meter.last(now_ms, slots) for meter in self._meters)
+        )
+
+    def minute(self, now_ms: int) -> Sums:
+        """Return the sums of the last minute."""
+        return self._sums(now_ms, _MINUTE_MS)
+
+    def hour(self, now_ms: int) -> Sums:
+        """Return the sums of the last hour."""
+        return self._sums(now_ms, _HOUR_MS)
+
+    def day(self, now_ms: int) -> Sums:
+        """Return the sums of the last day."""
+        return self._sums(now_ms, _DAY_MS)
+
+    def _sums(self, now_ms: int, span_ms: int) -> Sums:
+        found = [meter.since(now_ms, span_ms) for meter in self._meters]
+        total = sum(it[self._index] for it in found)
+        events = sum(it[1] for it in found)
+        covered_ms = max((it[2] for it in found), default=1000)
+        return Sums(total, total * 1000 / covered_ms, total / events if events else 0.0)
+
+
+_SETS: Mapping[str, tuple[tuple[str, ...], bool]] = {
+    "TOPIC_PUT_NUMS": (("TOPIC_PUT",), True),
+    "TOPIC_PUT_SIZE": (("TOPIC_PUT",), False),
+    "GROUP_GET_NUMS": (("GROUP_GET",), True),
+    "GROUP_GET_SIZE": (("GROUP_GET",), False),
+    "SNDBCK_PUT_NUMS": (("SNDBCK_PUT",), True),
+    "GROUP_GET_FALL_SIZE": (("GROUP_GET_FALL",), False),
+    "DLQ_PUT_NUMS": (("DLQ_PUT",), True),
+    "BROKER_PUT_NUMS": (("BROKER_PUT", "SYSTEM_PUT"), True),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (("BROKER_PUT",), True),
+    "BROKER_GET_NUMS": (("BROKER_GET", "SYSTEM_GET"), True),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (("BROKER_GET",), True),
+    "BROKER_GET_FOUND": (("FOUND",), True),
+    "BROKER_GET_MISSES": (("MISS",), True),
+}
+"""Name that tools know -> (kinds of meters, whether events are counted)."""
 
 
 class BrokerStats:
-    """Meters by set and key. It is told of traffic by the processors (`broker.traffic.Traffic`)."""
+    """Meters by kind and key, told of traffic by the processors (`broker.traffic.Traffic`)."""
 
-    def __init__(self, cluster: str, clock: Clock) -> None:
+    def __init__(self, cluster: str, clock: Clock, days: Days | None = None) -> None:
         """Measure nothing yet; the sets of the whole broker have the cluster's name as key."""
         self._cluster = cluster
         self._clock = clock
         self._meters: dict[tuple[str, str], Meter] = {}
         self._full = False
-        self.puts = DayTotals()
-        self.gets = DayTotals()
+        self.days = days or Days(clock)
         self.put_bytes = 0
+        self.put_count = 0
         self.put_failures = 0
-        self._day = clock.now_ms() // _DAY_MS
         self.started_ms = clock.now_ms()
 
     # --- traffic -------------------------------------------------------------------------------
@@ -175,46 +200,44 @@ class BrokerStats:
             self.put_failures += max(count, 1)
             return
         now_ms = self._clock.now_ms()
-        self._new_day(now_ms)
-        self.puts.now += count
+        self.days.put(count, now_ms)
         self.put_bytes += result.size
-        self._add("BROKER_PUT_NUMS", self._cluster, count, now_ms)
-        self._add("TOPIC_PUT_NUMS", topic, count, now_ms)
-        self._add("TOPIC_PUT_SIZE", topic, result.size, now_ms, count)
+        self.put_count += count
+        self._add("TOPIC_PUT", topic, result.size, now_ms, count)
+        kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
+        self._add(kind, _WHOLE_BROKER, result.size, now_ms, count)
         if names.is_dlq(topic):
-            self._add("DLQ_PUT_NUMS", topic, count, now_ms)
-        if not names.is_system_topic(topic):
-            self._add("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, count, now_ms)
+            self._add("DLQ_PUT", topic, result.size, now_ms, count)
 
     def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
         """Note what a read for a group was answered with."""
         now_ms = self._clock.now_ms()
         if result.status is not GetStatus.FOUND:
-            self._add("BROKER_GET_MISSES", self._cluster, 1, now_ms)
+            self._add("MISS", _WHOLE_BROKER, 0, now_ms)
             return
-        self._new_day(now_ms)
-        self.gets.now += result.messages
+        self.days.get(result.messages, now_ms)
         key = f"{topic}@{group}"
-        self._add("BROKER_GET_FOUND", self._cluster, 1, now_ms)
-        self._add("BROKER_GET_NUMS", self._cluster, result.messages, now_ms)
-        self._add("GROUP_GET_NUMS", key, result.messages, now_ms)
-        self._add("GROUP_GET_SIZE", key, len(result.records), now_ms, result.messages)
+        size = len(result.records)
+        self._add("FOUND", _WHOLE_BROKER, 0, now_ms)
+        self._add("GROUP_GET", key, size, now_ms, result.messages)
+        kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
+        self._add(kind, _WHOLE_BROKER, size, now_ms, result.messages)
         behind = result.max_offset - result.next_begin_offset
-        self._add("GROUP_GET_FALL_SIZE", f"{queue_id}@{key}", max(0, behind), now_ms)
-        if not names.is_system_topic(topic):
-            self._add(
-                "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, result.messages, now_ms
-            )
+        self._add("GROUP_GET_FALL", f"{queue_id}@{key}", max(0, behind), now_ms)
 
-    def sent_back(self, group: str, topic: str, count: int = 1) -> None:
-        """Note messages that a group sent back."""
-        self._add("SNDBCK_PUT_NUMS", f"{topic}@{group}", count, self._clock.now_ms())
+    def sent_back(self, group: str, topic: str) -> None:
+        """Note a message that a group sent back."""
+        self._add("SNDBCK_PUT", f"{topic}@{group}", 0, self._clock.now_ms())
 
     # --- looking -------------------------------------------------------------------------------
 
-    def meter(self, kind: str, key: str) -> Meter | None:
-        """Return a meter, None when nothing was measured under that name."""
-        return self._meters.get((kind, key))
+    def find(self, name: str, key: str) -> View | None:
+        """Return a figure by the name and key that tools use, None when nothing was measured."""
+        kinds, events = _SETS.get(name, ((), True))
+        if name.startswith("BROKER_"):
+            key = _WHOLE_BROKER if key == self._cluster else ""
+        meters = [self._meters[kind, key] for kind in kinds if (kind, key) in self._meters]
+        return View(meters, events=events) if meters else None
 
     def put_rate(self, topic: str) -> float:
         """Return messages a second sent to a topic."""
@@ -224,18 +247,25 @@ class BrokerStats:
         """Return messages a second that a group got of a topic."""
         return self._rate("GROUP_GET_NUMS", f"{topic}@{group}")
 
-    def rates(self, kind: str) -> str:
-        """Return a whole-broker set's rates over 10 s, a minute and ten minutes, as text."""
-        meter = self.meter(kind, self._cluster)
-        now_ms = self._clock.now_ms()
-        if meter is None:
+    def rates(self, name: str) -> str:
+        """Return a whole-broker figure's rates over 10 s, a minute and ten minutes, as text."""
+        view = self.find(name, self._cluster)
+        if view is None:
             return "0.0 0.0 0.0"
-        return " ".join(str(round(meter.rate(now_ms, slots), 4)) for slots in (1, 6, 60))
+        now_ms = self._clock.now_ms()
+        return " ".join(str(round(view.rate(now_ms, slots), 4)) for slots in (1, 6, 60))
 
-    def total(self, kind: str) -> int:
-        """Return a whole-broker set's sum since the start."""
-        meter = self.meter(kind, self._cluster)
-        return 0 if meter is None else meter.total
+    def watch(self, metrics: Metrics) -> None:
+        """Show traffic by topic and group, under the names that RocketMQ's exporter uses."""
+        for name, text, kind, events in (
+            ("messages_in", "Messages stored", "TOPIC_PUT", True),
+            ("throughput_in_bytes", "Bytes stored", "TOPIC_PUT", False),
+            ("messages_out", "Messages read, by topic@group", "GROUP_GET", True),
+            ("throughput_out_bytes", "Bytes read, by topic@group", "GROUP_GET", False),
+        ):
+            label = "topic" if kind == "TOPIC_PUT" else "topic_group"
+            read = functools.partial(self._totals, kind, events=events)
+            metrics.watch_many(name, text, label, read)
 
     # --- upkeep --------------------------------------------------------------------------------
 
@@ -252,9 +282,16 @@ class BrokerStats:
             del self._meters[name]
         self._full = len(self._meters) >= METERS_MAX
 
-    def _rate(self, kind: str, key: str) -> float:
-        meter = self.meter(kind, key)
-        return 0.0 if meter is None else meter.rate(self._clock.now_ms())
+    def _totals(self, kind: str, *, events: bool) -> dict[str, float]:
+        return {
+            key: float(meter.events if events else meter.total)
+            for (of, key), meter in self._meters.items()
+            if of == kind
+        }
+
+    def _rate(self, name: str, key: str) -> float:
+        view = self.find(name, key)
+        return 0.0 if view is None else view.rate(self._clock.now_ms())
 
     def _add(self, kind: str, key: str, number: int, now_ms: int, events: int = 1) -> None:
         meter = self._meters.get((kind, key))
@@ -266,10 +303,3 @@ class BrokerStats:
                 return
             meter = self._meters[kind, key] = Meter(now_ms)
         meter.add(number, now_ms, events)
-
-    def _new_day(self, now_ms: int) -> None:
-        day = now_ms // _DAY_MS
-        if day != self._day:
-            self._day = day
-            self.puts.roll()
-            self.gets.roll()

@@ -10,7 +10,7 @@ import pytest
 
 from broker_admin_harness import Broker, administered
 from roquet.broker.registry import Client, Consuming
-from roquet.broker.stats import Meter
+from roquet.broker.stats import Meter, View
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
@@ -322,15 +322,19 @@ def test_rates_by_name(tmp_path: Path) -> None:
 def test_a_meter_forgets_in_time() -> None:
     start_ms = 1_700_000_000_000
     meter = Meter(start_ms)
+    numbers, events = View([meter], events=False), View([meter, meter], events=True)
     for second in range(0, 7200, 10):
         meter.add(10, start_ms + second * 1000)
     now_ms = start_ms + 7200 * 1000
-    assert meter.total == 7200
-    assert meter.minute(now_ms).total == pytest.approx(60, abs=10)
-    assert meter.hour(now_ms).total == pytest.approx(3600, rel=0.2)
-    assert meter.day(now_ms).total == 7200
-    assert meter.rate(now_ms) == pytest.approx(1.0, rel=0.2)
-    assert meter.rate(now_ms, 60) == pytest.approx(1.0, rel=0.1)
+    assert (numbers.total, events.total) == (7200, 1440)
+    assert numbers.minute(now_ms).total == pytest.approx(60, abs=10)
+    assert numbers.minute(now_ms).per_event == 10
+    assert numbers.hour(now_ms).total == pytest.approx(3600, rel=0.2)
+    assert numbers.day(now_ms).total == 7200
+    assert events.day(now_ms).total == 1440
+    assert numbers.rate(now_ms) == pytest.approx(1.0, rel=0.2)
+    assert numbers.rate(now_ms, 60) == pytest.approx(1.0, rel=0.1)
+    assert events.rate(now_ms) == pytest.approx(0.2, rel=0.2)
     much_later_ms = now_ms + 3 * 86_400_000
-    assert (meter.minute(much_later_ms).total, meter.day(much_later_ms).total) == (0, 0)
-    assert meter.rate(much_later_ms) == 0
+    assert (numbers.minute(much_later_ms).total, numbers.day(much_later_ms).total) == (0, 0)
+    assert numbers.rate(much_later_ms) == 0

@@ -178,8 +178,8 @@ class ProgressAdmin:
     def rates(self, request: Request) -> Command:
         """Return the sums of a minute, an hour and a day of one named set and key."""
         header = ViewBrokerStatsDataRequest.decode(request.command.ext)
-        meter = self._stats.meter(header.stats_name, header.stats_key)
-        if meter is None:
+        found = self._stats.find(header.stats_name, header.stats_key)
+        if found is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
@@ -187,9 +187,9 @@ class ProgressAdmin:
         now_ms = self._clock.now_ms()
         body = encode_broker_stats(
             {
-                "statsDay": meter.day(now_ms),
-                "statsHour": meter.hour(now_ms),
-                "statsMinute": meter.minute(now_ms),
+                "statsDay": found.day(now_ms),
+                "statsHour": found.hour(now_ms),
+                "statsMinute": found.minute(now_ms),
             }
         )
         return reply_to(request.command, body=body)

@@ -141,7 +141,7 @@ class RuntimeInfo:
             str(round(float(a) + float(b), 4))
             for a, b in zip(found.split(), missed.split(), strict=True)
         )
-        size, times = stats.put_bytes, stats.puts.now
+        size, times = stats.put_bytes, stats.put_count
         return {
             "getFoundTps": found,
             "getMessageEntireTimeMax": "0",
@@ -149,12 +149,12 @@ class RuntimeInfo:
             "getTotalTps": total,
             "getTransferedTps": stats.rates("BROKER_GET_NUMS"),
             "getTransferredTps": stats.rates("BROKER_GET_NUMS"),
-            "msgGetTotalTodayMorning": str(stats.gets.this_morning),
-            "msgGetTotalTodayNow": str(stats.gets.now),
-            "msgGetTotalYesterdayMorning": str(stats.gets.yesterday_morning),
-            "msgPutTotalTodayMorning": str(stats.puts.this_morning),
-            "msgPutTotalTodayNow": str(stats.puts.now),
-            "msgPutTotalYesterdayMorning": str(stats.puts.yesterday_morning),
+            "msgGetTotalTodayMorning": str(stats.days.gets.this_morning),
+            "msgGetTotalTodayNow": str(stats.days.gets.now),
+            "msgGetTotalYesterdayMorning": str(stats.days.gets.yesterday_morning),
+            "msgPutTotalTodayMorning": str(stats.days.puts.this_morning),
+            "msgPutTotalTodayNow": str(stats.days.puts.now),
+            "msgPutTotalYesterdayMorning": str(stats.days.puts.yesterday_morning),
             "putLatency99": "0.00",
             "putLatency999": "0.00",
             "putMessageAverageSize": str(round(size / times, 4) if times else 0.0),

@@ -9,6 +9,18 @@ from typing import Any, Final, TypeAlias, final
 
 from typing_extensions import Buffer
 
+__all__ = [
+    "ArrowBatch",
+    "Ingest",
+    "Store",
+    "StoreError",
+    "crc32",
+    "decode_frames",
+    "decode_records",
+    "encode_command",
+    "records_to_arrow",
+]
+
 def crc32(data: Buffer) -> int:
     """Zlib CRC-32 without its top bit."""
 

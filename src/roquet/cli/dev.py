@@ -18,7 +18,7 @@ from roquet.service import runtime
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, Generator
 
     from roquet.service.lifecycle import App
 
@@ -87,7 +87,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _in_the_way(flag: str, app: App) -> AsyncIterator[None]:
+async def _in_the_way(flag: str, app: App) -> AsyncGenerator[None]:
     """Run an app; a taken port is told with the flag that moves it."""
     try:
         await app.__aenter__()
@@ -119,7 +119,7 @@ def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _folder(data: Path | None) -> Iterator[Path]:
+def _folder(data: Path | None) -> Generator[Path]:
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
         yield data.resolve()

@@ -101,7 +101,7 @@ def _parse(data: bytes) -> dict[str, dict[str, str]]:
         whole: Any = json.loads(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    table = cast("Any", whole.get("configTable")) if isinstance(whole, dict) else None
+    table = cast("dict[str, Any]", whole).get("configTable") if isinstance(whole, dict) else None
     if not isinstance(table, dict):
         raise ValueError("no object configTable")  # noqa: TRY004  (what is wrong is the file)
     result: dict[str, dict[str, str]] = {}

@@ -22,7 +22,7 @@ from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from roquet.base.clock import Clock
@@ -63,7 +63,7 @@ async def running_broker(
     changes: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     seed: int = 1,
-) -> AsyncIterator[broker_app.Broker]:
+) -> AsyncGenerator[broker_app.Broker]:
     """Run one broker over `folder` for the length of a block."""
     config = broker_config(folder, name_servers, **(changes or {}))
     broker = broker_app.build(config, clock or SystemClock(), random.Random(seed))  # noqa: S311
@@ -72,7 +72,7 @@ async def running_broker(
 
 
 @contextlib.asynccontextmanager
-async def running_name_server(folder: Path) -> AsyncIterator[namesrv_app.NameServer]:
+async def running_name_server(folder: Path) -> AsyncGenerator[namesrv_app.NameServer]:
     """Run a name server for the length of a block."""
     config, _ = load(
         NamesrvConfig,
@@ -135,7 +135,7 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(folder: Path, *names: str, **changes: str) -> AsyncIterator[Cluster]:
+async def cluster(folder: Path, *names: str, **changes: str) -> AsyncGenerator[Cluster]:
     """Run a name server and brokers (`broker-a` unless named) for the length of a block.
 
     The same folder again is a restart. `changes` are broker settings under Java's names.

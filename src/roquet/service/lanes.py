@@ -8,6 +8,7 @@ so that overload is answered instead of being stored (spec: broker.md, thread po
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,12 +16,15 @@ from roquet.base.errors import UsageError
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from roquet.base.clock import Clock
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 """What a request is told that finds its lane's queue full; clients know the text."""
+
+TURN = 64
+"""Jobs that one task runs before the loop looks at its sockets again."""
 
 
 class Job(Protocol):
@@ -128,10 +132,17 @@ class Lane:
 
     async def _work(self) -> None:
         self._spare = False
+        done = 0
         while self._running < self.config.concurrency:
             job = self._next()
             if job is None:
                 return
+            done += 1
+            if done % TURN == 0:
+                # Thousands of jobs that never wait must not keep the loop from its sockets.
+                self._queue.appendleft(job)
+                await _give_way()
+                continue
             self._running += 1
             # Should this job wait, the next task goes on with the queue meanwhile.
             self._provide()
@@ -139,6 +150,10 @@ class Lane:
                 await job.run()
             finally:
                 self._running -= 1
+
+    def halt(self) -> None:
+        """Hear that the tasks were cancelled: the next job needs a new one."""
+        self._spare = False
 
     def _next(self) -> Job | None:
         if self.config.age_max_ms is not None:
@@ -181,9 +196,17 @@ class Lanes:
             while lane.refuse_head("SHUTDOWN"):
                 pass
         await self._tasks.stop(within_s=1.0)
+        for lane in self._lanes.values():
+            lane.halt()
 
     async def refuse_old(self) -> None:
         """For a timer: refuse in each lane what has waited longer than the lane's limit."""
         for lane in self._lanes.values():
             if lane.config.age_max_ms is not None:
                 lane.refuse_older(lane.config.age_max_ms)
+
+
+@types.coroutine
+def _give_way() -> Generator[None, None, None]:
+    """Let the loop do what else is waiting; no time passes."""
+    yield

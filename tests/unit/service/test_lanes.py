@@ -111,6 +111,31 @@ def test_stopped_lanes_leave_nothing_running() -> None:
     asyncio.run(main())
 
 
+def test_jobs_that_never_wait_leave_the_loop_its_turns() -> None:
+    async def main() -> None:
+        clock, log = FakeClock(), list[str]()
+        lanes = Lanes([LaneConfig("send", 4, 1000)], clock)
+        for n in range(300):
+            job = Work(clock, str(n), log)
+            job.gate.set()
+            lanes["send"].submit(job)
+        turns = 0
+        while len(log) < 600:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 3
+        assert [entry for entry in log if entry[0] == "+"] == [f"+{n}" for n in range(300)]
+        await lanes.stop()
+        again = Work(clock, "again", log)
+        again.gate.set()
+        lanes["send"].submit(again)
+        await settle()
+        assert log[-1] == "-again"
+        await lanes.stop()
+
+    asyncio.run(main())
+
+
 def test_lane_names() -> None:
     clock = FakeClock()
     with pytest.raises(UsageError, match="twice"):

@@ -28,6 +28,7 @@ _Key = TypeVar("_Key", tuple[str, int], int)
 
 WAKES_PER_TURN = 64
 """Held pulls served in one go before other work of the loop gets its turn."""
+SPARE_DEADLINES = 64
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -83,6 +84,10 @@ class Holds:
         held.deadline_ms = self._clock.now_ms() + int(wait_ms * (1 + jitter))
         self._sequence += 1
         self._count += 1
+        if len(self._deadlines) > 2 * self._count + SPARE_DEADLINES:
+            # Pulls that were woken long before their time would pile up here with their requests.
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (held.deadline_ms, self._sequence, held))
         self._by_queue.setdefault((held.topic, held.queue_id), {})[id(held)] = held
         self._by_peer.setdefault(held.peer.key, {})[id(held)] = held

@@ -129,6 +129,18 @@ def test_there_is_room_for_so_many() -> None:
     play(tell, held_max=2)
 
 
+def test_pulls_that_were_woken_are_not_kept_till_their_deadline() -> None:
+    async def tell(story: Story) -> None:
+        story.hold("stays", offset=10**6)
+        for number in range(1000):
+            story.hold("comes and goes", offset=number)
+            story.holds.arrived("orders", 1, number + 1)
+        assert len(await story.settle()) == 1000
+        assert len(story.holds._deadlines) < 100
+
+    play(tell)
+
+
 def test_a_burst_leaves_the_loop_its_turns() -> None:
     async def tell(story: Story) -> None:
         for number in range(WAKES_PER_TURN * 2 + 1):

@@ -100,6 +100,42 @@ def test_the_ends_of_a_queue(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
+def test_no_question_makes_a_file(tmp_path: Path) -> None:
+    codes = (
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.QUERY_MESSAGE,
+    )
+
+    def tree() -> set[str]:
+        return {str(path) for path in tmp_path.rglob("*") if path.parent.name != "commitlog"}
+
+    async def tell(it: Cluster) -> None:
+        await filled(it)
+        before = tree()
+        for topic in ("../../evil", "/evil", "evil", "a\0b", "", "orders"):
+            for queue_id in ("-1", "2147483647", "-2147483648", "7"):
+                for code in codes:
+                    answer = await ask(
+                        it,
+                        code,
+                        topic=topic,
+                        queueId=queue_id,
+                        consumerGroup="../evil",
+                        timestamp="-1",
+                        key="k",
+                        maxNum="1",
+                        **ALL_TIME,
+                    )
+                    assert answer.code in {0, 1, 22, 29}, (topic, queue_id, code)
+        assert tree() == before
+
+    play(tmp_path, tell)
+
+
 def test_messages_are_found_by_key(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await filled(it)

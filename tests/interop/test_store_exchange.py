@@ -115,7 +115,10 @@ def swap(jars: Path, driver: Driver, tmp_path: Path) -> Iterator[Swap]:
     port = free_port(chance)
     namesrv = our_name_server(tmp_path / "namesrv", port).start()
     address = f"127.0.0.1:{port}"
-    plan = BrokerPlan("swap", free_port(chance), address, tmp_path / "store")
+    # Both makes then register with a zlib body; Java's own name server cannot read what its
+    # broker sends (the flag beside it says plain), ours can.
+    extra = {"compressedRegister": "true"}
+    plan = BrokerPlan("swap", free_port(chance), address, tmp_path / "store", extra)
     built = Swap(plan, address, tmp_path, jars, driver)
     yield built
     if built.running is not None:

@@ -132,3 +132,39 @@ def test_lists(world: World, sent: list[Sent]) -> None:
     assert sent
     assert TOPIC in run(world, "topicList").split()
     assert GROUP in run(world, "topicList", "-c")
+
+
+def test_a_consume_queue_is_shown_unit_by_unit(world: World, sent: list[Sent]) -> None:
+    text = run(world, "queryCq", "-t", TOPIC, "-q", "1", "-i", "0", "-b", world.ours.broker.address)
+    mine = sorted(answer["offset"] for answer in sent if answer["queue"] == 1)
+    assert f"max: {mine[-1] + 1}, min: 0" in text
+    found = [int(at) for at in re.findall(r"physicOffset=(\d+)", text)]
+    in_log = [int(a["offset_msg_id"][16:], 16) for a in sent if a["queue"] == 1]
+    assert found == sorted(in_log)
+
+
+def test_a_groups_offsets_are_reset_and_counted(world: World, sent: list[Sent]) -> None:
+    topic = world.topic("Reset", world.ours)
+    world.driver.send(world.ours.namesrv, topic, messages(9, seed=43))
+    world.driver.consume(world.ours.namesrv, topic, "reset_group", 9)
+    text = run(world, "resetOffsetByTime", "-t", topic, "-g", "reset_group", "-s", "0")
+    offsets = [row for row in rows(text) if row[0] == world.ours.name]
+    assert [row[2] for row in offsets] == ["0"] * 4
+    again = world.driver.consume(world.ours.namesrv, topic, "reset_group", 9)
+    assert len(again) == 9
+    assert sent
+
+
+def test_a_topic_and_a_group_are_deleted(world: World) -> None:
+    topic = world.topic("Doomed", world.ours)
+    world.driver.send(world.ours.namesrv, topic, messages(3, seed=44))
+    at = ("-b", world.ours.broker.address)
+    assert "success" in run(world, "updateSubGroup", *at, "-g", "doomed_group", "-r", "3")
+    assert "retryMaxTimes" in run(world, "getConsumerConfig", "-g", "doomed_group")
+    assert "success" in run(world, "deleteSubGroup", *at, "-g", "doomed_group")
+    assert "success" in run(world, "deleteTopic", "-c", world.ours.cluster, "-t", topic)
+    assert topic not in run(world, "topicList").split()
+    # A topic of that name begins anew.
+    world.topic("Doomed", world.ours)
+    sent = world.driver.send(world.ours.namesrv, topic, messages(4, seed=45))
+    assert {answer["offset"] for answer in sent} == {0}

@@ -279,3 +279,36 @@ def test_a_java_consumer_and_ours_share_a_group(world: World, name: str) -> None
     assert len(places) == 40
     bodies = [one.body for one in ours] + [one["body"] for one in java]
     assert sorted(bodies) == sorted(one["body"] for one in given)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_the_java_tool_sees_our_consumer_at_work(world: World, name: str) -> None:
+    side = side_of(world, name)
+    topic = world.topic(f"Seen-{name}", side)
+    group = f"seen_{name}"
+
+    async def work() -> tuple[str, str, str]:
+        async with (
+            asyncio.timeout(100),
+            connect(side) as mq,
+            mq.consumer(group, {topic: "a || b"}, start="earliest") as consumer,
+        ):
+            await send_all(mq, topic, messages(4, seed=27))
+            for _ in range(4):
+                delivery = await consumer.receive(timeout_s=30)
+                assert delivery is not None
+                delivery.ack()
+            run = asyncio.get_running_loop().run_in_executor
+            at = ("-n", side.namesrv, "-g", group)
+            shown = await run(None, lambda: world.driver.mqadmin("consumerConnection", *at))
+            arguments = (*at, "-i", mq.client_id)
+            inside = await run(None, lambda: world.driver.mqadmin("consumerStatus", *arguments))
+            return mq.client_id, shown, inside
+
+    client_id, connection, inside = asyncio.run(work())
+    assert client_id in connection
+    assert "PYTHON" in connection
+    assert topic in connection
+    assert "a || b" in connection
+    assert "CLUSTERING" in connection
+    assert topic in inside, "the broker has asked our client what it does"

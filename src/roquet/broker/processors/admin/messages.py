@@ -65,7 +65,8 @@ class QueueAdmin:
     ) -> dict[str, Any]:
         physical, size, code = unit
         shown: dict[str, Any] = {
-            "eval": subscription is None or subscription.takes_code(code),
+            # Without a subscription there is nothing to judge by: false, as Java says.
+            "eval": subscription is not None and subscription.takes_code(code),
             "physicOffset": physical,
             "physicSize": size,
             "tagsCode": code,

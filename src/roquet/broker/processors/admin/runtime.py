@@ -222,7 +222,8 @@ def _usage(path: Path) -> _Usage:
 
 
 def _ratio(usage: _Usage) -> float:
-    return round(usage.used / max(1, usage.total), 4)
+    # What only root may use counts as taken, as `df` and the Java broker see it.
+    return round(usage.used / max(1, usage.used + usage.free), 4)
 
 
 def _size(number: int) -> str:

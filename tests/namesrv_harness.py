@@ -43,6 +43,7 @@ class Asker:
         self.writer = writer
         self.opaque = itertools.count(1)
         self.partial = bytearray()
+        self.answers: list[Command] = []
 
     @classmethod
     async def connect(cls, port: int) -> Self:
@@ -62,11 +63,12 @@ class Asker:
     async def answer(self) -> Command:
         async with asyncio.timeout(10):
             while True:
-                commands, used = decode(self.partial, 1 << 24)
-                if commands:
-                    assert len(commands) == 1
-                    del self.partial[:used]
-                    return commands[0]
+                if self.answers:
+                    return self.answers.pop(0)
+                self.answers, used = decode(self.partial, 1 << 24)
+                del self.partial[:used]
+                if self.answers:
+                    continue
                 chunk = await self.reader.read(65536)
                 assert chunk, "the server closed the connection"
                 self.partial += chunk

@@ -13,12 +13,14 @@ from roquet.namesrv.registration import Registrations
 from roquet.namesrv.table import RouteTable
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
+from roquet.service.health import Health, HealthEndpoint
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.service.lifecycle import App, Part, Timer
+from roquet.service.metrics import Metrics
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.namesrv.config import Settings
+    from roquet.namesrv.config import NamesrvConfig, Settings
 
 FIRST_SCAN_S = 5.0
 
@@ -31,6 +33,7 @@ class NameServer:
     server: Server
     table: RouteTable
     router: Router
+    health: HealthEndpoint | None
 
 
 def build(settings: Settings, clock: Clock) -> NameServer:
@@ -75,4 +78,25 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         Part("routes", registrations, needs=("key_values",), timers=(scan,)),
         Part("server", server, needs=("lanes", "routes")),
     ]
-    return NameServer(App(parts, clock), server, table, router)
+    health = None
+    if config.metrics == "PROM":
+        health = _health(config, table, server, lanes)
+        parts.append(Part("health", health, needs=("server",)))
+    return NameServer(App(parts, clock), server, table, router, health)
+
+
+def _health(
+    config: NamesrvConfig, table: RouteTable, server: Server, lanes: Lanes
+) -> HealthEndpoint:
+    """Show the numbers; whoever can ask finds the name server ready: it starts last."""
+    metrics = Metrics()
+    metrics.watch_lanes(lanes)
+    for name, text, read in (
+        ("connections", "Open connections", lambda: server.connections),
+        ("brokers", "Broker processes that are alive", lambda: len(table.live)),
+        ("topics", "Topics with a route", lambda: len(table.topics)),
+    ):
+        metrics.watch(name, text, read)
+    return HealthEndpoint(
+        host=config.host, port=config.metrics_port, health=Health(), metrics=metrics
+    )

@@ -106,6 +106,16 @@ class NamesrvConfig:
         "brokerPortMin", 1_024, "Smallest port a broker may register.", low=1, high=65_535
     )
 
+    metrics: str = setting(
+        "metricsExporterType",
+        "DISABLE",
+        "PROM serves /metrics, /livez and /readyz over HTTP.",
+        choices=("DISABLE", "PROM"),
+    )
+    metrics_port: int = setting(
+        "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65_535
+    )
+
     @property
     def host(self) -> str:
         """The address to listen on."""

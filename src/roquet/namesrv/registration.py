@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LANE = "default"
+LONG = 64 * 1024
+"""Bytes of a body (some 400 topics) above which it is read in a thread."""
 ZONE_FIELD = "__ZONE_NAME"
 _NOTHING = RegisterBody(table=TopicTableBody(topics={}, version=DataVersion()))
 """What a registration without a body says."""
@@ -79,6 +81,7 @@ class Registrations:
         self._clock = clock
         self._departures = Departures(table, settings.now.unregister_queue_max)
         self._peers: dict[int, Peer] = {}
+        self._order_of_arrival = asyncio.Lock()
 
     def routes(self) -> list[Route]:
         """Return the rows of the request table."""
@@ -96,13 +99,25 @@ class Registrations:
         """Nothing to keep: it comes again from brokers."""
         self._departures.apply()
 
-    def register(self, request: Request) -> Command:
-        """Take a broker's registration in (103)."""
+    async def register(self, request: Request) -> Command:
+        """Take a broker's registration in (103).
+
+        A long body is read beside the loop, where clients' questions go on being answered;
+        registrations and departures keep their order all the same.
+        """
         command = request.command
         header = headers.RegisterBrokerRequest.decode(command.ext)
-        if header.body_crc32 and header.body_crc32 != crc32_of(command.body):
-            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        said = read_registration(command, header)
+        async with self._order_of_arrival:
+            if is_long(command):
+                said = await asyncio.to_thread(read_registration, command, header)
+            else:
+                said = read_registration(command, header)
+            if not request.peer.is_open:
+                # It left while its body was read: nobody would ever notice that it is gone.
+                raise Refused(ResponseCode.SYSTEM_ERROR, "the connection has ended")
+            return self._take(request, said)
+
+    def _take(self, request: Request, said: Registration) -> Command:
         check_registration(said, self._settings.now.broker_port_min)
         self._departures.apply()
         is_new = said.key not in self._table.live
@@ -118,7 +133,7 @@ class Registrations:
         response = headers.RegisterBrokerResponse(
             ha_server_addr=answer.ha_address, master_addr=answer.master_address
         )
-        return reply_to(command, ext=response.encode(), body=self._order_topics())
+        return reply_to(request.command, ext=response.encode(), body=self._order_topics())
 
     def _order_topics(self) -> bytes:
         if not self._settings.now.return_order_topics:
@@ -126,12 +141,13 @@ class Registrations:
         values = self._order.namespace(ORDER_TOPICS)
         return b"" if values is None else encode_kv_table(values)
 
-    def unregister(self, request: Request) -> Command:
+    async def unregister(self, request: Request) -> Command:
         """Have a broker forgotten (104); answered before it is."""
         header = headers.UnRegisterBrokerRequest.decode(request.command.ext)
         leaving = Departure(header.cluster_name, header.broker_name, header.broker_addr)
-        if not self._departures.add(leaving):
-            raise Refused(ResponseCode.SYSTEM_ERROR, "Unable to submit the unregister request")
+        async with self._order_of_arrival:
+            if not self._departures.add(leaving):
+                raise Refused(ResponseCode.SYSTEM_ERROR, "Unable to submit the unregister request")
         return reply_to(request.command)
 
     def query_version(self, request: Request) -> Command:
@@ -181,8 +197,15 @@ class Registrations:
             self._departures.add(leaving)
 
 
+def is_long(command: Command) -> bool:
+    """Tell whether reading the body would keep the loop from its work; zlib hides its length."""
+    return len(command.body) > LONG or command.body[:1] == b"\x78"
+
+
 def read_registration(command: Command, header: headers.RegisterBrokerRequest) -> Registration:
     """Read a registration in any of its forms. Raises Refused when it is none."""
+    if header.body_crc32 and header.body_crc32 != crc32_of(command.body):
+        raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     try:
         body = _NOTHING
         if command.body:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,14 +20,15 @@ from roquet.protocol.bodies.topics import (
     decode_topic_list,
     encode_data_version,
 )
+from roquet.protocol.command import Command
 from roquet.protocol.register_body import RegisterBody, crc32_of
+from roquet.remoting.codec import encode
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from roquet.protocol.command import Command
 
 VERSION = DataVersion(state_version=0, timestamp=7, counter=3)
 
@@ -470,3 +473,66 @@ async def test_order_topics_go_to_brokers_and_to_clients(tmp_path: Path) -> None
         assert route.order_topic_conf == "broker-a:4"
         other = await asker.ask(105, {"topic": "U"})
         assert b"orderTopicConf" not in other.body
+
+
+@looped
+async def test_ten_thousand_topics_do_not_stop_the_answers(tmp_path: Path) -> None:
+    topics = [f"topic-{number}" for number in range(10_000)]
+    async with serving(tmp_path) as served:
+        broker, client = await served.connect(), await served.connect()
+        await register(client, brokerName="other", brokerAddr="10.0.0.9:10911")
+        body = register_body(topics).encode(compressed=True)
+        pauses: list[float] = []
+        async with asyncio.TaskGroup() as group:
+            registering = group.create_task(broker.ask(103, register_ext(compressed="true"), body))
+            while not registering.done():
+                begin = time.perf_counter()
+                assert await has_route(client, "T")
+                pauses.append(time.perf_counter() - begin)
+        assert registering.result().code == 0
+        assert await has_route(client, "topic-9999")
+    # Read on the loop it would be one pause of the whole work, and two answers at most.
+    assert len(pauses) > 5
+
+
+@looped
+async def test_a_departure_right_behind_a_long_registration_comes_second(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        asker = await served.connect()
+        body = register_body([f"topic-{n}" for n in range(3_000)]).encode(compressed=True)
+        come = Command(code=103, ext=register_ext(compressed="true"), body=body)
+        leave = Command(code=104, ext=register_ext())
+        asker.writer.write(encode(come, opaque=1, flag=0) + encode(leave, opaque=2, flag=0))
+        answers = [await asker.answer(), await asker.answer()]
+        assert [(one.opaque, one.code) for one in answers] == [(1, 0), (2, 0)]
+        assert not await has_route(asker, "topic-1")
+        assert await topics_of(asker) == []
+
+
+@looped
+async def test_a_broker_that_left_while_its_registration_was_read_is_not_kept(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        broker, client = await served.connect(), await served.connect()
+        body = register_body([f"topic-{n}" for n in range(3_000)]).encode(compressed=True)
+        command = Command(code=103, ext=register_ext(compressed="true"), body=body)
+        broker.writer.write(encode(command, opaque=1, flag=0))
+        await broker.writer.drain()
+        broker.close()
+        for _ in range(50):
+            await asyncio.sleep(0.01)
+            assert not await has_route(client, "topic-1")
+
+
+@looped
+async def test_its_numbers_can_be_scraped(tmp_path: Path) -> None:
+    async with serving(tmp_path, metrics="PROM", metrics_port=0) as served:
+        await register(await served.connect())
+        assert served.namesrv.health is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.namesrv.health.port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        shown = (await reader.read()).decode().splitlines()
+        writer.close()
+        assert shown[0] == "HTTP/1.1 200 OK"
+        assert {"roquet_brokers 1.0", "roquet_topics 2.0", "roquet_connections 1.0"} <= set(shown)

@@ -48,7 +48,9 @@ setup: $(VENV)/.native ## create .venv, install pinned dependencies, build the n
 
 native-dev: ## build the native module quickly and put it beside the sources
 	cargo build --profile dev-fast -p roquet-native
-	cp target/dev-fast/libroquet_native.so src/roquet/roquet_native.abi3.so
+	@# Moved into place: a running broker may have the old file mapped.
+	cp target/dev-fast/libroquet_native.so src/roquet/.roquet_native.new
+	mv src/roquet/.roquet_native.new src/roquet/roquet_native.abi3.so
 
 # --- using it --------------------------------------------------------------------------------
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
+from roquet.broker.admission import Admission, FastIngest, Rules
 from roquet.broker.appender import Appender
+from roquet.broker.boot import boot_lines
 from roquet.broker.checks import SendChecks
 from roquet.broker.days import Days
 from roquet.broker.fast_fail import FastFail
@@ -51,6 +53,8 @@ from roquet.broker.stats import BrokerStats
 from roquet.protocol.command import VERSION
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.client import Client
+from roquet.remoting.codec import FRAME_SIZE_MAX
+from roquet.remoting.fast_ingest import FastPath
 from roquet.remoting.router import Peer, Ports, Route, Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service import runtime
@@ -89,6 +93,7 @@ class Broker:
     store: MessageStore
     metadata: Metadata
     health: Health
+    path: FastPath
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,13 +163,18 @@ def build(
     routes = all_routes(processors)
     router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
     fast_router = Router(routes, None, base.lanes, base.clock, Ports.FAST)
-    listeners = _listeners(base, router, fast_router, [base.holds.drop_peer, clients.peer_closed])
-    base.store.on_arrival(base.holds.arrived)
-    parts = _parts(base, schedule, clients, fast_fail, listeners, lock=lock)
-    app = App(parts, base.clock)
-    return Broker(
-        app, base.identity, listeners, router, routes, base.store, base.metadata, base.health
+    admission = _admission(base, fast_fail)
+    path = FastPath(admission, base.clock)
+    listeners = _listeners(
+        base, (router, fast_router), path, [base.holds.drop_peer, clients.peer_closed]
     )
+    path.deliver_by(listeners.write)
+    fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX)
+    base.store.on_arrival(base.holds.arrived)
+    parts = _parts(base, schedule, clients, fast_fail, (fast, listeners), lock=lock)
+    app = App(parts, base.clock)
+    seen = (base.store, base.metadata, base.health, path)
+    return Broker(app, base.identity, listeners, router, routes, *seen)
 
 
 def explain(config: BrokerConfig) -> str:
@@ -185,33 +195,12 @@ async def serve(
         return START_FAILED
     try:
         runtime.settle()
-        for line in boot_lines(config, broker):
+        for line in boot_lines(config, broker.identity, broker.listeners):
             say(line)
         await stop.wait()
     finally:
         await broker.app.__aexit__()
     return 0
-
-
-def boot_lines(config: BrokerConfig, broker: Broker) -> list[str]:
-    """Return what is said once the broker serves; the first line is Java's, for scripts."""
-    identity = broker.identity
-    name_servers = config.registration.name_servers
-    to_whom = f" and name server is {name_servers}" if name_servers else ""
-    lines = [
-        f"The broker[{identity.name}, {identity.address}] boot success. serializeType=JSON{to_whom}"
-    ]
-    bind = config.server.bind_address
-    lines.append(
-        f"listening on {bind}:{broker.listeners.port} (fast {broker.listeners.fast_port}),"
-        f" store in {config.store.folder}"
-    )
-    if bind in {"0.0.0.0", "::"}:  # noqa: S104
-        lines.append(
-            "anybody who reaches this machine may read and write: authentication is off;"
-            " bindAddress=127.0.0.1 keeps others out"
-        )
-    return lines
 
 
 def _base(config: BrokerConfig, clock: Clock, rng: random.Random) -> _Base:
@@ -257,14 +246,30 @@ def _base(config: BrokerConfig, clock: Clock, rng: random.Random) -> _Base:
     )
 
 
-def _send(base: _Base, appender: Appender, gate: FastFail) -> SendProcessor:
+def _stamps(base: _Base) -> Stamps:
     identity = base.identity
     unique_ids = UniqueIds(identity.store_host[:-4], os.getpid(), base.rng.getrandbits(32))
+    return Stamps(identity, base.config.send, unique_ids, base.clock)
+
+
+def _admission(base: _Base, fast_fail: FastFail) -> Admission:
+    config = base.config
+    return Admission(
+        metadata=base.metadata,
+        registry=base.registry,
+        state=base.state,
+        gate=fast_fail,
+        traffic=base.stats,
+        rules=Rules(config.server.fast_path, _stamps(base), config.pull, config.store),
+    )
+
+
+def _send(base: _Base, appender: Appender, gate: FastFail) -> SendProcessor:
     return SendProcessor(
         gate=gate,
-        checks=SendChecks(base.metadata.topics, base.state, identity, base.clock),
+        checks=SendChecks(base.metadata.topics, base.state, base.identity, base.clock),
         retries=Retries(base.metadata.groups, base.locks, base.clock),
-        stamps=Stamps(identity, base.config.send, unique_ids, base.clock),
+        stamps=_stamps(base),
         appender=appender,
         traffic=base.stats,
         queues=base.rng,
@@ -354,8 +359,8 @@ def _apply(base: _Base, config: BrokerConfig, changed: Collection[str]) -> None:
 
 def _listeners(
     base: _Base,
-    router: Router,
-    fast_router: Router,
+    routers: tuple[Router, Router],
+    path: FastPath,
     on_close: Sequence[Callable[[Peer], None]],
 ) -> Listeners:
     rules = base.config.server
@@ -369,18 +374,20 @@ def _listeners(
     main = Server(
         host=host,
         port=rules.port,
-        router=router,
+        router=routers[0],
         clock=base.clock,
         config=limits,
         on_close=closed,
+        ingest=path.port(pulls=True),
     )
     fast = Server(
         host=host,
         port=max(rules.port - 2, 0),
-        router=fast_router,
+        router=routers[1],
         clock=base.clock,
         config=limits,
         on_close=closed,
+        ingest=path.port(pulls=False),
     )
     return Listeners(main, fast, base.identity)
 
@@ -390,12 +397,13 @@ def _parts(
     schedule: DelaySchedule,
     clients: Clients,
     fast_fail: FastFail,
-    listeners: Listeners,
+    entrance: tuple[FastIngest, Listeners],
     *,
     lock: Lock,
 ) -> list[Part]:
     """List the parts in the order they start."""
     config = base.config
+    fast, listeners = entrance
     offsets_s = config.server.offsets_interval_ms / 1000
     cleaning_s = config.store.clean_interval_ms / 1000
     cleaner = Cleaner(base.store, config.store, base.clock)
@@ -441,7 +449,13 @@ def _parts(
             timers=(Timer("refuse what waited", fast_fail.tick, 0.02, 1),),
         ),
         Part("client", client),
-        Part("server", listeners, needs=("store", "clients", "holds", "lanes")),
+        Part(
+            "fast_path",
+            fast,
+            needs=("store", "clients", "fast_fail"),
+            timers=(Timer("fast path", fast.tick, 0.05, 0.05),),
+        ),
+        Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
         Part(
             "registration",
             registration,

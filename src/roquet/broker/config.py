@@ -117,6 +117,9 @@ class ServerRules:
     offsets_interval_ms: int = setting(
         "flushConsumerOffsetInterval", 5000, "Between saves of offsets.", unit="ms", low=10
     )
+    fast_path: bool = setting(
+        "fastPathEnable", True, "Whether plain sends and pulls are answered by compiled code."
+    )
     metrics: str = setting(
         "metricsExporterType",
         "DISABLE",

@@ -96,6 +96,10 @@ class FastFail:
         """Tell whether an append hangs in the operating system."""
         return self._rules.page_cache_busy_ms < self._appends.append_busy_ms() < STUCK_MS
 
+    def takes_sends(self) -> bool:
+        """Tell whether overload lets sends in at the moment."""
+        return not (self._lagging or self.page_cache_is_busy())
+
     def check(self) -> None:
         """Raise Refused when no send is taken at the moment."""
         if self._state.is_slave or self.page_cache_is_busy():

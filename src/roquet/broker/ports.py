@@ -30,6 +30,12 @@ class Listeners:
         """The port that serves all but reads."""
         return self._fast.port
 
+    def write(self, key: int, frames: bytes) -> None:
+        """Write whole frames to a connection of either port; dropped when it has gone."""
+        link = self._main.find(key) or self._fast.find(key)
+        if link is not None:
+            link.write(frames)
+
     async def start(self) -> None:
         """Listen. Raises UsageError when an address cannot be had."""
         await self._main.start()

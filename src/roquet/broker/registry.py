@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from roquet.model.subscription import SubscriptionData
     from roquet.remoting.router import Peer
@@ -112,6 +112,11 @@ class Registry:
         # By connection, so that losing one does not search every group.
         self._consumer_groups_of: dict[int, set[str]] = {}
         self._producer_groups_of: dict[int, set[str]] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Have `listener(group)` called whenever a consumer group may have changed."""
+        self._listeners.append(listener)
 
     # --- producers -------------------------------------------------------------------------------
 
@@ -178,6 +183,7 @@ class Registry:
             known.fingerprint = fingerprint
         self._consumer_groups_of.setdefault(key, set()).add(group)
         topics_changed = subscriptions is not None and _merge(known, subscriptions)
+        self._changed(group)
         return joined or topics_changed
 
     def must_resend(self, group: str, fingerprint: int, *, without_sub: bool) -> bool:
@@ -199,6 +205,7 @@ class Registry:
         if not known.members:
             del self._consumers[group]
         _discard(self._consumer_groups_of, key, group)
+        self._changed(group)
         return True
 
     def consumer(self, group: str) -> ConsumerGroup | None:
@@ -253,6 +260,10 @@ class Registry:
                 groups[group.name] = None
                 self.unregister_consumer(group.name, key)
         return Departed(tuple(peers.values()), tuple(groups))
+
+    def _changed(self, group: str) -> None:
+        for listener in self._listeners:
+            listener(group)
 
     def _idle(self, members: Mapping[int, Member], now_ms: int) -> list[tuple[int, Member]]:
         return [

@@ -194,35 +194,44 @@ class BrokerStats:
 
     def stored(self, topic: str, queue_id: int, result: PutResult | BatchResult) -> None:
         """Note what a producer sent."""
-        del queue_id
         count = len(result.physical_offsets) if isinstance(result, BatchResult) else 1
-        if not result.status.is_stored:
+        if result.status.is_stored:
+            self.stored_many(topic, queue_id, count, result.size)
+        else:
             self.put_failures += max(count, 1)
-            return
+
+    def stored_many(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        """Note messages that producers sent and that are stored; `size` is bytes of records."""
+        del queue_id
         now_ms = self._clock.now_ms()
-        self.days.put(count, now_ms)
-        self.put_bytes += result.size
-        self.put_count += count
-        self._add("TOPIC_PUT", topic, result.size, now_ms, count)
+        self.days.put(messages, now_ms)
+        self.put_bytes += size
+        self.put_count += messages
+        self._add("TOPIC_PUT", topic, size, now_ms, messages)
         kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
-        self._add(kind, _WHOLE_BROKER, result.size, now_ms, count)
+        self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
         if names.is_dlq(topic):
-            self._add("DLQ_PUT", topic, result.size, now_ms, count)
+            self._add("DLQ_PUT", topic, size, now_ms, messages)
 
     def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
         """Note what a read for a group was answered with."""
-        now_ms = self._clock.now_ms()
         if result.status is not GetStatus.FOUND:
-            self._add("MISS", _WHOLE_BROKER, 0, now_ms)
+            self._add("MISS", _WHOLE_BROKER, 0, self._clock.now_ms())
             return
-        self.days.get(result.messages, now_ms)
-        key = f"{topic}@{group}"
-        size = len(result.records)
-        self._add("FOUND", _WHOLE_BROKER, 0, now_ms)
-        self._add("GROUP_GET", key, size, now_ms, result.messages)
-        kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
-        self._add(kind, _WHOLE_BROKER, size, now_ms, result.messages)
         behind = result.max_offset - result.next_begin_offset
+        self.found_many(group, topic, queue_id, result.messages, len(result.records), behind=behind)
+
+    def found_many(
+        self, group: str, topic: str, queue_id: int, messages: int, size: int, *, behind: int
+    ) -> None:
+        """Note a read for a group that found messages and left `behind` unread in the queue."""
+        now_ms = self._clock.now_ms()
+        self.days.get(messages, now_ms)
+        key = f"{topic}@{group}"
+        self._add("FOUND", _WHOLE_BROKER, 0, now_ms)
+        self._add("GROUP_GET", key, size, now_ms, messages)
+        kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
+        self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
         self._add("GROUP_GET_FALL", f"{queue_id}@{key}", max(0, behind), now_ms)
 
     def sent_back(self, group: str, topic: str) -> None:

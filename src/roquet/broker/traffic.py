@@ -19,6 +19,16 @@ class Traffic(Protocol):
         """Note what a read for a group was answered with."""
         ...
 
+    def stored_many(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        """Note messages that producers sent and that are stored; `size` is bytes of records."""
+        ...
+
+    def found_many(
+        self, group: str, topic: str, queue_id: int, messages: int, size: int, *, behind: int
+    ) -> None:
+        """Note a read for a group that found messages and left `behind` unread in the queue."""
+        ...
+
 
 class NoTraffic:
     """Notes nothing."""
@@ -27,4 +37,12 @@ class NoTraffic:
         """Note nothing."""
 
     def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
+        """Note nothing."""
+
+    def stored_many(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        """Note nothing."""
+
+    def found_many(
+        self, group: str, topic: str, queue_id: int, messages: int, size: int, *, behind: int
+    ) -> None:
         """Note nothing."""

@@ -23,10 +23,16 @@ class Fed(NamedTuple):
     """Frames for the processors, in order."""
     stopped: bool = False
     """Whether the rest of the connection's bytes wait until `commands` are done (`resume`)."""
+    broken: str = ""
+    """Why the connection must be closed once `replies` are written and `commands` taken."""
 
 
 class Ingest(Protocol):
     """What the server feeds. Only the loop thread calls it."""
+
+    def open(self, key: int, address: str) -> None:
+        """Know a new connection, whose peer is at `ip:port`."""
+        ...
 
     def feed(self, key: int, data: memoryview) -> Fed:
         """Take what a connection received. `data` is not kept. Raises BrokenFrame."""
@@ -52,6 +58,9 @@ class PlainIngest:
         """Refuse frames above `frame_size_max` bytes."""
         self._frame_size_max = frame_size_max
         self._partial: dict[int, bytearray] = {}
+
+    def open(self, key: int, address: str) -> None:
+        """Keep nothing: every frame is for the processors, who know the peer."""
 
     def feed(self, key: int, data: memoryview) -> Fed:
         """Decode what is whole; copy only an incomplete frame."""

@@ -153,6 +153,7 @@ class Link(asyncio.BufferedProtocol):
         # No isinstance: uvloop's transports are no asyncio.Transport by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._config.high_water)
+        self._ingest.open(self.key, self.address)
         self._owner.opened(self)
 
     @override
@@ -351,6 +352,8 @@ class Link(asyncio.BufferedProtocol):
             self._barrier = fed.commands[-1] if fed.stopped and fed.commands else None
             self._pending.extend(fed.commands)
             self._pump()
+            if fed.broken:
+                raise BrokenFrame(fed.broken)
             if not fed.stopped:
                 return
             if self._barrier is not None or not fed.commands:

@@ -15,7 +15,7 @@ from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.store.files import FILE_SIZE_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
@@ -37,6 +37,7 @@ class OffsetTable:
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        self._listeners: list[Callable[[Collection[str]], None]] = []
         self._changes = 0
         self._saved_changes = 0
 
@@ -61,6 +62,10 @@ class OffsetTable:
             if self._saved_changes != changes:
                 await self._file.save(self.export().encode_file)
                 self._saved_changes = changes
+
+    def listen(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Have `listener(groups)` called when a reset of theirs begins or ends."""
+        self._listeners.append(listener)
 
     # --- committed offsets -----------------------------------------------------------------
 
@@ -121,6 +126,11 @@ class OffsetTable:
         self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self._committed.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self._changes += 1
+        self._resets_changed((group,))
+
+    def has_reset(self, group: str) -> bool:
+        """Whether any reset of the group waits for its pull."""
+        return any(_split(key)[1] == group for key in self._resets)
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a reset that no pull has taken yet."""
@@ -130,8 +140,10 @@ class OffsetTable:
         """Return and end a pending reset."""
         queues = self._resets.get(f"{topic}@{group}", {})
         offset = queues.pop(queue_id, None)
-        if not queues:
-            self._resets.pop(f"{topic}@{group}", None)
+        if offset is not None:
+            if not queues:
+                del self._resets[f"{topic}@{group}"]
+            self._resets_changed((group,))
         return offset
 
     # --- removing --------------------------------------------------------------------------
@@ -167,9 +179,14 @@ class OffsetTable:
             self._committed.pop(key, None)
             self._pulled.pop(key, None)
             self._resets.pop(key, None)
+        self._resets_changed({_split(key)[1] for key in keys})
         if keys:
             self._changes += 1
             self._move_version()
+
+    def _resets_changed(self, groups: Collection[str]) -> None:
+        for listener in self._listeners:
+            listener(groups)
 
     def _move_version(self) -> None:
         self._version = self._version.next(self._clock.now_ms())

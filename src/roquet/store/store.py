@@ -71,6 +71,7 @@ class MessageStore:
         self._durability = durability
         self._native: NativeStore | None = None
         self._listeners: list[Callable[[str, int, int], None]] = []
+        self._flush_listeners: list[Callable[[int, str | None], None]] = []
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._sequence = 0
         self._flushed = 0
@@ -105,6 +106,13 @@ class MessageStore:
     def on_arrival(self, listener: Callable[[str, int, int], None]) -> None:
         """Have `listener(topic, queue id, max offset)` called on the loop after dispatch."""
         self._listeners.append(listener)
+
+    def on_flush(self, listener: Callable[[int, str | None], None]) -> None:
+        """Have `listener(flushed offset, failure)` called on the loop after flushes.
+
+        A failure is final: nothing behind the offset will ever be durable.
+        """
+        self._flush_listeners.append(listener)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -323,6 +331,8 @@ class MessageStore:
             self._fail_waiters(failure)
         else:
             self._wake(flushed)
+        for tell in self._flush_listeners:
+            tell(self._flushed, self._failure)
         for topic, queue_id, max_offset in arrivals:
             for listener in self._listeners:
                 listener(topic, queue_id, max_offset)

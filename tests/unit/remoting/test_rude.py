@@ -277,6 +277,9 @@ class Stopping:
         self._plain = PlainIngest()
         self._waiting: list[Command] = []
 
+    def open(self, key: int, address: str) -> None:
+        self._plain.open(key, address)
+
     def feed(self, key: int, data: memoryview) -> Fed:
         self._waiting += self._plain.feed(key, data).commands
         return self.resume(key)

@@ -227,6 +227,7 @@ impl Ingest {
         let mut fed = Fed::default();
         let mut sends = Sends::new(table, from);
         let mut used = 0;
+        let mut passed = false;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
             let read = frame::cut(rest, *frame_size_max).and_then(|frame| match frame {
@@ -246,7 +247,8 @@ impl Ingest {
             if is_request && sends.take(&frame, &header, waiting.len()) {
                 continue;
             }
-            if is_request && from.pulls && answer_pull(table, store, &header, &mut fed) {
+            // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
+            if is_request && from.pulls && !passed && answer_pull(table, store, &header, &mut fed) {
                 counters.pulls += 1;
                 continue;
             }
@@ -263,6 +265,7 @@ impl Ingest {
                 );
             }
             counters.passed += 1;
+            passed = true;
             sink(&frame, &header);
             if fed.stopped {
                 break;

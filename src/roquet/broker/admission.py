@@ -1,0 +1,266 @@
+"""What the native ingest may answer: the processors' rules, turned into rows (architecture §3a).
+
+A row says that every check of the slow path would pass. Each rule is asked here, never repeated in
+the compiled part; whatever changes one marks the row, and marked rows are written anew before the
+next bytes are looked at, so that nothing is answered by a rule of yesterday.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.model.subscription import ExpressionType
+from roquet.model.topic import FilterType, can_read
+from roquet.protocol import names, sys_flag
+from roquet.protocol import properties as props
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import VERSION
+from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
+from roquet.store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from roquet.broker.metadata import Metadata
+    from roquet.broker.processors.pull import PullRules
+    from roquet.broker.processors.send import Stamps
+    from roquet.broker.registry import Registry
+    from roquet.broker.state import BrokerState
+    from roquet.broker.traffic import Traffic
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.model.topic import TopicConfig
+    from roquet.remoting.fast_ingest import FastPath, PulledHere, Rows, StoredHere
+    from roquet.store.store import Durability, MessageStore
+
+PARKED_MAX = 100_000
+"""Answers that may wait for a flush at a time; more sends than that go to the processors."""
+
+BARRIER = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.UNREGISTER_CLIENT,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+)
+"""A connection stops at these until the processor has finished: what follows may depend on it."""
+
+
+class Gate(Protocol):
+    """Knows whether overload keeps sends out."""
+
+    def takes_sends(self) -> bool:
+        """Tell whether a send would be taken at the moment."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rules:
+    """What does not change while the broker runs."""
+
+    enabled: bool
+    stamps: Stamps
+    pull: PullRules
+    durability: Durability
+    encoding: int = 0
+
+
+class Admission:
+    """Keeps the rows true, and books what was answered."""
+
+    def __init__(
+        self,
+        *,
+        metadata: Metadata,
+        registry: Registry,
+        state: BrokerState,
+        gate: Gate,
+        traffic: Traffic,
+        rules: Rules,
+    ) -> None:
+        self._metadata = metadata
+        self._registry = registry
+        self._state = state
+        self._gate = gate
+        self._traffic = traffic
+        self._rules = rules
+        self._topics: set[str] = set()
+        self._groups: set[str] = set()
+        self._known: tuple[object, ...] = ()
+        self._failed = False
+        self._open_for_sends = self._takes_sends()
+        metadata.topics.listen(self._topics_changed)
+        metadata.groups.listen(self._groups.update)
+        metadata.offsets.listen(self._groups.update)
+        registry.listen(self._groups.add)
+
+    # --- the rows -------------------------------------------------------------------------------
+
+    def before(self, rows: Rows) -> None:
+        """Write what has changed since the last bytes."""
+        state = self._state
+        known = (
+            state.permission,
+            state.is_slave,
+            self._open_for_sends,
+            self._failed,
+            self._rules.stamps.identity.port,
+        )
+        if known != self._known:
+            self._known = known
+            self._write_state(rows)
+        if self._topics:
+            for name in self._topics:
+                self._write_topic(rows, name)
+            self._topics.clear()
+        if self._groups:
+            for name in self._groups:
+                self._write_group(rows, name)
+            self._groups.clear()
+
+    async def tick(self) -> None:
+        """Look whether overload keeps sends out: the action of a timer."""
+        self._open_for_sends = self._takes_sends()
+
+    def store_failed(self) -> None:
+        """Keep all sends out from now on: a flush failed."""
+        self._failed = True
+
+    def _takes_sends(self) -> bool:
+        opens_ms = self._state.accept_sends_from_ms
+        return self._rules.stamps.clock.now_ms() >= opens_ms and self._gate.takes_sends()
+
+    def _topics_changed(self, changed: Collection[str]) -> None:
+        self._topics.update(changed)
+
+    def _write_state(self, rows: Rows) -> None:
+        stamps = self._rules.stamps
+        on = self._rules.enabled and not self._state.is_slave
+        ext = list(stamps.ext.items())
+        rows.set_state(
+            sends=on and self._open_for_sends and not self._failed,
+            pulls=on and self._state.is_readable,
+            sync_flush=self._rules.durability.sync_flush,
+            flush_timeout_ms=self._rules.durability.sync_flush_timeout_ms,
+            body_max=stamps.rules.message_size_max,
+            store_host=stamps.identity.store_host,
+            stamps=[*ext, (props.CLUSTER, stamps.identity.cluster)],
+            send_ext=ext,
+            encoding=self._rules.encoding,
+            version=VERSION,
+            parked_max=PARKED_MAX,
+            barrier=BARRIER,
+        )
+        # Rows may depend on the state, and at the start there are none yet.
+        self._topics.update(self._metadata.topics.all())
+        self._groups.update(self._metadata.groups.all())
+
+    def _write_topic(self, rows: Rows, name: str) -> None:
+        config = self._metadata.topics.get(name)
+        if config is None:
+            rows.set_topic(name, 0, 0, 0, 0)
+            return
+        rows.set_topic(
+            name,
+            self._send_queues(config),
+            config.read_queues if can_read(config.perm) else 0,
+            sys_flag.MULTI_TAGS if config.filter_type is FilterType.MULTI_TAG else 0,
+            config.sys_flag,
+        )
+
+    def _send_queues(self, config: TopicConfig) -> int:
+        """Return how many queues plain sends may name; 0 when a send needs a closer look."""
+        if config.order and not self._state.is_writable:
+            return 0
+        if names.check_topic(config.name) or names.check_may_send(config.name):
+            return 0
+        if names.is_retry(config.name) or config.attributes:
+            return 0
+        return max(config.read_queues, config.write_queues)
+
+    def _write_group(self, rows: Rows, name: str) -> None:
+        config = self._metadata.groups.get(name)
+        consuming = self._registry.consumer(name)
+        refused = consuming is None and self._rules.pull.reject_pull_consumers
+        if (
+            config is None
+            or not config.consume_enable
+            or refused
+            or self._metadata.offsets.has_reset(name)
+        ):
+            rows.drop_group(name)
+            return
+        rows.set_group(name, config.sys_flag, self._subscriptions(config))
+
+    def _subscriptions(
+        self, config: SubscriptionGroupConfig
+    ) -> list[tuple[str, int, list[int] | None]]:
+        consuming = self._registry.consumer(config.name)
+        if consuming is None or (consuming.is_broadcasting and not config.consume_broadcast_enable):
+            return []
+        return [
+            (found.topic, found.version, sorted(found.codes) if found.tags else None)
+            for found in consuming.subscriptions.values()
+            if found.expression_type in ("", ExpressionType.TAG)
+            and not self._metadata.groups.forbidden(config.name, found.topic)
+            & FORBIDDEN_SUBSCRIPTION
+        ]
+
+    # --- what was answered ----------------------------------------------------------------------
+
+    def pulled(self, pull: PulledHere) -> None:
+        """Do for a pull what its processor would have noted."""
+        where = (pull.group, pull.topic, pull.queue_id)
+        offsets = self._metadata.offsets
+        offsets.note_pull(*where, pull.offset)
+        if pull.commit is not None:
+            offsets.commit(*where, pull.commit)
+        self._traffic.found_many(
+            *where, pull.messages, pull.size, behind=pull.max_offset - pull.next_offset
+        )
+
+    def stored(self, messages: StoredHere) -> None:
+        """Count messages as their processor would have."""
+        self._traffic.stored_many(*messages)
+
+
+class FastIngest:
+    """The fast path as a part of the broker: open after the store, fed by its flushes."""
+
+    def __init__(
+        self, path: FastPath, admission: Admission, store: MessageStore, frame_size_max: int
+    ) -> None:
+        self._path = path
+        self._admission = admission
+        self._store = store
+        self._frame_size_max = frame_size_max
+        store.on_flush(self._flushed)
+
+    async def start(self) -> None:
+        """Begin with an empty table; the first bytes fill it."""
+        self._path.open(self._store.native, self._frame_size_max)
+
+    async def stop(self) -> None:
+        """Book what was stored. The ports are closed already."""
+        self._path.settle()
+
+    async def tick(self) -> None:
+        """Give up what waited too long, book what was stored: the action of a timer."""
+        await self._admission.tick()
+        await self._path.tick()
+
+    def _flushed(self, offset: int, failure: str | None) -> None:
+        if failure is not None:
+            self._admission.store_failed()
+        name = PutStatus.UNKNOWN_ERROR.name
+        self._path.flushed(offset, failure and f"UNKNOWN_ERROR {name} ({failure})")

@@ -1,0 +1,30 @@
+"""What a broker says on its terminal when it has started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquet.broker.config import BrokerConfig
+    from roquet.broker.ports import Listeners
+    from roquet.broker.state import Identity
+
+
+def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -> list[str]:
+    """Return what is said once the broker serves; the first line is Java's, for scripts."""
+    name_servers = config.registration.name_servers
+    to_whom = f" and name server is {name_servers}" if name_servers else ""
+    lines = [
+        f"The broker[{identity.name}, {identity.address}] boot success. serializeType=JSON{to_whom}"
+    ]
+    bind = config.server.bind_address
+    lines.append(
+        f"listening on {bind}:{listeners.port} (fast {listeners.fast_port}),"
+        f" store in {config.store.folder}"
+    )
+    if bind in {"0.0.0.0", "::"}:  # noqa: S104
+        lines.append(
+            "anybody who reaches this machine may read and write: authentication is off;"
+            " bindAddress=127.0.0.1 keeps others out"
+        )
+    return lines

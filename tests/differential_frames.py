@@ -1,0 +1,243 @@
+"""Frames that producers, consumers and mischief makers might send, drawn from a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.protocol.command import Command
+from roquet.remoting.codec import encode
+
+if TYPE_CHECKING:
+    import random
+
+TOPICS = ("Plain", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compacted", "Lost")
+GROUPS = ("cg", "cg_tags", "cg_off", "cg_reset", "cg_nobody")
+BODY_MAX = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sent:
+    """One frame; `answered` tells whether an answer will come."""
+
+    opaque: int
+    frame: bytes
+    answered: bool
+
+
+class Frames:
+    """Makes frames with opaque numbers of their own."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._opaque = 0
+
+    def frame(
+        self,
+        code: int,
+        ext: dict[str, str] | None,
+        body: bytes = b"",
+        *,
+        one_way: bool = False,
+    ) -> Sent:
+        rng = self._rng
+        self._opaque += 1
+        command = Command(
+            code,
+            ext,
+            body,
+            flag=2 if one_way else 0,
+            opaque=self._opaque,
+            language=rng.choice(("JAVA", "GO", "CPP")),
+            version=rng.choice((0, 62, 399, 513)),
+            encoding=rng.choice((0, 0, 0, 1)),
+        )
+        return Sent(self._opaque, encode(command), answered=not one_way)
+
+    # --- sends ----------------------------------------------------------------------------------
+
+    def send(self, topic: str | None = None) -> Sent:
+        """Mostly a plain send; one in three has something odd about it."""
+        rng = self._rng
+        odd = rng.random() < 0.35
+        fields = {
+            "producerGroup": "pg",
+            "topic": topic or rng.choice(TOPICS[:4] if not odd else TOPICS),
+            "defaultTopic": "nothing",
+            "defaultTopicQueueNums": "4",
+            "queueId": str(rng.randrange(4)),
+            "sysFlag": "0",
+            "bornTimestamp": str(1_700_000_000_000 + rng.randrange(1000)),
+            "flag": str(rng.choice((0, 0, 7, -1, 2**31 - 1))),
+            "properties": self._properties(),
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "false",
+            "bname": "broker-a",
+        }
+        body = rng.randbytes(rng.choice((1, 10, 100, 1000)))
+        if odd:
+            body = self._twist(fields, body)
+        short = rng.random() < 0.7
+        ext = {_SHORT[name] if short else name: value for name, value in fields.items()}
+        if rng.random() < 0.05:
+            ext["unknown"] = "ignored"
+        return self.frame(310 if short else 10, ext, body, one_way=rng.random() < 0.1)
+
+    def _properties(self) -> str:
+        rng = self._rng
+        pairs = [("UNIQ_KEY", f"U{self._opaque:08X}"), ("WAIT", rng.choice(("true", "false")))]
+        if rng.random() < 0.5:
+            pairs.append(("KEYS", f"k{rng.randrange(50)}"))
+        if rng.random() < 0.7:
+            pairs.append(("TAGS", rng.choice(("TagA", "TagB", "TagÄ"))))
+        pairs += [(f"p{n}", "v" * rng.randrange(1, 30)) for n in range(rng.randrange(3))]
+        rng.shuffle(pairs)
+        return "".join(f"{name}\x01{value}\x02" for name, value in pairs)
+
+    def _twist(self, fields: dict[str, str], body: bytes) -> bytes:
+        rng = self._rng
+        kind = rng.randrange(8)
+        if kind == 0:
+            fields["properties"] = rng.choice(_ODD_PROPERTIES) + fields["properties"]
+        elif kind == 1:
+            fields["properties"] = rng.choice(_ODD_TEXTS)
+        elif kind == 2:
+            name = rng.choice(list(fields))
+            del fields[name]
+        elif kind == 3:
+            name = rng.choice(("queueId", "sysFlag", "bornTimestamp", "flag", "reconsumeTimes"))
+            fields[name] = rng.choice(_ODD_NUMBERS)
+        elif kind == 4:
+            fields["sysFlag"] = str(rng.choice((1, 2, 4, 8, 12, 0x30, 0x40, 0x80, 0x301, -1)))
+        elif kind == 5:
+            fields["topic"] = rng.choice(_ODD_TOPICS)
+        elif kind == 6:
+            return rng.choice((b"", b"x" * BODY_MAX, b"x" * (BODY_MAX + 1)))
+        else:
+            fields["maxReconsumeTimes"] = rng.choice(("16", "-1", "many"))
+            fields["batch"] = rng.choice(("false", "FALSE", "no"))
+        return body
+
+    # --- reads and the rest ---------------------------------------------------------------------
+
+    def pull(self) -> Sent:
+        rng = self._rng
+        ext = {
+            "consumerGroup": rng.choice(GROUPS[:2] if rng.random() < 0.7 else GROUPS),
+            "topic": rng.choice(TOPICS[:3] if rng.random() < 0.7 else TOPICS),
+            "queueId": str(rng.choice((0, 1, 2, 3, 3, 3, 9, -1))),
+            "queueOffset": str(rng.choice((0, 1, 5, 20, 100, 100_000, -1))),
+            "maxMsgNums": str(rng.choice((1, 4, 32, 33, 0, -5))),
+            "sysFlag": str(rng.choice((0, 0, 1, 4, 5, 1))),
+            "commitOffset": str(rng.choice((0, 3, 7, -1, 10**6))),
+            "suspendTimeoutMillis": "15000",
+            "subVersion": str(rng.choice((0, 1, 1, 10**13))),
+        }
+        if rng.random() < 0.5:
+            ext["subscription"] = rng.choice(("*", "", "TagA", "TagA || TagB", "||"))
+        if rng.random() < 0.3:
+            ext["expressionType"] = rng.choice(("TAG", "", "SQL92"))
+        if rng.random() < 0.1:
+            ext[rng.choice(("maxMsgBytes", "requestSource", "liteTopic"))] = rng.choice(("1", "x"))
+        if rng.random() < 0.05:
+            del ext[rng.choice(list(ext))]
+        return self.frame(rng.choice((11, 11, 11, 11, 361)), ext)
+
+    def plain_pull(self) -> Sent:
+        """A pull as consumers send it all day."""
+        rng = self._rng
+        ext = {
+            "consumerGroup": rng.choice(GROUPS[:2]),
+            "topic": rng.choice(TOPICS[:3]),
+            "queueId": str(rng.randrange(3)),
+            "queueOffset": str(rng.randrange(20)),
+            "maxMsgNums": "32",
+            "sysFlag": str(rng.choice((0, 1, 2, 3))),
+            "commitOffset": str(rng.randrange(40)),
+            "suspendTimeoutMillis": "15000",
+            "subVersion": "1",
+            "expressionType": "TAG",
+        }
+        return self.frame(11, ext)
+
+    def question(self) -> Sent:
+        """Something that asks about offsets, or that nobody knows."""
+        rng = self._rng
+        where = {
+            "consumerGroup": rng.choice(GROUPS),
+            "topic": rng.choice(TOPICS),
+            "queueId": str(rng.randrange(5)),
+        }
+        kind = rng.randrange(5)
+        if kind == 0:
+            return self.frame(14, where)
+        if kind == 1:
+            return self.frame(15, {**where, "commitOffset": str(rng.randrange(50))})
+        if kind == 2:
+            return self.frame(30, where)
+        if kind == 3:
+            return self.frame(31, where)
+        return self.frame(9999, None)
+
+
+_SHORT = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+    "bname": "n",
+}
+_ODD_PROPERTIES = (
+    "DELAY\x013\x02",
+    "DELAY\x010\x02",
+    "TIMER_DELAY_SEC\x015\x02",
+    "TRAN_MSG\x01true\x02",
+    "TRAN_MSG\x01false\x02",
+    "_SYS_MSG_PRIORITY_\x012\x02",
+    "_SYS_MSG_PRIORITY_\x01high\x02",
+    "POP_CK\x01x\x02",
+    "MSG_REGION\x01mine\x02",
+    "CLUSTER\x01mine\x02",
+    "TRACE_ON\x01no\x02",
+    "INNER_NUM\x013\x02",
+    "KEYS\x01a\x02KEYS\x01b\x02",
+    "UNIQ_KEY\x01first\x02",
+    "empty\x01\x02",
+    "\x01noname\x02",
+    "\x02\x02",
+    "half\x02",
+    "two\x01a\x01b\x02",
+    "".join(f"n{n}\x01v\x02" for n in range(40)),
+    "big\x01" + "x" * 32_000 + "\x02",
+)
+_ODD_TEXTS = (
+    "",
+    "UNIQ_KEY\x01open",
+    "TAGS\x01TagA\x02",
+    "UNIQ_KEY\x01u\x02WAIT\x01FALSE\x02",
+    "UNIQ_KEY\x01u\x02TAGS\x01" + "é" * 50 + "\x02",
+    "no separators at all",
+)
+_ODD_NUMBERS = ("", "x", "-1", "4", "99", "1.0", "+1", "2147483648", "-2147483648", "1" * 20)
+_ODD_TOPICS = (
+    "bad name",
+    "a/b",
+    "",
+    "x" * 127,
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "TBW102",
+    "BenchmarkTest",
+    "%RETRY%cg",
+    "%DLQ%cg",
+)

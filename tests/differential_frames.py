@@ -31,6 +31,8 @@ class Frames:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._opaque = 0
+        self.oddness = 0.35
+        """How many of the sends have something odd about them."""
 
     def frame(
         self,
@@ -57,9 +59,9 @@ class Frames:
     # --- sends ----------------------------------------------------------------------------------
 
     def send(self, topic: str | None = None) -> Sent:
-        """Mostly a plain send; one in three has something odd about it."""
+        """A plain send, or one that has something odd about it."""
         rng = self._rng
-        odd = rng.random() < 0.35
+        odd = rng.random() < self.oddness
         fields = {
             "producerGroup": "pg",
             "topic": topic or rng.choice(TOPICS[:4] if not odd else TOPICS),

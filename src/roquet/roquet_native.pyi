@@ -221,16 +221,15 @@ class Store:
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
 _Pulled: TypeAlias = tuple[str, str, int, int, int | None, int, int, int, int, int]
-_Fed: TypeAlias = tuple[bytes, list[_Frame], bool, str | None, list[_Pulled]]
+_Fed: TypeAlias = tuple[bytes, list[_Frame], str | None, list[_Pulled]]
 
 @final
 class Ingest:
     """Answers the frames that the admission table covers; everything else comes out (architecture §3a).
 
     One for all ports of a process; only the loop thread calls it. With an empty table every frame
-    comes out and no connection ever stops. `feed` and `resume` return (replies to write now, frames
-    for the processors, whether the connection stops until `resume`, why it must be closed, pulls
-    answered). A frame is as `decode_frames` gives it. A pull answered is (group, topic, queue id,
+    comes out. `feed` returns (replies to write now, frames for the processors, why the connection
+    must be closed, pulls answered). A frame is as `decode_frames` gives it. A pull answered is (group, topic, queue id,
     offset asked for, offset to commit, next, min, max, messages, bytes). `flushed`, `expire` and
     `fail` return (connection, bytes to write to it).
     """
@@ -244,8 +243,8 @@ class Ingest:
         """Bytes kept for a connection."""
     def feed(self, key: int, data: Buffer, now_ms: int) -> _Fed:
         """Take what a connection received; `data` is not kept."""
-    def resume(self, key: int, now_ms: int) -> _Fed:
-        """Go on with a stopped connection: the processors have finished the last frame they got."""
+    def idle(self, key: int) -> None:
+        """The processors have finished all frames they got of a connection: admit its frames again."""
     def flushed(self, offset: int) -> list[tuple[int, bytes]]:
         """The log is durable up to `offset`: answers that waited for that."""
     def expire(self, now_ms: int) -> list[tuple[int, bytes]]:
@@ -272,7 +271,8 @@ class Ingest:
 
         `stamps` are properties that every message gets (one that has any of them already is not
         admitted), `send_ext` the fields at the end of every answer to a send, `barrier` the request
-        codes at which a connection stops when they are not admitted.
+        codes that nothing may overtake: behind one that is not admitted, every frame of its
+        connection comes out until `idle`.
         """
     def set_topic(
         self, name: str, send_queues: int, read_queues: int, add_sys_flag: int, sys_flag: int

@@ -175,6 +175,7 @@ def script(seed: int) -> Script:
     bursts: list[list[Sent]] = [[heartbeat(frames, 1)]]
     done: list[Callable[[Broker], None]] = [lambda _: None]
     for number in range(ROUNDS):
+        frames.oddness = (0.0, 0.01, 0.05, 0.35)[number % 4]
         sends = [frames.send() for _ in range(rng.randrange(60, 160))]
         # What waits for a file to be saved may be overtaken on the slow path: alone, then.
         alone = [frames.send("%RETRY%cg"), frames.send("Lost")]

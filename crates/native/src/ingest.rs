@@ -19,11 +19,10 @@ use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::store::Store;
 
-/// (replies, frames for Python, stopped, why broken, pulls answered).
+/// (replies, frames for Python, why broken, pulls answered).
 type FedTuple<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyList>,
-    bool,
     Option<String>,
     Vec<PulledTuple>,
 );
@@ -75,7 +74,6 @@ impl Ingest {
             None => Ok((
                 PyBytes::new(py, &fed.replies),
                 frames,
-                fed.stopped,
                 fed.broken.map(|error| error.to_string()),
                 fed.pulled.into_iter().map(pulled).collect(),
             )),
@@ -155,9 +153,9 @@ impl Ingest {
         })
     }
 
-    /// Go on with a connection that stopped.
-    fn resume<'py>(&self, py: Python<'py>, key: u64, now_ms: i64) -> PyResult<FedTuple<'py>> {
-        self.run(py, |core, sink| core.resume(&self.store, key, now_ms, sink))
+    /// Hear that the processors have finished everything they got of a connection.
+    fn idle(&self, key: u64) {
+        self.core().idle(key);
     }
 
     /// Answers to write after the log became durable up to an offset.

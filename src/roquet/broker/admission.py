@@ -16,6 +16,7 @@ from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import VERSION
+from roquet.service.lifecycle import Timer
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import PutStatus
 
@@ -53,7 +54,7 @@ BARRIER = (
     RequestCode.UPDATE_BROKER_CONFIG,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
-"""A connection stops at these until the processor has finished: what follows may depend on it."""
+"""Nothing of its connection overtakes one of these, since it may depend on it."""
 
 
 class Gate(Protocol):
@@ -244,6 +245,7 @@ class FastIngest:
         self._admission = admission
         self._store = store
         self._frame_size_max = frame_size_max
+        self.timers = (Timer("fast path", self.tick, 0.05, 0.05),)
         store.on_flush(self._flushed)
 
     async def start(self) -> None:

@@ -431,13 +431,7 @@ def _parts(
             needs=("store",),
             timers=(Timer("delete old files", cleaner.clean, cleaning_s, 60),),
         ),
-        Part(
-            "schedule",
-            schedule,
-            needs=("store",),
-            during=Role.MASTER,
-            timers=schedule.timers,
-        ),
+        Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
         Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
         Part("loop_lag", base.lag),
         Part("lanes", base.lanes),
@@ -449,12 +443,7 @@ def _parts(
             timers=(Timer("refuse what waited", fast_fail.tick, 0.02, 1),),
         ),
         Part("client", client),
-        Part(
-            "fast_path",
-            fast,
-            needs=("store", "clients", "fast_fail"),
-            timers=(Timer("fast path", fast.tick, 0.05, 0.05),),
-        ),
+        Part("fast_path", fast, needs=("store", "clients", "fast_fail"), timers=fast.timers),
         Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
         Part(
             "registration",

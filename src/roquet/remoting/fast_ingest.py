@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     _Frame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
     _Pulled = tuple[str, str, int, int, int | None, int, int, int, int, int]
-    _NativeFed = tuple[bytes, list[_Frame], bool, str | None, list[_Pulled]]
+    _NativeFed = tuple[bytes, list[_Frame], str | None, list[_Pulled]]
 
 
 Rows = NativeIngest
@@ -104,12 +104,6 @@ class FastPath:
         self._owner.before(native)
         return self._came(native.feed(key, data, self._clock.now_ms()))
 
-    def resume(self, key: int) -> Fed:
-        """Go on with a stopped connection."""
-        native = self.native
-        self._owner.before(native)
-        return self._came(native.resume(key, self._clock.now_ms()))
-
     # --- what happens without a connection ------------------------------------------------------
 
     def flushed(self, offset: int, failure: str | None) -> None:
@@ -136,19 +130,19 @@ class FastPath:
                 self._write(key, frames)
 
     def _came(self, came: _NativeFed) -> Fed:
-        replies, frames, stopped, broken, pulls = came
+        replies, frames, broken, pulls = came
         if pulls:
             for pull in pulls:
                 self._owner.pulled(PulledHere._make(pull))
         if not frames:
-            return Fed(replies, [], stopped, broken or "")
+            return Fed(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.
         self.settle()
         commands = [
             Command(code, ext, body, remark, flag, opaque, language, version, encoding)
             for encoding, code, flag, language, version, opaque, remark, ext, body in frames
         ]
-        return Fed(replies, commands, stopped, broken or "")
+        return Fed(replies, commands, broken=broken or "")
 
 
 class PortIngest:
@@ -159,7 +153,6 @@ class PortIngest:
         self._pulls = pulls
         self._path = path
         self.feed = path.feed
-        self.resume = path.resume
 
     def open(self, key: int, address: str) -> None:
         """Know a new connection; one from an odd address gets no sends answered here."""
@@ -168,6 +161,14 @@ class PortIngest:
         except ValueError:
             host = b""
         self._path.native.open(key, host, self._pulls)
+
+    def resume(self, key: int) -> Fed:
+        """Look at what is kept once more."""
+        return self.feed(key, memoryview(b""))
+
+    def idle(self, key: int) -> None:
+        """Admit the connection's frames again: the processors have finished all they got of it."""
+        self._path.native.idle(key)
 
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""

@@ -42,6 +42,10 @@ class Ingest(Protocol):
         """Go on with a stopped connection. Raises BrokenFrame."""
         ...
 
+    def idle(self, key: int) -> None:
+        """Hear that the processors have finished every command they got of a connection."""
+        ...
+
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
         ...
@@ -82,6 +86,9 @@ class PlainIngest:
     def resume(self, key: int) -> Fed:
         """Decode what is left: after a broken frame in the middle, this raises BrokenFrame."""
         return self.feed(key, memoryview(b""))
+
+    def idle(self, key: int) -> None:
+        """Nothing depends on it: no frame is ever answered here."""
 
     def held(self, key: int) -> int:
         """Bytes of the connection's incomplete frame."""

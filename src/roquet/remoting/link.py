@@ -321,6 +321,8 @@ class Link(asyncio.BufferedProtocol):
         self._budget.in_hand -= len(command.body)
         if command is self._barrier and Stop.BARRIER not in self._stopped:
             self._barrier = None  # done before `_take` had to stop for it
+        if not self.in_hand and not self._pending:
+            self._ingest.idle(self.key)
         if not self._stopped:
             return
         if self._in_hand_bytes <= self._config.in_hand_max // 2:

@@ -280,6 +280,9 @@ class Stopping:
     def open(self, key: int, address: str) -> None:
         self._plain.open(key, address)
 
+    def idle(self, key: int) -> None:
+        self._plain.idle(key)
+
     def feed(self, key: int, data: memoryview) -> Fed:
         self._waiting += self._plain.feed(key, data).commands
         return self.resume(key)

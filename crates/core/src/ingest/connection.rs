@@ -35,6 +35,8 @@ pub(super) struct Source {
     pub(super) peer: Peer,
     /// Whether its port serves pulls.
     pub(super) pulls: bool,
+    /// Whether everything of it is for the processors.
+    pub(super) passing: bool,
     /// Unix milliseconds.
     pub(super) now_ms: i64,
 }
@@ -44,28 +46,8 @@ pub(super) struct Source {
 pub(super) struct Connection {
     pub(super) peer: Peer,
     pub(super) pulls: bool,
-    /// Bytes received and not used, from `start` on.
+    /// Bytes received and not used: the start of a frame.
     pub(super) kept: Vec<u8>,
-    pub(super) start: usize,
-    /// Whether nothing is looked at until `resume`.
-    pub(super) stopped: bool,
-}
-
-impl Connection {
-    pub(super) fn held(&self) -> usize {
-        self.kept.len() - self.start
-    }
-
-    /// Keeps what was not used of bytes that are the kept ones themselves.
-    pub(super) fn put_back(&mut self, kept: Vec<u8>, used: usize) {
-        self.kept = kept;
-        self.start = used;
-        if self.start >= self.kept.len() {
-            self.kept = Vec::new();
-            self.start = 0;
-        } else if self.start > self.kept.len() / 2 {
-            self.kept.drain(..self.start);
-            self.start = 0;
-        }
-    }
+    /// Whether everything is for the processors until they have finished what they have.
+    pub(super) passing: bool,
 }

@@ -47,8 +47,8 @@ pub struct Pulled {
 pub struct Fed {
     /// Answers to write now.
     pub replies: Vec<u8>,
-    /// Whether the rest of the connection's bytes wait for `resume`.
-    pub stopped: bool,
+    /// Whether everything of this connection is for the processors until [`Ingest::idle`].
+    pub passing: bool,
     /// Why the connection must be closed.
     pub broken: Option<CodecError>,
     /// Pulls that were answered.
@@ -102,7 +102,7 @@ impl Ingest {
         &mut self.table
     }
 
-    /// Codes of requests at which a connection stops when they are not admitted.
+    /// Codes of requests that nothing of their connection may overtake when they are not admitted.
     pub fn set_barrier(&mut self, codes: HashSet<i32>) {
         self.barrier = codes;
     }
@@ -121,7 +121,9 @@ impl Ingest {
 
     /// Bytes kept for a connection.
     pub fn held(&self, key: u64) -> usize {
-        self.connections.get(&key).map_or(0, Connection::held)
+        self.connections
+            .get(&key)
+            .map_or(0, |connection| connection.kept.len())
     }
 
     /// What happened so far.
@@ -149,23 +151,17 @@ impl Ingest {
         sink: Sink<'_>,
     ) -> Fed {
         let connection = self.connections.entry(key).or_default();
-        if connection.stopped {
-            connection.kept.extend_from_slice(data);
-            return Fed {
-                stopped: true,
-                ..Fed::default()
-            };
-        }
         let from = Source {
             key,
             peer: connection.peer,
             pulls: connection.pulls,
+            passing: connection.passing,
             now_ms,
         };
-        if connection.held() == 0 {
+        if connection.kept.is_empty() {
             let (fed, used) = self.run(store, from, data, sink);
             if let Some(connection) = self.connections.get_mut(&key) {
-                connection.stopped = fed.stopped;
+                connection.passing = fed.passing;
                 // Grows with the bytes received, never with the length that a peer declares.
                 connection
                     .kept
@@ -174,24 +170,23 @@ impl Ingest {
             return fed;
         }
         connection.kept.extend_from_slice(data);
-        let start = connection.start;
-        let kept = std::mem::take(&mut connection.kept);
-        connection.start = 0;
-        let bytes = kept.get(start..).unwrap_or_default();
-        let (fed, used) = self.run(store, from, bytes, sink);
+        let mut kept = std::mem::take(&mut connection.kept);
+        let (fed, used) = self.run(store, from, &kept, sink);
         if let Some(connection) = self.connections.get_mut(&key) {
-            connection.stopped = fed.stopped;
-            connection.put_back(kept, start + used);
+            connection.passing = fed.passing;
+            if used < kept.len() {
+                kept.drain(..used);
+                connection.kept = kept;
+            }
         }
         fed
     }
 
-    /// Goes on with a connection that stopped.
-    pub fn resume(&mut self, store: &Store, key: u64, now_ms: i64, sink: Sink<'_>) -> Fed {
+    /// Hears that the processors have finished everything they got of a connection.
+    pub fn idle(&mut self, key: u64) {
         if let Some(connection) = self.connections.get_mut(&key) {
-            connection.stopped = false;
+            connection.passing = false;
         }
-        self.feed(store, key, &[], now_ms, sink)
     }
 
     /// The answers that a flush up to `offset` allows.
@@ -224,7 +219,10 @@ impl Ingest {
             ..
         } = self;
         let on = table.is_on();
-        let mut fed = Fed::default();
+        let mut fed = Fed {
+            passing: from.passing,
+            ..Fed::default()
+        };
         let mut sends = Sends::new(table, from);
         let mut used = 0;
         let mut passed = false;
@@ -243,33 +241,25 @@ impl Ingest {
                 }
             };
             used += frame.size;
-            let is_request = on && header.flag & FLAG_RESPONSE == 0;
-            if is_request && sends.take(&frame, &header, waiting.len()) {
+            let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
+            if admits && sends.take(&frame, &header, waiting.len()) {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
-            if is_request && from.pulls && !passed && answer_pull(table, store, &header, &mut fed) {
+            if admits && from.pulls && !passed && answer_pull(table, store, &header, &mut fed) {
                 counters.pulls += 1;
                 continue;
             }
-            // What came before a barrier is in the log before the processors hear of it.
-            fed.stopped = is_request && barrier.contains(&header.code);
-            if fed.stopped {
-                sends.commit(
-                    store,
-                    waiting,
-                    stored,
-                    counters,
-                    &mut fed.replies,
-                    &mut *sink,
-                );
+            if admits && barrier.contains(&header.code) {
+                // What came before is in the log before the processors hear of it, and what comes
+                // behind takes the same way, so that nothing overtakes it.
+                let replies = &mut fed.replies;
+                sends.commit(store, waiting, stored, counters, replies, &mut *sink);
+                fed.passing = true;
             }
             counters.passed += 1;
             passed = true;
             sink(&frame, &header);
-            if fed.stopped {
-                break;
-            }
         }
         sends.commit(
             store,

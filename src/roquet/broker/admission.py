@@ -254,7 +254,7 @@ class FastIngest:
 
     async def stop(self) -> None:
         """Book what was stored. The ports are closed already."""
-        self._path.settle()
+        self._path.close()
 
     async def tick(self) -> None:
         """Give up what waited too long, book what was stored: the action of a timer."""

@@ -86,11 +86,21 @@ class FastPath:
         """Begin to answer from and into an open store."""
         self._native = NativeIngest(store, frame_size_max)
 
+    def close(self) -> None:
+        """Let go of the store, once no connection is left."""
+        self.settle()
+        self._native = None
+
     @property
     def native(self) -> NativeIngest:
-        """The native ingest; only between `open` and the end of the process."""
+        """The native ingest; only between `open` and `close`."""
         assert self._native is not None, "the fast path is not open"
         return self._native
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a native ingest."""
+        return self._native is not None
 
     def port(self, *, pulls: bool) -> PortIngest:
         """Return the ingest of one port, which serves pulls or does not."""
@@ -108,11 +118,9 @@ class FastPath:
 
     def flushed(self, offset: int, failure: str | None) -> None:
         """Answer the sends that waited for this flush, or refuse all that wait: it failed."""
-        native = self.native
-        if failure is None:
-            self._deliver(native.flushed(offset))
-        else:
-            self._deliver(native.fail(failure))
+        native = self._native
+        if native is not None:
+            self._deliver(native.flushed(offset) if failure is None else native.fail(failure))
 
     async def tick(self) -> None:
         """Answer the sends that waited too long, and hand out the counts: a timer's action."""
@@ -168,7 +176,8 @@ class PortIngest:
 
     def idle(self, key: int) -> None:
         """Admit the connection's frames again: the processors have finished all they got of it."""
-        self._path.native.idle(key)
+        if self._path.is_open:
+            self._path.native.idle(key)
 
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
@@ -176,4 +185,5 @@ class PortIngest:
 
     def close(self, key: int) -> None:
         """Drop what is kept for a connection."""
-        self._path.native.close(key)
+        if self._path.is_open:
+            self._path.native.close(key)

@@ -16,6 +16,27 @@ use std::time::Instant;
 
 const BODY: usize = 1024;
 
+/// Wall clock and, where the system tells, the time this thread was on a CPU.
+struct Watch {
+    start: Instant,
+    cpu: Option<f64>,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            cpu: on_cpu(),
+        }
+    }
+}
+
+fn on_cpu() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: f64 = text.split(' ').next()?.parse().ok()?;
+    Some(nanoseconds / 1e9)
+}
+
 fn main() -> Result<(), StoreError> {
     let mut arguments = std::env::args().skip(1);
     let parent = arguments
@@ -66,20 +87,20 @@ fn run(root: &Path, bytes: u64) -> Result<(), StoreError> {
         std::fs::remove_dir_all(root.join(name))?;
     }
     std::fs::remove_file(root.join("checkpoint"))?;
-    let start = Instant::now();
+    let start = Watch::start();
     let store = open(root)?;
     report(
         "recovery",
-        start,
+        &start,
         store.recovered().records,
         store.recovered().bytes,
     );
     store.close()?;
-    let start = Instant::now();
+    let start = Watch::start();
     let store = open(root)?;
     report(
         "clean start",
-        start,
+        &start,
         store.recovered().records,
         store.recovered().bytes,
     );
@@ -88,7 +109,7 @@ fn run(root: &Path, bytes: u64) -> Result<(), StoreError> {
 
 fn append(store: &Store, bytes: u64, batch: usize) {
     let body = vec![b'x'; BODY];
-    let start = Instant::now();
+    let start = Watch::start();
     let first = store.log().written();
     let mut count = 0u64;
     while store.log().written() - first < bytes {
@@ -124,17 +145,23 @@ fn append(store: &Store, bytes: u64, batch: usize) {
         }
     }
     let written = store.log().written() - first;
-    report(&format!("append, {batch} a call"), start, count, written);
+    report(&format!("append, {batch} a call"), &start, count, written);
 }
 
-fn report(what: &str, start: Instant, records: u64, bytes: u64) {
-    let seconds = start.elapsed().as_secs_f64();
+fn report(what: &str, watch: &Watch, records: u64, bytes: u64) {
+    let seconds = watch.start.elapsed().as_secs_f64();
+    let cpu = watch
+        .cpu
+        .zip(on_cpu())
+        .map_or(seconds, |(from, to)| to - from);
     #[allow(clippy::cast_precision_loss)] // It is only shown.
     let (records, mib) = (records as f64, bytes as f64 / 1_048_576.0);
     say(&format!(
-        "{what}: {records} records, {mib:.0} MiB in {seconds:.3} s: {:.0} records/s, {:.0} MiB/s, {:.2} us each",
+        "{what}: {records} records, {mib:.0} MiB in {seconds:.3} s: {:.0} records/s, {:.0} MiB/s; \
+         on the CPU {cpu:.3} s: {:.0} MiB/s, {:.2} us each",
         records / seconds,
         mib / seconds,
-        seconds * 1e6 / records
+        mib / cpu,
+        cpu * 1e6 / records
     ));
 }

@@ -1,5 +1,6 @@
 //! Questions to a store other than reading from a queue, and its upkeep.
 
+use crate::segment::Segment;
 use crate::store::Store;
 use crate::store_error::StoreError;
 use std::collections::BTreeMap;
@@ -87,14 +88,17 @@ impl Store {
     pub fn delete_expired(&self, before: u64, limit: usize) -> Result<usize, StoreError> {
         self.usable()?;
         let dispatched = self.dispatched();
-        let dropped = self.log.drop_oldest(limit, |segment| {
-            segment.end() <= dispatched
-                && self
-                    .env
-                    .disk
-                    .modified_ms(segment.path())
-                    .is_ok_and(|modified| modified < before)
-        })?;
+        let gone = |segment: &Segment| {
+            let modified = self.env.disk.modified_ms(segment.path());
+            segment.end() <= dispatched && modified.is_ok_and(|modified| modified < before)
+        };
+        if !self.log.segments().first().is_some_and(|first| gone(first)) {
+            return Ok(0);
+        }
+        // A queue whose messages are all gone is the only one to know its next offset: it must not
+        // be lost with a power cut, lest offsets are used twice.
+        self.checkpoint()?;
+        let dropped = self.log.drop_oldest(limit, gone)?;
         if dropped > 0 {
             let min = self.log.min();
             self.queues().correct_min(min)?;

@@ -175,7 +175,7 @@ fn random_step(rng: &mut Rng) -> Step {
         12..=14 => Step::Flush,
         15..=16 => Step::Dispatch,
         17 => Step::Checkpoint,
-        18 => [Step::Tend, Step::MakeNext][usize::try_from(rng.below(2)).unwrap()],
+        18 => [Step::Tend, Step::MakeNext, Step::Expire][usize::try_from(rng.below(3)).unwrap()],
         _ => [Step::Kill, Step::Restart][usize::try_from(rng.below(2)).unwrap()],
     }
 }

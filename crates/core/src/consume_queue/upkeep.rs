@@ -79,8 +79,7 @@ impl Queue {
         // A foreign store may begin in the middle of a queue whose older files are elsewhere.
         let (mut low, mut high) = (state.min.max(first), state.max);
         if self.keeps(&state, low, min_phy)? {
-            state.min = low;
-            return Ok(());
+            high = low;
         }
         while low < high {
             let middle = low + (high - low) / 2;
@@ -89,6 +88,9 @@ impl Queue {
             } else {
                 low = middle + 1;
             }
+        }
+        while self.unit(&state, low)?.is_some_and(|unit| unit.is_filler()) {
+            low += 1;
         }
         state.min = low;
         Ok(())

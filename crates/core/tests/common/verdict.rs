@@ -46,12 +46,17 @@ pub fn check(store: &Store, promise: &Promise) -> Result<u64, String> {
             promise.durable
         ));
     }
-    let mut expected: BTreeMap<(String, i32), Vec<Unit>> = BTreeMap::new();
+    let expired = expired(store, promise);
+    let mut queues: BTreeMap<(String, i32), Queue> = BTreeMap::new();
+    for message in &log[..expired] {
+        let queue = queues.entry((message.topic.to_owned(), message.queue));
+        queue.or_default().first += 1;
+    }
     let mut hasher = DefaultHasher::new();
-    for (message, (unit, raw)) in log.iter().zip(units(store)) {
+    for (message, (unit, raw)) in log[expired..].iter().zip(units(store)) {
         raw.hash(&mut hasher);
-        let place = (message.topic.to_owned(), message.queue);
-        expected.entry(place).or_default().push(unit);
+        let queue = queues.entry((message.topic.to_owned(), message.queue));
+        queue.or_default().units.push(unit);
         let found = store
             .query(message.topic, &message.key, 64, 0, i64::MAX)
             .map_err(|error| error.to_string())?;
@@ -59,13 +64,13 @@ pub fn check(store: &Store, promise: &Promise) -> Result<u64, String> {
             return Err(format!("key {} is not in the index", message.key));
         }
     }
-    for ((topic, queue), units) in &expected {
-        check_queue(store, topic, *queue, units)?;
+    for ((topic, id), queue) in &queues {
+        check_queue(store, topic, *id, queue)?;
     }
     for row in store.queues().list() {
         row.hash(&mut hasher);
         let (topic, queue, min, max) = row;
-        let known = expected.contains_key(&(topic.clone(), queue));
+        let known = queues.contains_key(&(topic.clone(), queue));
         if !known && (min != max || store.log().next_offset(&topic, queue) != 0) {
             return Err(format!(
                 "{topic}-{queue} has {min}..{max}, the log nothing of it"
@@ -75,31 +80,46 @@ pub fn check(store: &Store, promise: &Promise) -> Result<u64, String> {
     Ok(hasher.finish())
 }
 
-fn check_queue(store: &Store, topic: &str, queue: i32, units: &[Unit]) -> Result<(), String> {
+/// What a queue must hold: its units, the first of them at offset `first`.
+#[derive(Default)]
+struct Queue {
+    first: u64,
+    units: Vec<Unit>,
+}
+
+fn check_queue(store: &Store, topic: &str, id: i32, queue: &Queue) -> Result<(), String> {
+    let Queue { first, units } = queue;
+    let next = store.log().next_offset(topic, id);
+    if next.cast_unsigned() != first + units.len() as u64 {
+        return Err(format!(
+            "{topic}-{id}: the next offset would be {next} after {first} + {}",
+            units.len()
+        ));
+    }
+    if units.is_empty() {
+        return Ok(());
+    }
     let mut found = Vec::new();
-    let read = store.queues().range(topic, queue, 0, 10_000, &mut found);
+    let min = store.queues().min(topic, id);
+    let read = store.queues().range(topic, id, *first, 10_000, &mut found);
     read.map_err(|error| error.to_string())?;
-    if found != units {
+    if found != *units || min != *first {
         let (has, wants) = (found.len(), units.len());
-        let first = found
+        let differ = found
             .iter()
             .zip(units)
             .position(|(has, wants)| has != wants);
         return Err(format!(
-            "{topic}-{queue} from {}: {has} units, the log has {wants}; at {first:?}: {:?}, {:?}",
-            store.queues().min(topic, queue),
-            first.and_then(|at| found.get(at)),
-            first.and_then(|at| units.get(at)),
+            "{topic}-{id} from {min}: {has} units, the log has {wants} from {first}; at {differ:?}: \
+             {:?}, {:?}",
+            differ.and_then(|at| found.get(at)),
+            differ.and_then(|at| units.get(at)),
         ));
-    }
-    let next = store.log().next_offset(topic, queue);
-    if next.cast_unsigned() != units.len() as u64 {
-        return Err(format!("{topic}-{queue}: the next offset would be {next}"));
     }
     let wanted = Wanted {
         topic,
-        queue_id: queue,
-        offset: 0,
+        queue_id: id,
+        offset: first.cast_signed(),
         messages: 1,
         bytes: u64::MAX,
         tag_codes: None,
@@ -108,16 +128,26 @@ fn check_queue(store: &Store, topic: &str, queue: i32, units: &[Unit]) -> Result
     match got.status {
         GetStatus::Found => Ok(()),
         other => Err(format!(
-            "{topic}-{queue}: a get of the first message says {other:?}"
+            "{topic}-{id}: a get of the first message says {other:?}"
         )),
     }
 }
 
-/// The messages in the log, which must be the promised ones in their order.
+/// How many of the promised messages lay in files that were deleted since.
+fn expired(store: &Store, promise: &Promise) -> usize {
+    let min = store.log().min();
+    promise.log.partition_point(|message| message.end <= min)
+}
+
+/// The messages in the log, which must be the promised ones in their order; expired ones in front.
 fn found(store: &Store, promise: &Promise) -> Result<Vec<Logged>, String> {
-    let mut log = Vec::new();
-    let mut wanted = promise.log.iter().chain(&promise.maybe);
+    let expired = expired(store, promise);
+    let mut log = promise.log[..expired].to_vec();
+    let mut wanted = promise.log[expired..].iter().chain(&promise.maybe);
     let mut next: BTreeMap<(&str, i32), i64> = BTreeMap::new();
+    for message in &log {
+        *next.entry((message.topic, message.queue)).or_insert(0) += 1;
+    }
     let mut at = store.log().min();
     while at < store.log().written() {
         let lease = store.log().rest(at, store.log().written());

@@ -36,6 +36,8 @@ pub enum Step {
     Tend,
     /// The next file is made in the background.
     MakeNext,
+    /// The oldest log file is deleted for its age, and what only it needed.
+    Expire,
     /// kill -9 and a new start.
     Kill,
     /// Orderly stop and a new start.
@@ -195,6 +197,9 @@ impl World {
             Step::Tend => store.tend(),
             Step::MakeNext => {
                 let _ = store.log().make_next();
+            }
+            Step::Expire => {
+                let _ = store.delete_expired(u64::MAX, 1);
             }
             Step::Kill => {
                 drop(store);

@@ -1,0 +1,223 @@
+"""Reading a range of a queue: pull, decode natively, hand on as Arrow batches.
+
+A row is either read or accounted for: without a tag expression every offset of the range has to
+come back, or it is lost and treated as `failOnDataLoss` says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet._native import records_to_arrow
+from roquet.base.clock import pause
+from roquet.base.errors import Corrupt, Refused, Unreachable
+from roquet.protocol import sys_flag, tags
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.header import HeaderError
+from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.spark.metadata import Connections
+from roquet.spark.offsets import DataLoss, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from roquet.spark.options import SourceOptions
+
+ROWS_MAX: Final = 16_384
+"""Rows of a batch."""
+BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a batch."""
+RAW_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Stored bytes decoded at a time; bodies may grow when they are decompressed."""
+PULL_ROWS: Final = 1024
+"""Asked for in one pull; brokers give what they allow, ordinarily 32."""
+
+_STATUSES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+class _Outcome(enum.Enum):
+    """What an answer to a pull means for a planned offset."""
+
+    READ = "messages, or none that match, and where to go on"
+    NOTHING = "not there now; asking again may help"
+    GONE = "outside of what the queue has"
+
+
+@dataclasses.dataclass(slots=True)
+class _Collected:
+    """Answers that wait to become a batch."""
+
+    begin: int
+    next: int
+    bodies: list[bytes] = dataclasses.field(default_factory=list[bytes])
+    size: int = 0
+    skipped: int = 0
+
+    def add(self, body: bytes, following: int) -> None:
+        self.next = following
+        if body:
+            self.bodies.append(body)
+            self.size += len(body)
+
+    @property
+    def full(self) -> bool:
+        # The next answer may bring PULL_ROWS more.
+        return self.size >= RAW_BYTES_MAX or self.next - self.begin > ROWS_MAX - PULL_ROWS
+
+
+class QueueReader:
+    """Reads one range. Give the addresses of its broker, the master first."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        whole: Range,
+        addresses: tuple[str, ...],
+        *,
+        connections: Connections | None = None,
+        wait: Callable[[float], None] = pause,
+    ) -> None:
+        """Connect to nothing yet."""
+        subscription = tags.subscribe(whole.queue.topic, options.tags)
+        self._options = options
+        self._range = whole
+        self._addresses = addresses
+        self._connections = connections or Connections(options.wire, wait)
+        self._wait = wait
+        self._tags = sorted(subscription.tags) or None
+        self.lost = 0
+        """Offsets that were to be read and are gone."""
+
+    def batches(self) -> Iterator[Any]:
+        """Yield `pyarrow.RecordBatch`es in offset order.
+
+        Raises DataLoss, Corrupt, Refused, Unreachable.
+        """
+        collected = _Collected(self._range.begin, self._range.begin)
+        try:
+            while collected.next < self._range.end:
+                self._pull(collected)
+                if collected.full:
+                    yield from self._decode(collected)
+                    collected = _Collected(collected.next, collected.next)
+            yield from self._decode(collected)
+        finally:
+            self._connections.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _pull(self, collected: _Collected) -> None:
+        """Add one answer, or skip what is gone; moves on by at least one offset."""
+        wanted = collected.next
+        outcome, answer, body = self._ask(wanted)
+        for _ in range(self._options.wire.retries):
+            if outcome is not _Outcome.NOTHING:
+                break
+            self._wait(self._options.wire.retry_pause_s)
+            outcome, answer, body = self._ask(wanted)
+        if outcome is _Outcome.READ:
+            collected.add(body, answer.next_begin_offset)
+        elif outcome is _Outcome.GONE and wanted < answer.min_offset < answer.max_offset:
+            self._skip(collected, answer.min_offset, answer)
+        else:
+            # Planned from the broker's own maximum, and yet not there in all tries.
+            self._skip(collected, self._range.end, answer)
+
+    def _skip(self, collected: _Collected, following: int, answer: PullMessageResponse) -> None:
+        following = min(following, self._range.end)
+        count = following - collected.next
+        if count and self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"{count} messages of {self._range} from offset {collected.next} on are lost: the"
+                f" queue has [{answer.min_offset}, {answer.max_offset});"
+                " failOnDataLoss=false goes on with what is left"
+            )
+        self.lost += count
+        collected.skipped += count
+        collected.next = following
+
+    def _ask(self, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
+        queue = self._range.queue
+        header = PullMessageRequest(
+            consumer_group=self._options.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=min(PULL_ROWS, self._range.end - offset),
+            sys_flag=sys_flag.PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=self._options.tags,
+            sub_version=0,
+            expression_type="TAG",
+        )
+        command = Command(RequestCode.PULL_MESSAGE, ext=header.encode())
+        answer = self._connections.call(self._addresses, command)
+        if answer.code not in _STATUSES:
+            raise Refused(answer.code, answer.remark or "")
+        try:
+            found = PullMessageResponse.decode(answer.ext)
+        except HeaderError as error:
+            raise Unreachable(
+                f"{self._addresses[0]} answers a pull without its fields: {error}"
+            ) from error
+        if answer.code != ResponseCode.PULL_OFFSET_MOVED:
+            moved_on = found.next_begin_offset > offset
+            return (_Outcome.READ if moved_on else _Outcome.NOTHING), found, answer.body
+        # Else an administrator's reset of the group, which is not ours to follow.
+        gone = not found.min_offset <= offset < found.max_offset
+        return (_Outcome.GONE if gone else _Outcome.NOTHING), found, b""
+
+    def _decode(self, collected: _Collected) -> Iterator[Any]:
+        if not collected.bodies:
+            self._account(collected, 0)
+            return
+        import pyarrow as pa  # noqa: PLC0415  (the driver plans without it)
+
+        try:
+            made = records_to_arrow(
+                collected.bodies,
+                self._range.queue.broker,
+                columns=self._options.columns,
+                begin=self._range.begin,
+                end=self._range.end,
+                tags=self._tags,
+            )
+        except ValueError as error:
+            raise Corrupt(f"messages of {self._range} cannot be decoded: {error}") from error
+        self._account(collected, made.num_rows)
+        if made.num_rows:
+            yield from slices(pa.record_batch(made))
+
+    def _account(self, collected: _Collected, rows: int) -> None:
+        """Without a filter, each offset passed is a row, or it is lost."""
+        passed = min(collected.next, self._range.end) - collected.begin
+        missing = passed - rows - collected.skipped
+        if self._tags is not None or missing <= 0:
+            return
+        if self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"{missing} messages between offsets {collected.begin} and {collected.next} of"
+                f" {self._range.queue} did not come back;"
+                " failOnDataLoss=false goes on with what is left"
+            )
+        self.lost += missing
+
+
+def slices(batch: Any) -> Iterator[Any]:
+    """Cut a batch into pieces within the limits; no bytes are copied."""
+    rows = batch.num_rows
+    count = max(1, -(-rows // ROWS_MAX), -(-batch.nbytes // BYTES_MAX))
+    step = max(1, -(-rows // count))
+    for begin in range(0, rows, step):
+        yield batch.slice(begin, step)

@@ -1,0 +1,188 @@
+"""What the driver asks a cluster: topics, queues, their bounds, offsets by time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from roquet.base.clock import pause
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.model.topic import can_read
+from roquet.protocol.bodies.routes import decode_route
+from roquet.protocol.bodies.stats import TopicStats
+from roquet.protocol.bodies.topics import decode_topic_list
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.fastjson import JsonError
+from roquet.protocol.headers.admin import GetTopicStatsInfoRequest
+from roquet.protocol.headers.namesrv import GetRouteInfoRequest
+from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
+from roquet.remoting.blocking import BlockingConnection
+from roquet.spark.offsets import Bounds, QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from roquet.model.route import BrokerData
+    from roquet.spark.options import Topics, Wire
+
+T = TypeVar("T")
+
+
+class Connections:
+    """Blocking connections kept by address; a call that fails is tried again on a new one."""
+
+    def __init__(self, wire: Wire, wait: Callable[[float], None] = pause) -> None:
+        """Connect to nothing yet."""
+        self._wire = wire
+        self._wait = wait
+        self._open: dict[str, BlockingConnection] = {}
+
+    def close(self) -> None:
+        """Close all."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def call(self, addresses: Iterable[str], command: Command) -> Command:
+        """Ask the addresses in turn until one answers; only for requests that may be repeated.
+
+        Raises Unreachable when none does in all tries.
+        """
+        candidates = tuple(addresses)
+        errors: dict[str, str] = {}
+        for attempt in range(1 + self._wire.retries):
+            if attempt:
+                self._wait(self._wire.retry_pause_s)
+            for address in candidates:
+                try:
+                    return self._connection(address).call(command, self._wire.timeout_s)
+                except (Unreachable, OutcomeUnknown) as error:
+                    self._drop(address)
+                    errors[address] = str(error)
+        raise Unreachable("; ".join(errors.values()) or "there is no address to ask")
+
+    def ask(self, addresses: Iterable[str], command: Command) -> Command:
+        """Call, and raise Refused unless the answer is a success."""
+        answer = self.call(addresses, command)
+        if answer.code != ResponseCode.SUCCESS:
+            raise Refused(answer.code, answer.remark or "")
+        return answer
+
+    def _connection(self, address: str) -> BlockingConnection:
+        connection = self._open.get(address)
+        if connection is None or not connection.is_open:
+            connection = BlockingConnection(address, connect_s=min(3.0, self._wire.timeout_s))
+            self._open[address] = connection
+        return connection
+
+    def _drop(self, address: str) -> None:
+        with contextlib.suppress(KeyError):
+            self._open.pop(address).close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """The queues of the topics that are read, and where they are."""
+
+    bounds: Mapping[QueueKey, Bounds]
+    addresses: Mapping[str, tuple[str, ...]]
+    """Broker name -> addresses, the master first."""
+
+
+class Metadata:
+    """Answers about a cluster, asked anew at each call."""
+
+    def __init__(self, wire: Wire, connections: Connections | None = None) -> None:
+        """Keep connections until `close`."""
+        self._wire = wire
+        self._connections = connections or Connections(wire)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def view(self, topics: Topics, *, missing_ok: bool = False) -> View:
+        """Return the readable queues with their bounds.
+
+        A topic without a route is an error unless `missing_ok`. Raises UsageError, Refused,
+        Unreachable.
+        """
+        bounds: dict[QueueKey, Bounds] = {}
+        addresses: dict[str, tuple[str, ...]] = {}
+        for topic in self._topics(topics):
+            try:
+                brokers, queues = self._route(topic)
+            except Refused as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                if missing_ok or topics.pattern is not None:
+                    continue
+                raise UsageError(f"topic {topic} does not exist: {error.remark}") from error
+            for broker in brokers:
+                addresses[broker.broker_name] = _addresses(broker)
+                counts = queues.get(broker.broker_name, 0)
+                found = self._bounds(topic, addresses[broker.broker_name])
+                for number in range(counts):
+                    queue = QueueKey(topic, broker.broker_name, number)
+                    bounds[queue] = found.get(queue, Bounds(0, 0))
+        if topics.queues:
+            absent = sorted(topics.queues - bounds.keys())
+            if absent and not missing_ok:
+                raise UsageError(f"assign: there is no queue {absent[0]}")
+            bounds = {queue: it for queue, it in bounds.items() if queue in topics.queues}
+        return View(bounds, addresses)
+
+    def offset_at(self, queue: QueueKey, timestamp_ms: int, addresses: tuple[str, ...]) -> int:
+        """Return the offset of the first message stored at or after a time."""
+        header = SearchOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        command = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext=header.encode())
+        answer = self._connections.ask(addresses, command)
+        return SearchOffsetResponse.decode(answer.ext).offset
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _topics(self, topics: Topics) -> list[str]:
+        if topics.names:
+            return list(topics.names)
+        if topics.queues:
+            return sorted({queue.topic for queue in topics.queues})
+        command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = self._connections.ask(self._wire.name_servers, command)
+        known, _ = _read(decode_topic_list, answer)
+        pattern = re.compile(topics.pattern or "")
+        return sorted(topic for topic in known if pattern.fullmatch(topic))
+
+    def _route(self, topic: str) -> tuple[tuple[BrokerData, ...], dict[str, int]]:
+        header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+        command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
+        route = _read(decode_route, self._connections.ask(self._wire.name_servers, command))
+        queues = {it.broker_name: it.read_queues for it in route.queues if can_read(it.perm)}
+        return tuple(it for it in route.brokers if it.addresses), queues
+
+    def _bounds(self, topic: str, addresses: tuple[str, ...]) -> dict[QueueKey, Bounds]:
+        command = Command(
+            RequestCode.GET_TOPIC_STATS_INFO, ext=GetTopicStatsInfoRequest(topic=topic).encode()
+        )
+        stats = _read(TopicStats.decode, self._connections.ask(addresses, command))
+        return {
+            QueueKey(queue.topic, queue.broker_name, queue.queue_id): Bounds(
+                max(0, it.min_offset), max(0, it.min_offset, it.max_offset)
+            )
+            for queue, it in stats.offsets.items()
+        }
+
+
+def _addresses(broker: BrokerData) -> tuple[str, ...]:
+    return tuple(broker.addresses[number] for number in sorted(broker.addresses))
+
+
+def _read(decode: Callable[[bytes], T], answer: Command) -> T:
+    try:
+        return decode(answer.body)
+    except JsonError as error:
+        raise Unreachable(f"the answer to request {answer.code} cannot be read: {error}") from error

@@ -1,0 +1,230 @@
+"""Queue offsets of the Spark source: their JSON, ranges, shares of a limit, splits. Pure.
+
+An offset is always the next one to read, so the end of a range is not part of it. The JSON is
+`{"v": 1, "q": {topic: {broker: {"0": 123}}}}`; Spark keeps it in checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from roquet.base.errors import UsageError
+from roquet.spark.marks import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+VERSION: Final = 1
+EARLIEST: Final = -2
+LATEST: Final = -1
+QUEUE_ID_MAX: Final = 2**31 - 1
+OFFSET_MAX: Final = 2**63 - 1
+
+
+class QueueKey(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker}/{self.queue_id}"
+
+
+Offsets = dict[QueueKey, int]
+
+
+class Bounds(NamedTuple):
+    """What a queue holds: the first offset still there, and the one after the last."""
+
+    low: int
+    high: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Range:
+    """Offsets `begin` to `end` of a queue, `end` not included."""
+
+    queue: QueueKey
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.begin)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.queue} [{self.begin}, {self.end})"
+
+
+class DataLoss(UsageError):  # noqa: N818  (it is what happened to the data)
+    """Messages that were to be read are gone; `failOnDataLoss=false` reads what is left."""
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def to_json(offsets: Mapping[QueueKey, int]) -> dict[str, Any]:
+    """Return the form that Spark stores."""
+    table: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        brokers = table.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = offsets[queue]
+    return {"v": VERSION, "q": table}
+
+
+def from_json(source: object, *, symbols: bool = False) -> Offsets:
+    """Read that form; with `symbols` also -2 and -1 and the bare table of topics.
+
+    Raises UsageError that says what is wrong and where.
+    """
+    if isinstance(source, str):
+        try:
+            source = json.loads(source)
+        except ValueError as error:
+            raise UsageError(f"offsets are no JSON: {error}") from error
+    table = _object(source, "offsets")
+    if "v" in table or "q" in table or not symbols:
+        if table.get("v") != VERSION:
+            raise UsageError(
+                f"offsets of version {table.get('v')!r}: this release reads version {VERSION}"
+            )
+        table = _object(table.get("q"), "q")
+    low = EARLIEST if symbols else 0
+    return {queue: _offset(value, queue, low) for queue, value in _leaves(table)}
+
+
+def queues_from_json(text: str) -> set[QueueKey]:
+    """Read the option `assign`: `{topic: {broker: [0, 1]}}`. Raises UsageError."""
+    try:
+        table = _object(json.loads(text), "assign")
+    except ValueError as error:
+        raise UsageError(f"assign is no JSON: {error}") from error
+    found: set[QueueKey] = set()
+    for topic, brokers in table.items():
+        for broker, numbers in _object(brokers, topic).items():
+            if not isinstance(numbers, list) or not numbers:
+                raise UsageError(f"assign: {topic}/{broker} needs a list of queue ids")
+            found |= {QueueKey(topic, broker, _queue_id(number, topic)) for number in numbers}
+    if not found:
+        raise UsageError("assign names no queue")
+    return found
+
+
+def _leaves(table: Mapping[str, Any]) -> Iterator[tuple[QueueKey, Any]]:
+    for topic, brokers in table.items():
+        for broker, numbers in _object(brokers, topic).items():
+            for number, value in _object(numbers, f"{topic}/{broker}").items():
+                yield QueueKey(topic, broker, _queue_id(number, topic)), value
+
+
+def _object(source: object, where: str) -> dict[str, Any]:
+    if not isinstance(source, dict):
+        raise UsageError(f"{where[:80]} is {str(source)[:80]!r}: must be a JSON object")
+    return source
+
+
+def _queue_id(source: object, where: str) -> int:
+    text = str(source)
+    if isinstance(source, bool) or not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise UsageError(f"{where[:80]}: {text[:80]!r} is no queue id")
+    if int(text) > QUEUE_ID_MAX:
+        raise UsageError(f"{where[:80]}: queue id {text} is above {QUEUE_ID_MAX}")
+    return int(text)
+
+
+def _offset(source: object, queue: QueueKey, low: int) -> int:
+    if not isinstance(source, int) or isinstance(source, bool) or not low <= source <= OFFSET_MAX:
+        raise UsageError(f"{queue}: {str(source)[:80]!r} is no offset")
+    return source
+
+
+# --- planning -----------------------------------------------------------------------------------
+
+
+def ranges(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> list[Range]:
+    """Return what lies between two positions, without empty ranges, in queue order.
+
+    A queue that only `end` knows has just been found: the stream enters it at that offset, and
+    what lies behind is read from the next position on.
+    """
+    return [
+        Range(queue, start[queue], end[queue])
+        for queue in sorted(end)
+        if queue in start and end[queue] > start[queue]
+    ]
+
+
+def available(
+    wanted: Range, bounds: Bounds | None, *, fail_on_data_loss: bool
+) -> tuple[Range | None, int]:
+    """Cut a range to what a queue still holds; return it and how many offsets are lost.
+
+    Raises DataLoss instead when that is to be an error. Never returns an offset that was not
+    wanted: a queue that was deleted and made again is not read from its beginning.
+    """
+    low, high = bounds if bounds is not None else (0, 0)
+    begin, end = max(wanted.begin, low), min(wanted.end, high)
+    lost = len(wanted) - max(0, end - begin)
+    if lost and fail_on_data_loss:
+        has = "the queue is gone" if bounds is None else f"it has [{low}, {high})"
+        raise DataLoss(
+            f"{lost} messages of {wanted} are lost: {has}. They expired, or the topic was deleted;"
+            " failOnDataLoss=false goes on with what is left"
+        )
+    return (Range(wanted.queue, begin, end) if begin < end else None), lost
+
+
+def limited(
+    start: Mapping[QueueKey, int], target: Mapping[QueueKey, int], rows_max: int
+) -> Offsets:
+    """Return how far to read with at most `rows_max` rows, each queue its share of the backlog.
+
+    The shares add up to the limit exactly; the rest of the division goes to the largest parts.
+    """
+    backlog = {item.queue: len(item) for item in ranges(start, target)}
+    total = sum(backlog.values())
+    if total <= rows_max:
+        return dict(target)
+    share = {queue: count * rows_max // total for queue, count in backlog.items()}
+    rest = rows_max - sum(share.values())
+    by_remainder = sorted(backlog, key=lambda queue: (-(backlog[queue] * rows_max % total), queue))
+    for queue in by_remainder[:rest]:
+        share[queue] += 1
+    return {
+        queue: start[queue] + share.get(queue, 0) if queue in start else offset
+        for queue, offset in target.items()
+    }
+
+
+def split(
+    whole: Iterable[Range], parts_min: int | None = None, rows_max: int | None = None
+) -> list[Range]:
+    """Cut ranges so that there are about `parts_min` of them, none with more than `rows_max` rows.
+
+    Each offset is in exactly one part; parts of a queue are in order and equal to one row.
+    """
+    found = [item for item in whole if len(item)]
+    total = sum(len(item) for item in found)
+    parts: list[Range] = []
+    for item in found:
+        count = 1
+        if parts_min is not None and parts_min > len(found):
+            # Rounded up, so that the wish is met even when no queue has a whole share.
+            count = -(-len(item) * parts_min // total)
+        if rows_max is not None:
+            count = max(count, -(-len(item) // rows_max))
+        parts += _cut(item, min(count, len(item)))
+    return parts
+
+
+def _cut(whole: Range, count: int) -> Iterator[Range]:
+    size = len(whole)
+    edges = [whole.begin + size * number // count for number in range(count + 1)]
+    for begin, end in itertools.pairwise(edges):
+        yield Range(whole.queue, begin, end)

@@ -1,0 +1,23 @@
+"""What one Spark task reads: small, picklable, complete."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+if TYPE_CHECKING:
+    from roquet.spark.offsets import Range
+
+
+@dataclasses.dataclass(frozen=True)
+class QueuePartition(InputPartition):
+    """Ranges of queues with the addresses of their brokers, the master first."""
+
+    range: Range
+    addresses: tuple[str, ...]
+
+
+class NothingPartition(InputPartition):
+    """Stands for no partition at all: Spark would otherwise make up one of its own."""

@@ -1,0 +1,63 @@
+"""From positions and bounds to offsets and partitions; shared by batch and stream."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.spark.offsets import EARLIEST, LATEST, Bounds, Offsets, QueueKey, Range, available
+from roquet.spark.partitions import NothingPartition, QueuePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql.datasource import InputPartition
+
+    from roquet.spark.metadata import Metadata, View
+    from roquet.spark.options import Position
+
+log = logging.getLogger(__name__)
+
+
+def resolve(position: Position, view: View, metadata: Metadata) -> Offsets:
+    """Return the offset of each queue for a position."""
+    return {
+        queue: _resolve(position, queue, bounds, view, metadata)
+        for queue, bounds in view.bounds.items()
+    }
+
+
+def _resolve(
+    position: Position, queue: QueueKey, bounds: Bounds, view: View, metadata: Metadata
+) -> int:
+    if position.timestamp_ms is not None:
+        if bounds.high == bounds.low:
+            return bounds.high
+        addresses = view.addresses[queue.broker]
+        found = metadata.offset_at(queue, position.timestamp_ms, addresses)
+        return min(max(found, bounds.low), bounds.high)
+    value = position.offsets.get(queue, position.default)
+    if value == EARLIEST:
+        return bounds.low
+    return bounds.high if value == LATEST else value
+
+
+def within(ranges: Iterable[Range], view: View, *, fail_on_data_loss: bool) -> list[Range]:
+    """Cut ranges to what queues hold; count and log what is lost. Raises DataLoss."""
+    found: list[Range] = []
+    for wanted in ranges:
+        left, lost = available(
+            wanted, view.bounds.get(wanted.queue), fail_on_data_loss=fail_on_data_loss
+        )
+        if lost:
+            log.warning("%d messages of %s are lost; reading %s", lost, wanted, left or "nothing")
+        if left is not None:
+            found.append(left)
+    return found
+
+
+def partitions(parts: Iterable[Range], view: View) -> Sequence[InputPartition]:
+    """Return what Spark's tasks get; never an empty list."""
+    return [QueuePartition(part, view.addresses[part.queue.broker]) for part in parts] or [
+        NothingPartition(None)
+    ]

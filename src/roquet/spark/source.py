@@ -1,0 +1,56 @@
+"""The data source `roquet`: what Spark calls by its name.
+
+spark.read.format("roquet").option("nameServers", "127.0.0.1:9876").option("subscribe", "orders")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from roquet.spark.batch import BatchReader
+from roquet.spark.marks import override
+from roquet.spark.options import SinkOptions, SourceOptions
+from roquet.spark.schema import ddl
+from roquet.spark.stream import StreamReader
+from roquet.spark.write import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class RoquetDataSource(DataSource):
+    """Batch and stream, source and sink. Options: docs/guide/spark.md."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "roquet"
+
+    @override
+    def schema(self) -> str:
+        # Spark does not say here whether a batch or a stream follows.
+        return ddl(SourceOptions.parse(self.options, streaming=False).columns)
+
+    @override
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(SourceOptions.parse(self.options, streaming=False))
+
+    @override
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(SinkOptions.parse(self.options), schema, overwrite=overwrite)
+
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(SinkOptions.parse(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("roquet")` known to a session."""
+    spark.dataSource.register(RoquetDataSource)

@@ -1,0 +1,133 @@
+"""Following topics: `spark.readStream.format("roquet")`.
+
+Offsets live in Spark's checkpoint, nowhere else: nothing is committed to a consumer group. A queue
+that appears enters the offsets at its minimum in one micro-batch and is read from the next one on,
+so that a repeated micro-batch reads the same rows whatever has expired since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from roquet.spark import planning
+from roquet.spark.batch import read
+from roquet.spark.marks import override
+from roquet.spark.metadata import Metadata, View
+from roquet.spark.offsets import (
+    LATEST,
+    DataLoss,
+    Offsets,
+    from_json,
+    limited,
+    ranges,
+    split,
+    to_json,
+)
+from roquet.spark.options import Position
+from roquet.spark.partitions import QueuePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from roquet.spark.options import SourceOptions
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one Python process of the driver as long as the query runs."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Connect at the first question."""
+        self._options = options
+        self._metadata: Metadata | None = None
+        self._frozen: Offsets | None = None
+
+    @override
+    def initialOffset(self) -> dict[str, Any]:
+        view = self._known().view(self._options.topics)
+        position = self._options.starting or Position(default=LATEST)
+        start = planning.resolve(position, view, self._known())
+        return to_json(start)
+
+    @override
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._options.rows_per_trigger
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    @override
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = from_json(start)
+        view = self._view()
+        self._check_gone(begin, view)
+        newest = {queue: bounds.high for queue, bounds in view.bounds.items()}
+        target = newest if self._frozen is None else self._frozen
+        end: Offsets = {}
+        for queue in begin.keys() | (target.keys() & view.bounds.keys()):
+            if queue in begin:
+                end[queue] = max(begin[queue], target.get(queue, 0))
+            else:
+                end[queue] = view.bounds[queue].low
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows)
+        return to_json(end)
+
+    @override
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        view = self._view()
+        return to_json({queue: bounds.high for queue, bounds in view.bounds.items()})
+
+    @override
+    def prepareForTriggerAvailableNow(self) -> None:
+        bounds = self._view().bounds
+        self._frozen = {queue: it.high for queue, it in bounds.items()}
+
+    @override
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planned = ranges(from_json(start), from_json(end))
+        if not planned:
+            return []
+        view = self._view()
+        options = self._options
+        left = planning.within(planned, view, fail_on_data_loss=options.fail_on_data_loss)
+        parts = split(left, options.partitions_min, options.rows_per_partition)
+        return [QueuePartition(part, view.addresses[part.queue.broker]) for part in parts]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read(self._options, partition)
+
+    @override
+    def stop(self) -> None:
+        if self._metadata is not None:
+            self._metadata.close()
+            self._metadata = None
+
+    # --- inside ------------------------------------------------------------------------------
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_metadata": None, "_frozen": None}
+
+    def _known(self) -> Metadata:
+        if self._metadata is None:
+            self._metadata = Metadata(self._options.wire)
+        return self._metadata
+
+    def _view(self) -> View:
+        # Topics and brokers may go while a query runs; what is missed is judged with the offsets.
+        return self._known().view(self._options.topics, missing_ok=True)
+
+    def _check_gone(self, begin: Offsets, view: View) -> None:
+        gone = sorted(begin.keys() - view.bounds.keys())
+        if gone and self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"queue {gone[0]} is gone, read up to {begin[gone[0]]}; failOnDataLoss=false goes"
+                " on without it"
+            )

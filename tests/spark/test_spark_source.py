@@ -1,0 +1,201 @@
+"""The source in a real Spark over a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from roquet.client import Message
+from roquet.spark.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Running
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+_numbers = itertools.count()
+
+
+def new_topic(running: Running, queues: int = 4) -> str:
+    topic = f"T{next(_numbers)}"
+    running.create_topic(topic, queues)
+    return topic
+
+
+def fill(running: Running, topic: str, count: int, *, queues: int = 4, begin: int = 0) -> None:
+    """Send bodies `begin`..., number n to queue n % queues, with key kN and tag even or odd."""
+    for queue in range(queues):
+        messages = [
+            Message(topic, f"body {n}".encode(), ("even", "odd")[n % 2], (f"k{n}",), {"n": str(n)})
+            for n in range(begin, begin + count)
+            if n % queues == queue
+        ]
+        if messages:
+            running.send(topic, messages, queue)
+
+
+@pytest.fixture
+def load(spark: SparkSession, running: Running) -> Callable[..., DataFrame]:
+    def read(topic: str, **options: Any) -> DataFrame:
+        given = {"nameServers": running.name_servers, "subscribe": topic, **options}
+        return spark.read.format("roquet").options(**given).load()
+
+    return read
+
+
+def bodies(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row.body).decode() for row in frame.select("body").collect())
+
+
+def expected(count: int, begin: int = 0) -> list[str]:
+    return sorted(f"body {n}" for n in range(begin, begin + count))
+
+
+def test_batch_has_every_message_and_column(
+    load: Callable[..., DataFrame], running: Running
+) -> None:
+    topic = new_topic(running)
+    fill(running, topic, 200)
+    frame = load(topic)
+    assert tuple(frame.columns) == COLUMNS
+    rows = frame.collect()
+    assert sorted(bytes(row.body).decode() for row in rows) == expected(200)
+    row = next(row for row in rows if bytes(row.body) == b"body 7")
+    assert (row.topic, row.brokerName, row.queueId, row.queueOffset) == (topic, "broker-a", 3, 1)
+    assert (row.keys, row.tags, row.properties["n"]) == ("k7", "odd", "7")
+    assert row.bodyCRC == zlib.crc32(b"body 7") & 0x7FFFFFFF
+    assert row.storeTimestamp >= row.bornTimestamp
+    assert row.uniqKey == row.properties["UNIQ_KEY"]
+    for queue in range(4):
+        offsets = sorted(row.queueOffset for row in rows if row.queueId == queue)
+        assert offsets == list(range(50))
+
+
+def test_batch_is_split_and_reads_each_row_once(
+    load: Callable[..., DataFrame], running: Running
+) -> None:
+    topic = new_topic(running)
+    fill(running, topic, 300)
+    frame = load(topic, minPartitions="9", columns="queueId,queueOffset,body")
+    assert frame.rdd.getNumPartitions() >= 9
+    assert frame.columns == ["queueId", "queueOffset", "body"]
+    assert bodies(frame) == expected(300)
+
+
+def test_batch_by_tag_offset_and_time(load: Callable[..., DataFrame], running: Running) -> None:
+    topic = new_topic(running, 1)
+    fill(running, topic, 100, queues=1)
+    assert bodies(load(topic, tags="even")) == sorted(f"body {n}" for n in range(0, 100, 2))
+    window = {
+        "startingOffsets": json.dumps({topic: {"broker-a": {"0": 10}}}),
+        "endingOffsets": json.dumps({topic: {"broker-a": {"0": 20}}}),
+    }
+    assert bodies(load(topic, **window)) == expected(10, 10)
+    last = load(topic).selectExpr("max(unix_millis(storeTimestamp))").first()
+    assert last is not None
+    assert bodies(load(topic, startingTimestamp=str(last[0] + 1))) == []
+    assert len(bodies(load(topic, startingTimestamp=str(last[0])))) > 0
+    assert bodies(load(topic, startingTimestamp="0")) == expected(100)
+
+
+def test_batch_of_an_empty_topic_has_no_row(
+    load: Callable[..., DataFrame], running: Running
+) -> None:
+    assert load(new_topic(running)).count() == 0
+
+
+def test_batch_reports_lost_messages(load: Callable[..., DataFrame], running: Running) -> None:
+    topic = new_topic(running, 1)
+    fill(running, topic, 10, queues=1)
+    beyond = {"endingOffsets": json.dumps({topic: {"broker-a": {"0": 15}}})}
+    with pytest.raises(PySparkException, match=r"5 messages of .*\[0, 15\) are lost"):
+        load(topic, **beyond).count()
+    assert bodies(load(topic, failOnDataLoss="false", **beyond)) == expected(10)
+
+
+def test_pattern_and_assign_choose_queues(spark: SparkSession, running: Running) -> None:
+    first, second = new_topic(running, 2), new_topic(running, 2)
+    fill(running, first, 10, queues=2)
+    fill(running, second, 10, queues=2, begin=10)
+    reader = spark.read.format("roquet").option("nameServers", running.name_servers)
+    both = reader.option("subscribePattern", f"{first}|{second}").load()
+    assert bodies(both) == expected(20)
+    reader = spark.read.format("roquet").option("nameServers", running.name_servers)
+    one = reader.option("assign", json.dumps({second: {"broker-a": [1]}})).load()
+    assert bodies(one) == sorted(f"body {n}" for n in range(11, 20, 2))
+
+
+def test_wrong_options_say_what_is_right(load: Callable[..., DataFrame]) -> None:
+    with pytest.raises(PySparkException, match="did you mean: startingOffsets"):
+        load("T", startingOfsets="earliest")
+    with pytest.raises(PySparkException, match="topic NoSuchTopic does not exist"):
+        load("NoSuchTopic").count()
+
+
+def stream_into(
+    spark: SparkSession, running: Running, topic: str, folder: Path, **options: str
+) -> list[int]:
+    """Run an AvailableNow query into Parquet; return the rows of its micro-batches."""
+    given = {
+        "nameServers": running.name_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        **options,
+    }
+    query = (
+        spark.readStream.format("roquet")
+        .options(**given)
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "out"))
+    )
+    assert query.awaitTermination(120)
+    return [progress.numInputRows for progress in query.recentProgress]
+
+
+def test_stream_goes_on_where_it_stopped(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic = new_topic(running)
+    fill(running, topic, 100)
+    rows = stream_into(spark, running, topic, tmp_path, maxOffsetsPerTrigger="40")
+    assert [count for count in rows if count] == [40, 40, 20]
+    fill(running, topic, 60, begin=100)
+    stream_into(spark, running, topic, tmp_path)
+    out = spark.read.parquet(str(tmp_path / "out"))
+    assert bodies(out) == expected(160)
+    offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
+    last = json.loads(offsets[-1].read_text().splitlines()[-1])
+    assert last == {"v": 1, "q": {topic: {"broker-a": {str(n): 40 for n in range(4)}}}}
+
+
+def test_stream_takes_up_new_queues(spark: SparkSession, running: Running, tmp_path: Path) -> None:
+    topic = new_topic(running, 2)
+    fill(running, topic, 20, queues=2)
+    stream_into(spark, running, topic, tmp_path)
+    running.create_topic(topic, 4)
+    fill(running, topic, 40, begin=20)
+    stream_into(spark, running, topic, tmp_path)
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == expected(60)
+
+
+def test_stream_fails_when_a_topic_is_gone(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic = new_topic(running, 1)
+    fill(running, topic, 5, queues=1)
+    stream_into(spark, running, topic, tmp_path)
+    running.delete_topic(topic)
+    with pytest.raises(PySparkException, match=r"queue .* is gone, read up to 5"):
+        stream_into(spark, running, topic, tmp_path)
+    assert sum(stream_into(spark, running, topic, tmp_path, failOnDataLoss="false")) == 0

@@ -1,0 +1,148 @@
+"""Reading a range against a scripted broker: gaps, moved offsets, answers that come late."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from roquet.base.errors import Corrupt, Refused
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.spark.fetch import ROWS_MAX, QueueReader, slices
+from roquet.spark.metadata import Connections
+from roquet.spark.offsets import DataLoss, QueueKey, Range
+from roquet.spark.options import SourceOptions
+
+pa: Any = pytest.importorskip("pyarrow")
+QUEUE = QueueKey("orders", "broker-a", 0)
+NONE: frozenset[int] = frozenset()
+HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
+
+
+def record(offset: int, tag: str = "a", body: bytes = b"x") -> bytes:
+    text = f"TAGS\x01{tag}\x02".encode()
+    head = struct.pack(">iiqqiq", 0, 0, offset, 100 * offset, 0, 1)
+    rest = head + HOST + struct.pack(">q", 2) + HOST + struct.pack(">iqi", 0, 0, len(body)) + body
+    rest += bytes([6]) + b"orders" + struct.pack(">h", len(text)) + text
+    crc = zlib.crc32(body) & 0x7FFFFFFF
+    return struct.pack(">III", 12 + len(rest), 0xDAA320A7, crc) + rest
+
+
+class Broker(Connections):
+    """Has the offsets of `held`, gives `step` a pull, and plays `script` first."""
+
+    def __init__(
+        self, held: range, *, step: int = 3, missing: frozenset[int] = frozenset()
+    ) -> None:
+        self.held, self.step, self.missing = held, step, missing
+        self.script: list[Command] = []
+        self.asked: list[int] = []
+        self.body: bytes | None = None
+
+    @override
+    def call(self, addresses: Any, command: Command) -> Command:
+        assert tuple(addresses) == ("127.0.0.1:1",)
+        header = PullMessageRequest.decode(command.ext)
+        self.asked.append(header.queue_offset)
+        if self.script:
+            return self.script.pop(0)
+        at = header.queue_offset
+        if at not in self.held:
+            return self.answer(ResponseCode.PULL_OFFSET_MOVED, self.held.start)
+        end = min(at + self.step, self.held.stop)
+        data = b"".join(record(n, "ab"[n % 2]) for n in range(at, end) if n not in self.missing)
+        return self.answer(ResponseCode.SUCCESS, end, data if self.body is None else self.body)
+
+    def answer(self, code: int, following: int, body: bytes = b"") -> Command:
+        header = PullMessageResponse(
+            suggest_which_broker_id=0,
+            next_begin_offset=following,
+            min_offset=self.held.start,
+            max_offset=self.held.stop,
+        )
+        return Command(code, ext=header.encode(), body=body)
+
+
+def reader(broker: Broker, begin: int, end: int, **changes: Any) -> QueueReader:
+    options = SourceOptions.parse(
+        {"nameServers": "a:1", "subscribe": "orders", "columns": "queueOffset"}, streaming=False
+    )
+    return QueueReader(
+        dataclasses.replace(options, **changes),
+        Range(QUEUE, begin, end),
+        ("127.0.0.1:1",),
+        connections=broker,
+        wait=lambda _: None,
+    )
+
+
+def offsets(reading: QueueReader) -> list[int]:
+    return [n for batch in reading.batches() for n in batch.column(0).to_pylist()]
+
+
+def test_reads_exactly_the_range() -> None:
+    broker = Broker(range(100))
+    assert offsets(reader(broker, 10, 20)) == list(range(10, 20))
+    assert broker.asked == [10, 13, 16, 19]
+
+
+def test_tags_are_compared_as_text() -> None:
+    reading = reader(Broker(range(100)), 0, 10, tags="a")
+    assert offsets(reading) == [0, 2, 4, 6, 8]
+
+
+def test_an_answer_that_is_not_there_yet_is_asked_for_again() -> None:
+    broker = Broker(range(5))
+    broker.script = [broker.answer(ResponseCode.PULL_NOT_FOUND, 0)] * 2
+    assert offsets(reader(broker, 0, 5)) == [0, 1, 2, 3, 4]
+
+
+def test_an_offset_reset_of_the_group_is_not_followed() -> None:
+    broker = Broker(range(5))
+    broker.script = [broker.answer(ResponseCode.PULL_OFFSET_MOVED, 3)]
+    assert offsets(reader(broker, 0, 5)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [(range(4, 100), [4, 5, 6, 7]), (range(6), [2, 3, 4, 5]), (range(0), []), (range(50, 99), [])],
+)
+def test_lost_offsets_fail_or_are_counted(held: range, left: list[int]) -> None:
+    with pytest.raises(DataLoss, match=r"orders/broker-a/0 \[2, 8\)"):
+        offsets(reader(Broker(held), 2, 8))
+    reading = reader(Broker(held), 2, 8, fail_on_data_loss=False)
+    assert offsets(reading) == left
+    assert reading.lost == 6 - len(left)
+
+
+def test_a_hole_inside_of_an_answer_is_noticed() -> None:
+    with pytest.raises(DataLoss, match="1 messages between offsets 0 and 9"):
+        offsets(reader(Broker(range(9), missing=frozenset({4})), 0, 9))
+    reading = reader(Broker(range(9), missing=frozenset({4})), 0, 9, fail_on_data_loss=False)
+    assert offsets(reading) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert reading.lost == 1
+
+
+def test_broken_records_and_refusals_are_errors() -> None:
+    broker = Broker(range(9))
+    broker.body = record(0)[:-1]
+    with pytest.raises(Corrupt, match="cannot be decoded"):
+        offsets(reader(broker, 0, 9))
+    broker.script = [Command(ResponseCode.NO_PERMISSION, remark="no")]
+    with pytest.raises(Refused, match="no"):
+        offsets(reader(broker, 0, 9))
+
+
+def test_batches_keep_their_limits() -> None:
+    rows = ROWS_MAX * 2 + 5
+    pieces = list(slices(pa.record_batch({"n": pa.array(range(rows))})))
+    assert [n for piece in pieces for n in piece.column(0).to_pylist()] == list(range(rows))
+    assert max(piece.num_rows for piece in pieces) <= ROWS_MAX
+    wide = pa.record_batch({"body": pa.array([bytes(1 << 20)] * 100)})
+    assert [piece.num_rows for piece in slices(wide)] == [25, 25, 25, 25]

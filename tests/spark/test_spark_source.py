@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from conftest import Running
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_harness import Running
+
+pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
 _numbers = itertools.count()
 

@@ -37,9 +37,8 @@ def record(offset: int, tag: str = "a", body: bytes = b"x") -> bytes:
 class Broker(Connections):
     """Has the offsets of `held`, gives `step` a pull, and plays `script` first."""
 
-    def __init__(
-        self, held: range, *, step: int = 3, missing: frozenset[int] = frozenset()
-    ) -> None:
+    def __init__(self, held: range, step: int = 3, missing: frozenset[int] = NONE) -> None:
+        super().__init__(Wire(name_servers=()))
         self.held, self.step, self.missing = held, step, missing
         self.script: list[Command] = []
         self.asked: list[int] = []

@@ -17,7 +17,7 @@ from roquet.protocol.headers.message import PullMessageRequest, PullMessageRespo
 from roquet.spark.fetch import ROWS_MAX, QueueReader, slices
 from roquet.spark.metadata import Connections
 from roquet.spark.offsets import DataLoss, QueueKey, Range
-from roquet.spark.options import SourceOptions
+from roquet.spark.options import SourceOptions, Wire
 
 pa: Any = pytest.importorskip("pyarrow")
 QUEUE = QueueKey("orders", "broker-a", 0)

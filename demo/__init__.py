@@ -1,0 +1,1 @@
+"""The demonstration: real flights through broker, Spark and audit. `make demo`."""

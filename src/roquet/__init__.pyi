@@ -1,5 +1,6 @@
 # The names that the package offers its users.
 
+from roquet import sync as sync
 from roquet.client import MQ as MQ
 from roquet.client import ConsumerOptions as ConsumerOptions
 from roquet.client import Message as Message
@@ -16,4 +17,3 @@ from roquet.client import StoredMessage as StoredMessage
 from roquet.client import Unreachable as Unreachable
 from roquet.client import UsageError as UsageError
 from roquet.client import connect as connect
-from roquet.client import sync as sync

@@ -227,7 +227,9 @@ def _base(config: BrokerConfig, clock: Clock, rng: random.Random) -> _Base:
             ha_port=config.server.ha_port,
         ),
         state=BrokerState(
-            permission=rules.permission, accept_sends_from_ms=rules.accept_sends_from_ms
+            permission=rules.permission,
+            accept_sends_from_ms=rules.accept_sends_from_ms,
+            lacks_slave=rules.lacks_slave,
         ),
         metadata=Metadata(
             TopicTable(JsonFile(folder / "topics.json"), config.topics, clock),

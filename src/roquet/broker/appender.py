@@ -64,7 +64,10 @@ class Appender:
                 return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
             self._delays.divert(draft)
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
-        return await self._store.put(draft, wait=wait)
+        result = await self._store.put(draft, wait=wait)
+        # What the message says counts, as in Java; `wait` is about the flush.
+        wait = draft.properties.get(props.WAIT) != "false"
+        return result._replace(status=self._copied(result.status, wait=wait))
 
     async def append_batch(self, batch: BatchDraft) -> BatchResult:
         """Check and append a batch, all or none."""
@@ -72,7 +75,14 @@ class Appender:
         if refused is not None:
             return BatchResult(refused.status, [], why=refused.why)
         batch.sys_flag = with_hosts(batch.sys_flag, batch.born_host, batch.store_host)
-        return await self._store.put_batch(batch)
+        result = await self._store.put_batch(batch)
+        return result._replace(status=self._copied(result.status, wait=batch.wait))
+
+    def _copied(self, status: PutStatus, *, wait: bool) -> PutStatus:
+        """Return the status of a message that should have a copy on a slave."""
+        if status is PutStatus.PUT_OK and wait and self._state.lacks_slave:
+            return PutStatus.SLAVE_NOT_AVAILABLE
+        return status
 
     def _refused(self, topic: str) -> PutResult | None:
         if self._state.is_slave:

@@ -44,6 +44,13 @@ class IdentityRules:
     name: str = setting("brokerName", "", "Name of this broker; the host's when not given.")
     broker_id: int = setting("brokerId", 0, "0 is the master.", low=0, high=2**31 - 1)
     role: str = setting("brokerRole", "ASYNC_MASTER", "Master or slave.", choices=ROLES)
+    in_sync_replicas: int | None = setting(
+        "inSyncReplicas",
+        None,
+        "Copies that a SYNC_MASTER asks for, its own among them; 2 when not given.",
+        low=1,
+        high=100,
+    )
     ip1: str | None = setting("brokerIP1", None, "Address told to clients.", check=_ip_fault)
     ip2: str | None = setting("brokerIP2", None, "Address told to slaves.", check=_ip_fault)
     permission: int = setting(
@@ -62,6 +69,11 @@ class IdentityRules:
         low=0,
         live=True,
     )
+
+    @property
+    def lacks_slave(self) -> bool:
+        """Whether sends ask for a slave's copy; there are no slaves in this release."""
+        return self.role == "SYNC_MASTER" and self.in_sync_replicas != 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +192,11 @@ def load_config(
             given = read_properties(file.read_bytes())
         except OSError as error:
             raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if given.get("enableDLegerCommitLog", "").strip().lower() == "true":
+        raise UsageError(
+            "enableDLegerCommitLog = 'true' (file): must be false; a log replicated by DLedger is"
+            " not served, brokers under a controller replace it"
+        )
     if "NAMESRV_ADDR" in env:
         given.setdefault("namesrvAddr", env["NAMESRV_ADDR"])
     config, report = load(BrokerConfig, given, env, flags)

@@ -46,6 +46,8 @@ class BrokerState:
     accept_sends_from_ms: int = 0
     """Unix milliseconds before which sends are refused."""
     is_slave: bool = False
+    lacks_slave: bool = False
+    """Whether an acknowledgement would need a slave, and there is none."""
 
     @property
     def is_readable(self) -> bool:

@@ -34,8 +34,10 @@ def split_address(text: str) -> tuple[str, int]:
     Raises ValueError when there is no host, or no port within 0..65535.
     """
     host, colon, digits = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or any(char.isspace() or ord(char) < 32 for char in host):
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    bad = any(char.isspace() or ord(char) < 32 or char in "[]" for char in host)
+    if not colon or not host or bad or (":" in host and not bracketed):
         raise ValueError(f"{text[:80]!r} is not host:port")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5) or int(digits) > PORT_MAX:
         raise ValueError(f"{text[:80]!r} has no port within 0..{PORT_MAX}")

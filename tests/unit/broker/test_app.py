@@ -90,7 +90,7 @@ def test_it_leaves_the_name_server_first_and_stops_in_reverse(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        with caplog.at_level(logging.INFO, "roquet.service.lifecycle"):
+        with caplog.at_level(logging.DEBUG, "roquet.service.lifecycle"):
             async with cluster(tmp_path) as it:
                 assert "broker-a" in str(it.name_server.table.topics["TBW102"])
                 waiting = pull_command("TBW102", sysFlag="6", suspendTimeoutMillis="60000")

@@ -51,6 +51,8 @@ def test_without_a_file_only_this_machine_is_served(tmp_path: Path) -> None:
         ("namesrvAddr=somewhere", "namesrvAddr.*host:port"),
         ("brokerRole=KING", "brokerRole.*KING"),
         ("brokerRole=SLAVE", "brokerRole"),
+        ("enableDLegerCommitLog=true", "enableDLegerCommitLog.*controller"),
+        ("inSyncReplicas=0", "inSyncReplicas.*1"),
         ("brokerId=1", "brokerId"),
         ("brokerName=a/b", "brokerName"),
         ("flushDiskType=MAYBE", "flushDiskType"),

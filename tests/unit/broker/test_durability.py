@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, ext, play, records
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.store.results import StoreFault
 from roquet.store.settings import StoreSettings
@@ -72,6 +72,23 @@ def test_sync_flush_answers_after_the_flush_and_takes_many_at_once(tmp_path: Pat
         assert native.flushed_offset() == native.max_physical_offset()
 
     play(tmp_path, tell, flushDiskType="SYNC_FLUSH")
+
+
+def test_a_sync_master_without_a_slave_does_not_say_that_there_is_a_copy(tmp_path: Path) -> None:
+    async def alone(it: Cluster) -> None:
+        answer = await it.send("alone", b"stored all the same")
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        answer = await it.send("alone", b"waits for nobody", properties="WAIT\x01false")
+        assert answer.code == ResponseCode.SUCCESS
+        await dispatched(it)
+        found = records(await it.pull("alone"))
+        assert [record.body for record in found] == [b"stored all the same", b"waits for nobody"]
+
+    async def told(it: Cluster) -> None:
+        assert (await it.send("alone")).code == ResponseCode.SUCCESS
+
+    play(tmp_path, alone, brokerRole="SYNC_MASTER")
+    play(tmp_path, told, brokerRole="SYNC_MASTER", inSyncReplicas="1")
 
 
 def wait_for_flushes(store: MessageStore, monkeypatch: pytest.MonkeyPatch, wait_ms: int) -> None:

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 
+import roquet
 from roquet import client
 from roquet.base.errors import UsageError
 from roquet.client import sync
@@ -75,3 +76,10 @@ def test_a_loop_thread() -> None:
     loop.close()
     with pytest.raises(UsageError):
         loop.run(answer())
+
+
+def test_it_can_be_imported_under_its_public_name() -> None:
+    import roquet.sync as public  # noqa: PLC0415  (the statement is what is tested)
+
+    assert public.connect is sync.connect
+    assert roquet.sync is public

@@ -161,7 +161,20 @@ def test_hosts() -> None:
     assert hosts.host_text(hosts.host_bytes("[fe80::1]:9")) == "[fe80::1]:9"
     assert hosts.split_address("localhost:1") == ("localhost", 1)
     assert hosts.split_addresses(" a:1; b:2 ;") == ("a:1", "b:2")
-    for bad in ("", "a", ":1", "a:", "a:65536", "a:-1", "a:٣", "a\r:1", "a b:1", "a:999999"):
+    for bad in (
+        "",
+        "a",
+        ":1",
+        "a:",
+        "a:65536",
+        "a:-1",
+        "a:٣",
+        "a\r:1",
+        "a b:1",
+        "a:999999",
+        "a:b:1",
+        "[a:1",
+    ):
         with pytest.raises(ValueError, match=r"is not host|no port"):
             hosts.split_address(bad)
     with pytest.raises(ValueError, match="8 or 20"):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 LINGER_S = 1.0
 """How long a job that is to be killed after a write waits there."""
-ANY_MAX_S = 3.0
+ANY_MAX_S = 1.5
+SKIP_MAX = 1
 JOB_MAX_S = 240.0
 POLL_S = 0.02
 
@@ -37,16 +38,17 @@ class JobFailed(Exception):  # noqa: N818
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill: `written` or `any`, and how long after its event."""
+    """One kill: `written` or `any`, after how many such events of its run, and how long after."""
 
     kind: str
+    skip: int
     after_s: float
 
     @property
     def words(self) -> str:
         """The kill for people."""
-        event = "a write" if self.kind == "written" else "a begin"
-        return f"{self.after_s:.2f} s after {event}"
+        event = "write" if self.kind == "written" else "begin"
+        return f"{self.after_s:.2f} s after {event} {self.skip + 1}"
 
 
 def plan(count: int, seed: int) -> list[Kill]:
@@ -55,7 +57,7 @@ def plan(count: int, seed: int) -> list[Kill]:
     kinds = ["written"] * -(-count // 2) + ["any"] * (count // 2)
     rng.shuffle(kinds)
     longest = {"written": LINGER_S / 2, "any": ANY_MAX_S}
-    return [Kill(kind, rng.uniform(0, longest[kind])) for kind in kinds]
+    return [Kill(kind, rng.randint(0, SKIP_MAX), rng.uniform(0, longest[kind])) for kind in kinds]
 
 
 def replayed(events: Iterable[dict[str, Any]]) -> dict[int, int]:
@@ -162,7 +164,8 @@ class Runner:
                 raise JobFailed(f"the job did not end within {JOB_MAX_S:.0f} s")
             events = self.events()
             self._tell(events, saw)
-            if kill is not None and any(it["event"] == event for it in events[before:]):
+            seen = sum(it["event"] == event for it in events[before:])
+            if kill is not None and seen > kill.skip:
                 time.sleep(kill.after_s)
                 return process.poll() is None
             time.sleep(POLL_S)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet._native import records_to_arrow
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from roquet.spark.options import SourceOptions
+
+log = logging.getLogger(__name__)
 
 ROWS_MAX: Final = 16_384
 """Rows of a batch."""
@@ -142,7 +145,7 @@ class QueueReader:
                 f" queue has [{answer.min_offset}, {answer.max_offset});"
                 " failOnDataLoss=false goes on with what is left"
             )
-        self.lost += count
+        self._note_lost(count)
         collected.skipped += count
         collected.next = following
 
@@ -211,7 +214,12 @@ class QueueReader:
                 f" {self._range.queue} did not come back;"
                 " failOnDataLoss=false goes on with what is left"
             )
-        self.lost += missing
+        self._note_lost(missing)
+
+    def _note_lost(self, count: int) -> None:
+        if count:
+            self.lost += count
+            log.warning("%d messages of %s are lost", count, self._range)
 
 
 def slices(batch: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from roquet.base.errors import UsageError
 from roquet.spark.marks import override
@@ -110,7 +110,8 @@ def queues_from_json(text: str) -> set[QueueKey]:
         for broker, numbers in _object(brokers, topic).items():
             if not isinstance(numbers, list) or not numbers:
                 raise UsageError(f"assign: {topic}/{broker} needs a list of queue ids")
-            found |= {QueueKey(topic, broker, _queue_id(number, topic)) for number in numbers}
+            ids = cast("list[object]", numbers)
+            found |= {QueueKey(topic, broker, _queue_id(number, topic)) for number in ids}
     if not found:
         raise UsageError("assign names no queue")
     return found
@@ -126,7 +127,7 @@ def _leaves(table: Mapping[str, Any]) -> Iterator[tuple[QueueKey, Any]]:
 def _object(source: object, where: str) -> dict[str, Any]:
     if not isinstance(source, dict):
         raise UsageError(f"{where[:80]} is {str(source)[:80]!r}: must be a JSON object")
-    return source
+    return cast("dict[str, Any]", source)
 
 
 def _queue_id(source: object, where: str) -> int:

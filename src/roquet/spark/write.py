@@ -179,14 +179,15 @@ def message_of(row: Mapping[str, Any], default_topic: str | None) -> Message:
     if not body:
         raise UsageError("a row has no body; a message needs one")
     keys = row.get("keys") or ()
+    found: dict[str, str] = dict(row.get("properties") or ())
     return Message(
         topic,
         body.encode() if isinstance(body, str) else bytes(body),
         row.get("tags") or None,
         tuple(keys.split()) if isinstance(keys, str) else tuple(keys),
         {
-            str(name): str(value)
-            for name, value in dict(row.get("properties") or ()).items()
+            name: str(value)
+            for name, value in found.items()
             # What a broker or a producer set when the message was read from a topic.
             if name not in properties.RESERVED or name == properties.SHARDING_KEY
         },

@@ -261,14 +261,8 @@ impl Ingest {
             passed = true;
             sink(&frame, &header);
         }
-        sends.commit(
-            store,
-            waiting,
-            stored,
-            counters,
-            &mut fed.replies,
-            &mut *sink,
-        );
+        let replies = &mut fed.replies;
+        fed.passing |= sends.commit(store, waiting, stored, counters, replies, &mut *sink);
         (fed, used)
     }
 }

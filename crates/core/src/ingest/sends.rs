@@ -102,7 +102,7 @@ impl<'t, 'f> Sends<'t, 'f> {
     }
 
     /// Appends what was taken, and writes or parks the answers. What the log does not take goes
-    /// to the processors, in order.
+    /// to the processors, in order; tells whether there was any.
     pub(super) fn commit(
         &mut self,
         store: &Store,
@@ -111,9 +111,9 @@ impl<'t, 'f> Sends<'t, 'f> {
         counters: &mut Counters,
         replies: &mut Vec<u8>,
         sink: Sink<'_>,
-    ) {
+    ) -> bool {
         if self.taken.is_empty() {
-            return;
+            return false;
         }
         let taken = std::mem::take(&mut self.taken);
         let mut prepared = std::mem::take(&mut self.prepared);
@@ -151,12 +151,14 @@ impl<'t, 'f> Sends<'t, 'f> {
                 let _ = write_answer(&self.table.state, &answer, 0, replies);
             }
         }
-        for send in taken.get(placed.len()..).unwrap_or_default() {
+        let returned = taken.get(placed.len()..).unwrap_or_default();
+        for send in returned {
             if let Ok(header) = send.frame.decode_header() {
                 counters.returned += 1;
                 sink(&send.frame, &header);
             }
         }
+        !returned.is_empty()
     }
 
     fn parked(&self, send: &Taken<'_, '_>, place: &Placed, unique_key: &str) -> Parked {

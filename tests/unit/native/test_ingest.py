@@ -1,0 +1,202 @@
+"""The native ingest over a real store: what is answered, what comes out, what waits for a flush."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from typing import TYPE_CHECKING
+
+from roquet.roquet_native import Ingest, Store, decode_frames, decode_records, encode_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
+SEND_EXT = [("MSG_REGION", "R"), ("TRACE_ON", "true")]
+HEARTBEAT = encode_command(0, 34, 0, "JAVA", 513, 900, None, {}, b"{}")
+
+
+def send(opaque: int, *, topic: str = "T", more: str = "", flag: int = 0) -> bytes:
+    ext = {
+        "a": "pg",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": "1",
+        "f": "0",
+        "g": "1700000000000",
+        "h": "0",
+        "i": f"UNIQ_KEY\x01U{opaque}\x02{more}",
+    }
+    return encode_command(0, 310, flag, "JAVA", 513, opaque, None, ext, b"body")
+
+
+@contextlib.contextmanager
+def ingest(folder: Path, *, sync: bool = False, parked_max: int = 10) -> Iterator[Ingest]:
+    kind = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
+    store = Store.open(
+        {
+            "storePathRootDir": str(folder),
+            "mappedFileSizeCommitLog": 1 << 20,
+            "flushDiskType": kind,
+            "flushIntervalCommitLog": 60_000,
+        }
+    )
+    store.start()
+    # The first file is there then: an append never waits for it below.
+    store.put("Warm", 0, b"", b"")
+    made = Ingest(store)
+    made.set_state(
+        sends=True,
+        pulls=True,
+        sync_flush=True,
+        flush_timeout_ms=100,
+        body_max=4096,
+        store_host=HOST,
+        stamps=[*SEND_EXT, ("CLUSTER", "C")],
+        send_ext=SEND_EXT,
+        encoding=0,
+        version=513,
+        parked_max=parked_max,
+        barrier=[310, 10],
+    )
+    made.set_topic("T", 4, 4, 0, 0)
+    made.open(1, HOST)
+    try:
+        yield made
+    finally:
+        store.close()
+
+
+def answers(data: bytes) -> dict[int, tuple[int, str | None]]:
+    frames, used = decode_frames(data)
+    assert used == len(data)
+    return {frame[5]: (frame[1], frame[6]) for frame in frames}
+
+
+def test_answers_wait_for_their_flush_and_no_longer(tmp_path: Path) -> None:
+    with ingest(tmp_path, sync=True) as it:
+        replies, frames, broken, pulled = it.feed(1, send(1) + send(2), 1000)
+        assert (frames, broken, pulled) == ([], None, [])
+        late = it.flushed(1 << 40)
+        assert it.counters()["waiting"] == 0
+        told = [answers(replies), *(answers(data) for _, data in late)]
+        assert {opaque: code for one in told for opaque, (code, _) in one.items()} == {1: 0, 2: 0}
+        assert [key for key, _ in late] in ([1], [])
+
+
+def test_a_flush_releases_what_it_covers_in_order(tmp_path: Path) -> None:
+    with ingest(tmp_path) as it:
+        it.open(2, HOST)
+        ends = []
+        for key, opaque in ((1, 1), (2, 2), (1, 3)):
+            assert it.feed(key, send(opaque), 1000)[0] == b""
+            ends.append(it.counters()["waiting"])
+        assert ends == [1, 2, 3]
+        assert it.flushed(10) == []
+        size = (
+            91 + len("body") + len("T") + len("UNIQ_KEY U1 ") + len("MSG_REGION R TRACE_ON true ")
+        )
+        size += len("CLUSTER C ")
+        released = it.flushed(91 + len("Warm") + 2 * size)
+        assert [(key, answers(data)) for key, data in released] == [
+            (1, {1: (0, None)}),
+            (2, {2: (0, None)}),
+        ]
+        assert it.counters()["parked"] == 3
+
+
+def test_late_failed_and_orphaned_answers(tmp_path: Path) -> None:
+    with ingest(tmp_path) as it:
+        it.feed(1, send(1), 1000)
+        assert it.expire(1099) == []
+        ((key, data),) = it.expire(1100)
+        assert (key, answers(data)) == (1, {1: (10, None)})
+        it.feed(1, send(2) + send(3), 2000)
+        ((key, data),) = it.fail("the disk said no")
+        assert answers(data) == {2: (1, "the disk said no"), 3: (1, "the disk said no")}
+        it.feed(1, send(4), 3000)
+        it.close(1)
+        assert it.flushed(1 << 40) == []
+        assert it.counters()["waiting"] == 0
+
+
+def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
+    with ingest(tmp_path) as it:
+        data = send(1, more="WAIT\x01false\x02") + send(2, flag=2)
+        replies, frames, _, _ = it.feed(1, data, 1000)
+        assert (answers(replies), frames) == ({1: (0, None)}, [])
+        assert it.counters()["waiting"] == 0
+        ((topic, queue_id, messages, _),) = it.take_stored()
+        assert (topic, queue_id, messages) == ("T", 1, 2)
+
+
+def test_beyond_the_bound_sends_are_for_the_processors(tmp_path: Path) -> None:
+    with ingest(tmp_path, parked_max=2) as it:
+        _, frames, _, _ = it.feed(1, b"".join(send(n) for n in range(4)), 1000)
+        assert [frame[5] for frame in frames] == [2, 3]
+        assert it.counters()["waiting"] == 2
+
+
+def test_nothing_overtakes_a_send_that_was_not_admitted(tmp_path: Path) -> None:
+    with ingest(tmp_path) as it:
+        data = send(1) + HEARTBEAT + send(2, topic="unknown") + send(3)
+        _, frames, _, _ = it.feed(1, data, 1000)
+        assert [frame[5] for frame in frames] == [900, 2, 3]
+        assert [frame[5] for frame in it.feed(1, send(4), 1000)[1]] == [4]
+        it.idle(1)
+        assert it.feed(1, send(5), 1000)[1] == []
+        assert it.counters()["sends"] == 2
+
+
+def test_what_came_before_a_broken_frame_is_done(tmp_path: Path) -> None:
+    with ingest(tmp_path) as it:
+        _, frames, broken, _ = it.feed(1, send(1) + HEARTBEAT + b"\xff\xff\xff\xff", 1000)
+        assert broken is not None
+        assert "frame length is -1" in broken
+        assert [frame[5] for frame in frames] == [900]
+        assert it.counters()["waiting"] == 1
+
+
+def test_any_split_is_the_same(tmp_path: Path) -> None:
+    with ingest(tmp_path, parked_max=1000) as it:
+        data = send(1) + send(2)
+        for cut in range(len(data)):
+            first = it.feed(1, memoryview(data)[:cut], 1000)
+            second = it.feed(1, memoryview(data)[cut:], 1000)
+            assert first[1] == second[1] == []
+            assert it.held(1) == 0
+        assert it.counters()["sends"] == 2 * len(data)
+
+
+def test_a_pull_gets_the_records_and_says_what_to_note(tmp_path: Path) -> None:
+    with ingest(tmp_path) as it:
+        it.set_group("g", 0, [("T", 7, None), ("Tagged", 7, [1])])
+        it.feed(1, send(1), 1000)
+        ext = {
+            "consumerGroup": "g",
+            "topic": "T",
+            "queueId": "1",
+            "queueOffset": "0",
+            "maxMsgNums": "1",
+            "sysFlag": "1",
+            "commitOffset": "9",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "7",
+        }
+        pull = encode_command(1, 11, 0, "GO", 513, 5, None, ext, b"")
+        replies, _, _, pulled = it.feed(1, pull, 1000)
+        for _ in range(500):
+            if replies:
+                break
+            select.select([], [], [], 0.01)  # The dispatcher is a thread of its own.
+            replies, _, _, pulled = it.feed(1, pull, 1000)
+        ((_, code, _, _, _, opaque, remark, _, body),), _ = decode_frames(replies)
+        assert (code, opaque, remark) == (0, 5, "FOUND")
+        assert [record[13] for record in decode_records(body)] == [b"body"]
+        assert pulled == [("g", "T", 1, 0, 1, 1, 0, 1, 1, len(body))]
+        newer = encode_command(0, 11, 0, "GO", 513, 6, None, {**ext, "subVersion": "8"}, b"")
+        assert [frame[5] for frame in it.feed(1, newer, 1000)[1]] == [6]
+        it.drop_group("g")
+        assert [frame[5] for frame in it.feed(1, pull, 1000)[1]] == [5]

@@ -28,7 +28,7 @@ LINGER_S = 1.0
 """How long a job that is to be killed after a write waits there."""
 ANY_MAX_S = 1.5
 SKIP_MAX = 1
-JOB_MAX_S = 240.0
+JOB_MAX_S = 600.0
 POLL_S = 0.02
 
 

@@ -23,6 +23,7 @@ from demo import chart, flights, send
 from demo.kills import JobFailed, Runner, plan, replayed
 from demo.ledger import Ledger
 from demo.servers import servers
+from roquet.base.errors import RoquetError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +204,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begin = time.monotonic()
     try:
         code = run(options, console)
-    except (JobFailed, LookupError, OSError) as error:
+    except ExceptionGroup as errors:
+        console.print(f"the demo failed: {errors.exceptions[0]}")
+        return 1
+    except (JobFailed, RoquetError, LookupError, OSError) as error:
         console.print(f"the demo failed: {error}")
         return 1
     console.print(f"{time.monotonic() - begin:.0f} s in all")

@@ -119,7 +119,7 @@ def test_a_stream_is_copied_from_topic_to_topic(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
 
     def content(topic: str) -> list[tuple[object, ...]]:
         rows = read(spark, running, topic).collect()

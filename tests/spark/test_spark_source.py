@@ -161,7 +161,7 @@ def stream_into(
         .trigger(availableNow=True)
         .start(str(folder / "out"))
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     return [progress.numInputRows for progress in query.recentProgress]
 
 

@@ -62,7 +62,7 @@ demo: setup ## move a real data set through broker, Spark and audit; KILL=5 kill
 test: setup test-rust test-unit test-differential test-spark ## every test but those against Java
 
 test-rust: ## the core, power-loss states included
-	cargo test -q --release -p roquet-core
+	cargo test -q --profile dev-fast --locked -p roquet-core
 
 test-unit: setup ## Python, with real sockets and files
 	$(PY) -m pytest tests/test_tidy.py tests/unit
@@ -83,7 +83,7 @@ crash: setup ## kill -9 the broker CYCLES times in each flush mode and account f
 	$(PY) -m tools.crash --cycles $(CYCLES)
 
 powerloss: ## 20,000 power-loss states of the store
-	POWERLOSS_STATES=20000 cargo test -q --release -p roquet-core --test powerloss -- --nocapture
+	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture
 
 fuzz: ## every decoder for a minute each (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz.sh 60

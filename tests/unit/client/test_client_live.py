@@ -115,7 +115,7 @@ def test_sends_choose_their_queue(tmp_path: Path) -> None:
             await producer.send_one_way("t", b"one way")
         # Offsets show a message once it is dispatched, which is soon but not at once.
         total = 0
-        for _ in range(500):
+        for _attempt in range(500):
             total = sum(it.max_offset for it in (await mq.admin().topic_offsets("t")).values())
             if total == 115:
                 break

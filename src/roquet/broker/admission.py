@@ -149,7 +149,7 @@ class Admission:
         on = self._rules.enabled and not self._state.is_slave
         ext = list(stamps.ext.items())
         rows.set_state(
-            sends=on and self._open_for_sends and not self._failed,
+            sends=on and self._open_for_sends and not (self._failed or self._state.lacks_slave),
             pulls=on and self._state.is_readable,
             sync_flush=self._rules.durability.sync_flush,
             flush_timeout_ms=self._rules.durability.sync_flush_timeout_ms,

@@ -22,6 +22,15 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
         f"listening on {bind}:{listeners.port} (fast {listeners.fast_port}),"
         f" store in {config.store.folder}"
     )
+    if config.server.metrics == "PROM":
+        lines.append(f"/metrics, /livez and /readyz on {bind}:{config.server.metrics_port}")
+    if config.identity.lacks_slave:
+        lines.append(
+            "a SYNC_MASTER without slaves answers each send with SLAVE_NOT_AVAILABLE (11), the"
+            " message stored; inSyncReplicas=1 asks for no copy"
+        )
+    elif config.identity.role == "SYNC_MASTER":
+        lines.append("inSyncReplicas=1: a send is acknowledged without a copy on a slave")
     if bind in {"0.0.0.0", "::"}:  # noqa: S104
         lines.append(
             "anybody who reaches this machine may read and write: authentication is off;"

@@ -51,6 +51,19 @@ def test_it_warns_when_anybody_may_come(tmp_path: Path) -> None:
     assert "authentication is off" in said[-1]
 
 
+def test_it_says_what_a_sync_master_without_slaves_does(tmp_path: Path) -> None:
+    _, said = serve(broker_config(tmp_path, brokerRole="SYNC_MASTER"))
+    assert "SLAVE_NOT_AVAILABLE (11)" in said[2]
+    _, said = serve(broker_config(tmp_path, brokerRole="SYNC_MASTER", inSyncReplicas="1"))
+    assert "without a copy" in said[2]
+
+
+def test_it_says_where_the_metrics_are(tmp_path: Path) -> None:
+    changes = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+    _, said = serve(broker_config(tmp_path, **changes))
+    assert said[2].startswith("/metrics, /livez and /readyz on 127.0.0.1:")
+
+
 def test_a_taken_port_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

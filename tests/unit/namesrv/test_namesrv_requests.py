@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import tracemalloc
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,7 @@ from roquet.protocol.bodies.topics import (
     encode_data_version,
 )
 from roquet.protocol.command import Command
+from roquet.protocol.compression import REGISTER_SIZE_MAX
 from roquet.protocol.register_body import RegisterBody, crc32_of
 from roquet.remoting.codec import encode
 from roquet.testing.clock import FakeClock
@@ -188,6 +191,23 @@ async def test_an_undecodable_registration_is_refused(body: bytes, tmp_path: Pat
         asker = await served.connect()
         answer = await asker.ask(103, register_ext(), body)
         assert (answer.code, answer.remark) == (1, "Failed to decode RegisterBrokerBody")
+        assert await topics_of(asker) == []
+
+
+@looped
+async def test_b9_a_bomb_is_not_inflated(tmp_path: Path) -> None:
+    bomb = zlib.compress(bytes(256 * 1024 * 1024), 9)
+    async with serving(tmp_path) as served:
+        asker = await served.connect()
+        tracemalloc.start()
+        try:
+            answer = await asker.ask(103, register_ext(compressed="true"), bomb)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert (answer.code, answer.remark) == (1, "Failed to decode RegisterBrokerBody")
+        # Twice the limit, and what the request itself takes.
+        assert peak < 2 * REGISTER_SIZE_MAX + 1024 * 1024
         assert await topics_of(asker) == []
 
 

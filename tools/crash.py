@@ -203,9 +203,10 @@ class Run:
 
     def _answered(self, answer: Command, names: list[str], queue: int) -> None:
         if answer.code == ResponseCode.SUCCESS:
-            first = int(answer.ext["queueOffset"])
-            if int(answer.ext["queueId"]) != queue:
-                self.problems.append(f"{names} sent to queue {queue}: {answer.ext}")
+            ext = answer.ext or {}
+            first = int(ext["queueOffset"])
+            if int(ext["queueId"]) != queue:
+                self.problems.append(f"{names} sent to queue {queue}: {ext}")
             self.history += [
                 Acked(name, TOPIC, queue, first + index) for index, name in enumerate(names)
             ]

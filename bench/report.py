@@ -1,8 +1,14 @@
-"""From runs to rows, and from rows to a table for people."""
+"""From runs to rows, and from rows to a table for people.
+
+`python -m bench.report RESULT.json ...` prints the Markdown table of docs/performance.md.
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -74,3 +80,33 @@ def _verdict(line: dict[str, Any]) -> str:
         if line["rate_at_least"] is not None:
             parts.append("held" if line["rate_ratio"] >= line["rate_at_least"] else "missed")
     return ", ".join(parts)
+
+
+def markdown(results: list[dict[str, Any]]) -> str:
+    """Return the rows of several results as one Markdown table."""
+    lines = [
+        "| load | messages/s | Java | CPU µs/message | Java | p99 ms | Java | CPU, rate to Java's |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for line in (row for result in results for row in result["rows"]):
+        kinds = line.get("kinds")
+        if kinds is None:
+            continue
+        ours, java = _medians(kinds["roquet"]), _medians(kinds.get("java", {}))
+        cells = [line["name"]]
+        for name, scale, digits in (("per_second", 1, 0), ("cpu_us", 1, 1), ("p99_us", 1e-3, 1)):
+            cells += [_figure(ours, name, scale, digits), _figure(java, name, scale, digits)]
+        lines.append(f"| {' | '.join(cells)} | {_verdict(line) or '-'} |")
+    return "\n".join(lines)
+
+
+def _medians(figures: dict[str, Any]) -> dict[str, float]:
+    return {name: values["median"] for name, values in figures.items()}
+
+
+def _figure(medians: dict[str, float], name: str, scale: float, digits: int) -> str:
+    return f"{medians[name] * scale:,.{digits}f}" if name in medians else "-"
+
+
+if __name__ == "__main__":
+    print(markdown([json.loads(Path(name).read_text()) for name in sys.argv[1:]]))

@@ -85,7 +85,7 @@ def _verdict(line: dict[str, Any]) -> str:
 def markdown(results: list[dict[str, Any]]) -> str:
     """Return the rows of several results as one Markdown table."""
     lines = [
-        "| load | messages/s | Java | CPU µs/message | Java | p99 ms | Java | CPU, rate to Java's |",
+        "| load | messages/s | Java | CPU µs/message | Java | p99 ms | Java | ratio to Java's |",
         "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for line in (row for result in results for row in result["rows"]):

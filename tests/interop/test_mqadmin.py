@@ -137,10 +137,14 @@ def test_lists(world: World, sent: list[Sent]) -> None:
 def test_a_consume_queue_is_shown_unit_by_unit(world: World, sent: list[Sent]) -> None:
     text = run(world, "queryCq", "-t", TOPIC, "-q", "1", "-i", "0", "-b", world.ours.broker.address)
     mine = sorted(answer["offset"] for answer in sent if answer["queue"] == 1)
-    assert f"max: {mine[-1] + 1}, min: 0" in text
+    limits = re.search(r"max: (\d+), min: 0", text)
+    assert limits is not None
+    # The tool's own message may have gone to this queue as well.
+    assert int(limits[1]) - (mine[-1] + 1) in (0, 1)
     found = [int(at) for at in re.findall(r"physicOffset=(\d+)", text)]
     in_log = [int(a["offset_msg_id"][16:], 16) for a in sent if a["queue"] == 1]
-    assert found == sorted(in_log)
+    assert found[: len(in_log)] == sorted(in_log)
+    assert len(found) == int(limits[1])
 
 
 def test_a_groups_offsets_are_reset_and_counted(world: World, sent: list[Sent]) -> None:

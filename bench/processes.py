@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -135,26 +136,11 @@ def send_once(broker: Broker, topic: str) -> bool:
         return connection.call(request, timeout=5).code == 0
 
 
-def free_port() -> int:
-    """Return a port that is free together with its neighbours (fast port, HA port)."""
-    while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-        near = (port - 2, port, port + 1)
-        try:
-            for each in near:
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", each))
-        except OSError:
-            continue
-        return port
-
-
 def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Broker:
     """Start a name server and a broker with their default configuration; wait until it serves."""
     folder.mkdir(parents=True, exist_ok=True)
-    namesrv_port, port = free_port(), free_port()
+    chance = random.Random()
+    namesrv_port, port = java.free_port(chance), java.free_port(chance)
     (folder / "namesrv.conf").write_text(
         f"listenPort={namesrv_port}\nkvConfigPath={folder}/kvConfig.json\n"
     )

@@ -31,6 +31,7 @@ from roquet.remoting.codec import decode, encode
 from roquet.roquet_native import decode_records
 from roquet.store.settings import StoreSettings
 from roquet.testing.clock import FakeClock
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,26 +293,11 @@ def logged(folder: Path) -> list[tuple[object, ...]]:
     return found
 
 
-def free_port() -> int:
-    """Find a port that is free with its neighbours: fast port below, the client's own above.
-
-    Below the range from which the system gives ports, so that nobody gets one meanwhile.
-    """
-    for port in random.sample(range(15_000, 32_000), 200):
-        try:
-            for near in (port - 2, port, port + 1):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", near))
-        except OSError:
-            continue
-        return port
-    pytest.fail("no three free ports")
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_answers_bytes_and_counts_are_those_of_the_processors(tmp_path: Path, seed: int) -> None:
-    port = free_port()
+    # Records repeat the ports, so both runs use the same: the broker its own, the client the next.
+    port = free_port(random.Random())
     outcomes: list[Outcome] = []
     told = script(seed)
     for fast in (False, True):

@@ -1,0 +1,1 @@
+"""How the broker is put together, by subject; only `broker/app.py` uses it."""

@@ -1,0 +1,77 @@
+"""What tools ask for and change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.lanes import lane_configs
+from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
+from roquet.broker.processors.admin.clients import ClientAdmin
+from roquet.broker.processors.admin.groups import GroupAdmin
+from roquet.broker.processors.admin.messages import QueueAdmin
+from roquet.broker.processors.admin.offsets import OffsetAdmin
+from roquet.broker.processors.admin.progress import ProgressAdmin
+from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
+from roquet.broker.processors.admin.topics import TopicAdmin
+from roquet.broker.processors.admin.upkeep import UpkeepAdmin
+from roquet.protocol.command import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from roquet.broker.config import BrokerConfig
+    from roquet.broker.routes import Routed
+    from roquet.broker.schedule import DelaySchedule
+    from roquet.broker.wiring.base import Base
+
+
+def make_administration(base: Base, schedule: DelaySchedule) -> list[Routed]:
+    """Wire what tools ask for and change."""
+    tables, store, config = base.metadata, base.store, base.config
+    topics, groups, offsets = tables.topics, tables.groups, tables.offsets
+    runtime_info = RuntimeInfo(
+        store,
+        base.stats,
+        base.lanes,
+        paths=Paths(config.store.folder / "commitlog", config.store.folder / "consumequeue"),
+        state=base.state,
+        clock=base.clock,
+        version=VERSION,
+        delays=schedule,
+    )
+    settings = LiveSettings(config, config.file)
+    settings.listen(lambda new, changed: _apply(base, new, changed))
+    identity = base.identity
+    return [
+        TopicAdmin(topics, offsets, store, base.stats),
+        GroupAdmin(groups, offsets, base.stats),
+        ProgressAdmin(
+            topics, offsets, base.registry, store, base.stats, identity=identity, clock=base.clock
+        ),
+        ClientAdmin(base.registry, topics, groups, store, identity),
+        OffsetAdmin(
+            topics,
+            groups,
+            offsets,
+            base.registry,
+            store,
+            identity=identity,
+            state=base.state,
+            delay_offsets=schedule.export,
+        ),
+        BrokerAdmin(settings, topics, runtime_info),
+        QueueAdmin(topics, base.registry, store),
+        UpkeepAdmin(topics, store, base.clock, keep_hours=config.store.reserved_hours),
+    ]
+
+
+def _apply(base: Base, config: BrokerConfig, changed: Collection[str]) -> None:
+    """Let settings that changed while running take effect."""
+    base.state.permission = config.identity.permission
+    base.state.accept_sends_from_ms = config.identity.accept_sends_from_ms
+    base.metadata.topics.follow(config.topics)
+    base.metadata.groups.follow(config.groups)
+    base.lanes.follow(lane_configs(config.server))
+    if "brokerPermission" in changed:
+        # The permission is part of what the name servers know of each topic.
+        base.metadata.topics.touch()

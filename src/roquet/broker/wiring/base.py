@@ -1,0 +1,106 @@
+"""What most parts of the broker are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from roquet.broker.days import Days
+from roquet.broker.holds import Holds
+from roquet.broker.lanes import lane_configs
+from roquet.broker.locks import QueueLocks
+from roquet.broker.metadata import Metadata
+from roquet.broker.processors.send import Stamps
+from roquet.broker.registry import Registry
+from roquet.broker.state import BrokerState, Identity
+from roquet.broker.stats import BrokerStats
+from roquet.protocol.message_id import UniqueIds
+from roquet.service.health import Health
+from roquet.service.lanes import Lanes
+from roquet.service.metrics import LoopLag, Metrics
+from roquet.store.files import JsonFile
+from roquet.store.groups import GroupTable
+from roquet.store.offsets import OffsetTable
+from roquet.store.store import MessageStore
+from roquet.store.topics import TopicTable
+
+if TYPE_CHECKING:
+    import random
+
+    from roquet.base.clock import Clock
+    from roquet.broker.config import BrokerConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Base:
+    """What most parts are made of; only this module sees it whole."""
+
+    config: BrokerConfig
+    clock: Clock
+    rng: random.Random
+    identity: Identity
+    state: BrokerState
+    metadata: Metadata
+    store: MessageStore
+    lanes: Lanes
+    registry: Registry
+    locks: QueueLocks
+    holds: Holds
+    stats: BrokerStats
+    metrics: Metrics
+    health: Health
+    lag: LoopLag
+
+
+def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
+    """Make what most parts share: tables, store, lanes, statistics, the identity."""
+    rules = config.identity
+    folder = config.store.config_folder
+    metrics = Metrics()
+    lanes = Lanes(lane_configs(config.server), clock)
+    metrics.watch_lanes(lanes)
+    stats = BrokerStats(rules.cluster, clock, Days(clock, JsonFile(folder / "brokerStats.json")))
+    stats.watch(metrics)
+    holds = Holds(clock, rng, config.server.holds_max)
+    metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
+    return Base(
+        config=config,
+        clock=clock,
+        rng=rng,
+        identity=Identity(
+            cluster=rules.cluster,
+            name=rules.name,
+            broker_id=rules.broker_id,
+            ip=rules.ip1 or "127.0.0.1",
+            ha_ip=rules.ip2 or rules.ip1 or "127.0.0.1",
+            port=config.server.port,
+            ha_port=config.server.ha_port,
+        ),
+        state=BrokerState(
+            permission=rules.permission,
+            accept_sends_from_ms=rules.accept_sends_from_ms,
+            lacks_slave=rules.lacks_slave,
+        ),
+        metadata=Metadata(
+            TopicTable(JsonFile(folder / "topics.json"), config.topics, clock),
+            GroupTable(JsonFile(folder / "subscriptionGroup.json"), config.groups, clock),
+            OffsetTable(JsonFile(folder / "consumerOffset.json"), clock),
+        ),
+        store=MessageStore(config.store.native(), config.store),
+        lanes=lanes,
+        registry=Registry(config.clients.expire_ms),
+        locks=QueueLocks(),
+        holds=holds,
+        stats=stats,
+        metrics=metrics,
+        health=Health(("registered",)),
+        lag=LoopLag(metrics),
+    )
+
+
+def make_stamps(base: Base) -> Stamps:
+    """Make what is written into each message that arrives."""
+    identity = base.identity
+    unique_ids = UniqueIds(identity.store_host[:-4], os.getpid(), base.rng.getrandbits(32))
+    return Stamps(identity, base.config.send, unique_ids, base.clock)

@@ -1,0 +1,75 @@
+"""The processors that take and hand out messages, and the rows of the fast path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.admission import Admission, Rules
+from roquet.broker.checks import SendChecks
+from roquet.broker.notices import GroupNotices
+from roquet.broker.processors.clients import ClientRules, Clients
+from roquet.broker.processors.pull import PullChecks, PullProcessor
+from roquet.broker.processors.send import Retries, SendProcessor
+from roquet.broker.wiring.base import make_stamps
+
+if TYPE_CHECKING:
+    from roquet.broker.appender import Appender
+    from roquet.broker.fast_fail import FastFail
+    from roquet.broker.wiring.base import Base
+
+
+def make_admission(base: Base, fast_fail: FastFail) -> Admission:
+    """Make the rows of the native fast path."""
+    config = base.config
+    return Admission(
+        metadata=base.metadata,
+        registry=base.registry,
+        state=base.state,
+        gate=fast_fail,
+        traffic=base.stats,
+        rules=Rules(config.server.fast_path, make_stamps(base), config.pull, config.store),
+    )
+
+
+def make_send(base: Base, appender: Appender, gate: FastFail) -> SendProcessor:
+    """Make the processor of sends."""
+    return SendProcessor(
+        gate=gate,
+        checks=SendChecks(base.metadata.topics, base.state, base.identity, base.clock),
+        retries=Retries(base.metadata.groups, base.locks, base.clock),
+        stamps=make_stamps(base),
+        appender=appender,
+        traffic=base.stats,
+        queues=base.rng,
+    )
+
+
+def make_clients(base: Base) -> Clients:
+    """Make the processor of heartbeats and leavers."""
+    rules = base.config.clients
+    notices = GroupNotices(
+        base.registry, base.metadata.groups, enabled=rules.notify, at_once=rules.notify_at_once
+    )
+    return Clients(
+        base.registry,
+        notices,
+        base.metadata.groups,
+        base.metadata.topics,
+        base.clock,
+        rules=ClientRules(reject_pull_consumers=base.config.pull.reject_pull_consumers),
+    )
+
+
+def make_pull(base: Base) -> PullProcessor:
+    """Make the processor of pulls."""
+    tables = base.metadata
+    return PullProcessor(
+        checks=PullChecks(
+            tables.topics, tables.groups, base.registry, base.state, base.config.pull
+        ),
+        store=base.store,
+        offsets=tables.offsets,
+        holds=base.holds,
+        traffic=base.stats,
+        rules=base.config.pull,
+    )

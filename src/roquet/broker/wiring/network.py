@@ -1,0 +1,88 @@
+"""The ports of the broker, and what it says to name servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.peers import Registration
+from roquet.broker.ports import Listeners
+from roquet.remoting.server import Server, ServerConfig
+from roquet.service.health import HealthEndpoint
+from roquet.service.lifecycle import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roquet.broker.wiring.base import Base
+    from roquet.remoting.client import Client
+    from roquet.remoting.fast_ingest import FastPath
+    from roquet.remoting.router import Peer, Router
+
+
+def make_listeners(
+    base: Base,
+    routers: tuple[Router, Router],
+    path: FastPath,
+    on_close: Sequence[Callable[[Peer], None]],
+) -> Listeners:
+    """Make the two ports: the ordinary one and the fast one, two below it."""
+    rules = base.config.server
+    host = rules.bind_address or "127.0.0.1"
+    limits = ServerConfig(idle_s=rules.idle_s)
+
+    def closed(peer: Peer) -> None:
+        for tell in on_close:
+            tell(peer)
+
+    main = Server(
+        host=host,
+        port=rules.port,
+        router=routers[0],
+        clock=base.clock,
+        config=limits,
+        on_close=closed,
+        ingest=path.port(pulls=True),
+    )
+    fast = Server(
+        host=host,
+        port=max(rules.port - 2, 0),
+        router=routers[1],
+        clock=base.clock,
+        config=limits,
+        on_close=closed,
+        ingest=path.port(pulls=False),
+    )
+    return Listeners(main, fast, base.identity)
+
+
+def make_endpoint(base: Base) -> Part:
+    """Make the HTTP endpoint of metrics and health."""
+    endpoint = HealthEndpoint(
+        host=base.config.server.bind_address or "127.0.0.1",
+        port=base.config.server.metrics_port,
+        health=base.health,
+        metrics=base.metrics,
+    )
+    return Part("health", endpoint)
+
+
+def make_registration(base: Base, client: Client) -> Registration:
+    """Make what tells the name servers of this broker."""
+
+    def result(why_not: str | None) -> None:
+        if why_not is None:
+            base.health.ready("registered")
+        else:
+            base.health.not_ready("registered", why_not)
+
+    registration = Registration(
+        caller=client,
+        identity=base.identity,
+        topics=base.metadata.topics,
+        state=base.state,
+        rules=base.config.registration,
+        clock=base.clock,
+        on_result=result,
+    )
+    base.metadata.topics.listen(registration.topics_changed)
+    return registration

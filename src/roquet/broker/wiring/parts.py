@@ -1,0 +1,85 @@
+"""The parts of the broker in the order they start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.wiring.network import make_endpoint, make_registration
+from roquet.remoting.client import Client
+from roquet.service.lifecycle import Part, Role, Timer
+from roquet.store.cleaning import Cleaner
+
+if TYPE_CHECKING:
+    from roquet.broker.admission import FastIngest
+    from roquet.broker.fast_fail import FastFail
+    from roquet.broker.ports import Listeners
+    from roquet.broker.processors.clients import Clients
+    from roquet.broker.processors.lock import Lock
+    from roquet.broker.schedule import DelaySchedule
+    from roquet.broker.wiring.base import Base
+
+
+def list_parts(
+    base: Base,
+    schedule: DelaySchedule,
+    clients: Clients,
+    fast_fail: FastFail,
+    entrance: tuple[FastIngest, Listeners],
+    *,
+    lock: Lock,
+) -> list[Part]:
+    """List the parts in the order they start."""
+    config = base.config
+    fast, listeners = entrance
+    offsets_s = config.server.offsets_interval_ms / 1000
+    cleaning_s = config.store.clean_interval_ms / 1000
+    cleaner = Cleaner(base.store, config.store, base.clock)
+    client = Client(clock=base.clock)
+    registration = make_registration(base, client)
+    parts = [
+        Part(
+            "metadata",
+            base.metadata,
+            timers=(
+                Timer("save topics and groups", base.metadata.persist_configs, 10, 10),
+                Timer("save offsets", base.metadata.persist_offsets, offsets_s, 10),
+            ),
+        ),
+        Part(
+            "totals",
+            base.stats.days,
+            timers=(Timer("save totals", base.stats.days.persist, 60, 60),),
+        ),
+        # Recovery of a large log may take minutes, and so may the last flush.
+        Part("store", base.store, needs=("metadata",), stop_within_s=60),
+        Part(
+            "cleaning",
+            cleaner,
+            needs=("store",),
+            timers=(Timer("delete old files", cleaner.clean, cleaning_s, 60),),
+        ),
+        Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
+        Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
+        Part("loop_lag", base.lag),
+        Part("lanes", base.lanes),
+        Part("holds", base.holds, timers=(Timer("end holds", base.holds.sweep, 0.5, 0.5),)),
+        Part(
+            "fast_fail",
+            fast_fail,
+            needs=("lanes", "loop_lag"),
+            timers=(Timer("refuse what waited", fast_fail.tick, 0.02, 1),),
+        ),
+        Part("client", client),
+        Part("fast_path", fast, needs=("store", "clients", "fast_fail"), timers=fast.timers),
+        Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
+        Part(
+            "registration",
+            registration,
+            needs=("server", "client"),
+            timers=(Timer("register", registration.register, config.registration.period_s, 10),),
+            stop_within_s=5,
+        ),
+    ]
+    if config.server.metrics == "PROM":
+        parts.insert(0, make_endpoint(base))
+    return parts

@@ -230,8 +230,8 @@ class Ingest:
     One for all ports of a process; only the loop thread calls it. With an empty table every frame
     comes out. `feed` returns (replies to write now, frames for the processors, why the connection
     must be closed, pulls answered). A frame is as `decode_frames` gives it. A pull answered is (group, topic, queue id,
-    offset asked for, offset to commit, next, min, max, messages, bytes). `flushed`, `expire` and
-    `fail` return (connection, bytes to write to it).
+    offset asked for, offset to commit, next, min, max, messages, bytes). `flushed`, `expire`,
+    `fail` and `set_replicated` return (connection, bytes to write to it).
     """
 
     def __new__(cls, store: Store, frame_size_max: int = 16_777_216) -> Ingest: ...
@@ -247,8 +247,10 @@ class Ingest:
         """The processors have finished all frames they got of a connection: admit its frames again."""
     def flushed(self, offset: int) -> list[tuple[int, bytes]]:
         """The log is durable up to `offset`: answers that waited for that."""
+    def set_replicated(self, offset: int) -> list[tuple[int, bytes]]:
+        """Slaves have copied the log up to `offset`: answers that waited for that."""
     def expire(self, now_ms: int) -> list[tuple[int, bytes]]:
-        """Answers FLUSH_DISK_TIMEOUT of sends whose flush has taken too long."""
+        """Answers FLUSH_DISK_TIMEOUT and FLUSH_SLAVE_TIMEOUT of sends that have waited too long."""
     def fail(self, remark: str) -> list[tuple[int, bytes]]:
         """A flush failed: refusals of every send that waits."""
     def set_state(
@@ -258,6 +260,9 @@ class Ingest:
         pulls: bool,
         sync_flush: bool,
         flush_timeout_ms: int,
+        waits_for_slave: bool,
+        lacks_slave: bool,
+        slave_timeout_ms: int,
         body_max: int,
         store_host: bytes,
         stamps: Sequence[tuple[str, str]],
@@ -269,7 +274,8 @@ class Ingest:
     ) -> None:
         """Set what holds for every message and answer.
 
-        `stamps` are properties that every message gets (one that has any of them already is not
+        With `waits_for_slave` answers wait for `set_replicated` as well, at most `slave_timeout_ms`;
+        with `lacks_slave` they say SLAVE_NOT_AVAILABLE instead. `stamps` are properties that every message gets (one that has any of them already is not
         admitted), `send_ext` the fields at the end of every answer to a send, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`.

@@ -11,7 +11,7 @@ use pyo3::prelude::{pyclass, pymethods, Bound, Py, PyResult, Python};
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
 use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
-use roquet_core::ingest::table::{GroupRow, State, Subscription, TopicRow};
+use roquet_core::ingest::table::{GroupRow, Slaves, State, Subscription, TopicRow};
 use roquet_core::ingest::{Fed, Ingest as CoreIngest, Outbound, Pulled};
 use roquet_core::store::Store as CoreStore;
 
@@ -163,12 +163,17 @@ impl Ingest {
         outbound(py, self.core().flushed(offset))
     }
 
-    /// Answers of sends that waited for a flush for too long.
+    /// Answers to write after slaves have copied the log up to an offset.
+    fn set_replicated(&self, py: Python<'_>, offset: u64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().replicated(offset))
+    }
+
+    /// Answers of sends that waited for a flush or a copy for too long.
     fn expire(&self, py: Python<'_>, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
         outbound(py, self.core().expire(now_ms))
     }
 
-    /// Refusals of every send that waits for a flush.
+    /// Refusals of every send that waits.
     fn fail(&self, py: Python<'_>, remark: &str) -> Vec<(u64, Py<PyBytes>)> {
         outbound(py, self.core().fail(remark))
     }
@@ -183,6 +188,15 @@ impl Ingest {
             pulls: required(&values, "pulls")?,
             sync_flush: required(&values, "sync_flush")?,
             flush_timeout_ms: required(&values, "flush_timeout_ms")?,
+            slaves: match (
+                required(&values, "waits_for_slave")?,
+                required(&values, "lacks_slave")?,
+            ) {
+                (_, true) => Slaves::Lacking,
+                (true, false) => Slaves::Wait,
+                (false, false) => Slaves::None,
+            },
+            copy_timeout_ms: required(&values, "slave_timeout_ms")?,
             body_max: required(&values, "body_max")?,
             store_host: required(&values, "store_host")?,
             stamps: required(&values, "stamps")?,

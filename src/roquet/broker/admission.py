@@ -113,6 +113,9 @@ class Admission:
         known = (
             state.permission,
             state.is_slave,
+            state.waits_for_slave,
+            state.lacks_slave,
+            state.slave_timeout_ms,
             self._open_for_sends,
             self._failed,
             self._rules.stamps.identity.port,
@@ -149,10 +152,13 @@ class Admission:
         on = self._rules.enabled and not self._state.is_slave
         ext = list(stamps.ext.items())
         rows.set_state(
-            sends=on and self._open_for_sends and not (self._failed or self._state.lacks_slave),
+            sends=on and self._open_for_sends and not self._failed,
             pulls=on and self._state.is_readable,
             sync_flush=self._rules.durability.sync_flush,
             flush_timeout_ms=self._rules.durability.sync_flush_timeout_ms,
+            waits_for_slave=self._state.waits_for_slave,
+            lacks_slave=self._state.lacks_slave,
+            slave_timeout_ms=self._state.slave_timeout_ms,
             body_max=stamps.rules.message_size_max,
             store_host=stamps.identity.store_host,
             stamps=[*ext, (props.CLUSTER, stamps.identity.cluster)],

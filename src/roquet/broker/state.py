@@ -46,6 +46,10 @@ class BrokerState:
     accept_sends_from_ms: int = 0
     """Unix milliseconds before which sends are refused."""
     is_slave: bool = False
+    waits_for_slave: bool = False
+    """Whether an acknowledgement waits until slaves have a copy (`FastPath.set_replicated`)."""
+    slave_timeout_ms: int = 3000
+    """How long it waits for that."""
     lacks_slave: bool = False
     """Whether an acknowledgement would need a slave, and there is none."""
 

@@ -122,6 +122,15 @@ class FastPath:
         if native is not None:
             self._deliver(native.flushed(offset) if failure is None else native.fail(failure))
 
+    def set_replicated(self, offset: int) -> None:
+        """Answer the sends that waited for their copy on slaves: the log up to `offset` is there.
+
+        To be called on the loop. Offsets below an earlier one change nothing.
+        """
+        native = self._native
+        if native is not None:
+            self._deliver(native.set_replicated(offset))
+
     async def tick(self) -> None:
         """Answer the sends that waited too long, and hand out the counts: a timer's action."""
         self._deliver(self.native.expire(self._clock.now_ms()))

@@ -33,7 +33,9 @@ def send(opaque: int, *, topic: str = "T", more: str = "", flag: int = 0) -> byt
 
 
 @contextlib.contextmanager
-def ingest(folder: Path, *, sync: bool = False, parked_max: int = 10) -> Iterator[Ingest]:
+def ingest(
+    folder: Path, *, sync: bool = False, parked_max: int = 10, flushes: bool = True, slave: str = ""
+) -> Iterator[Ingest]:
     kind = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
     store = Store.open(
         {
@@ -50,8 +52,11 @@ def ingest(folder: Path, *, sync: bool = False, parked_max: int = 10) -> Iterato
     made.set_state(
         sends=True,
         pulls=True,
-        sync_flush=True,
+        sync_flush=flushes,
         flush_timeout_ms=100,
+        waits_for_slave=slave == "wait",
+        lacks_slave=slave == "lack",
+        slave_timeout_ms=60,
         body_max=4096,
         store_host=HOST,
         stamps=[*SEND_EXT, ("CLUSTER", "C")],
@@ -120,6 +125,51 @@ def test_late_failed_and_orphaned_answers(tmp_path: Path) -> None:
         it.close(1)
         assert it.flushed(1 << 40) == []
         assert it.counters()["waiting"] == 0
+
+
+def codes(released: list[tuple[int, bytes]]) -> dict[int, int]:
+    return {opaque: code for _, data in released for opaque, (code, _) in answers(data).items()}
+
+
+def test_a_copy_on_a_slave_is_waited_for_beside_the_flush(tmp_path: Path) -> None:
+    with ingest(tmp_path, slave="wait") as it:
+        it.feed(1, send(1) + send(2), 1000)
+        assert it.flushed(1 << 40) == []
+        assert codes(it.set_replicated(1 << 40)) == {1: 0, 2: 0}
+        it.feed(1, send(3), 1000)  # Copied already, as it seems; both marks only ever go on.
+        assert codes(it.set_replicated(0)) == {3: 0}
+        assert it.counters()["waiting"] == 0
+
+
+def test_a_late_copy_is_told_and_so_is_a_late_flush(tmp_path: Path) -> None:
+    with ingest(tmp_path, slave="wait") as it:
+        it.feed(1, send(1), 1000)
+        assert it.expire(1060) == []  # The flush is still waited for.
+        assert codes(it.flushed(1 << 40)) == {1: 12}
+    with ingest(tmp_path / "late", slave="wait") as it:
+        it.feed(1, send(1), 1000)
+        assert codes(it.expire(1100)) == {1: 12}
+        it.feed(1, send(2), 2000)
+        assert it.set_replicated(1 << 40) == []
+        assert codes(it.expire(2100)) == {2: 10}
+
+
+def test_without_flush_only_the_copy_counts(tmp_path: Path) -> None:
+    with ingest(tmp_path, slave="wait", flushes=False) as it:
+        replies, _, _, _ = it.feed(1, send(1) + send(2, more="WAIT\x01false\x02"), 1000)
+        assert answers(replies) == {2: (0, None)}
+        assert codes(it.expire(1060)) == {1: 12}
+        it.feed(1, send(3), 1000)
+        assert codes(it.fail("gone")) == {3: 1}
+
+
+def test_a_missing_slave_is_told_at_once_or_with_the_flush(tmp_path: Path) -> None:
+    with ingest(tmp_path, slave="lack", flushes=False) as it:
+        data = send(1) + send(2, more="WAIT\x01false\x02")
+        assert answers(it.feed(1, data, 1000)[0]) == {1: (11, None), 2: (0, None)}
+    with ingest(tmp_path / "flush", slave="lack") as it:
+        assert it.feed(1, send(1), 1000)[0] == b""
+        assert codes(it.flushed(1 << 40)) == {1: 11}
 
 
 def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:

@@ -192,7 +192,13 @@ impl Ingest {
     /// The answers that a flush up to `offset` allows.
     pub fn flushed(&mut self, offset: u64) -> Vec<Outbound> {
         let open = |key| self.connections.contains_key(&key);
-        self.waiting.release(offset, &self.table.state, open)
+        self.waiting.flushed(offset, &self.table.state, open)
+    }
+
+    /// The answers that copies on slaves up to `offset` allow.
+    pub fn replicated(&mut self, offset: u64) -> Vec<Outbound> {
+        let open = |key| self.connections.contains_key(&key);
+        self.waiting.replicated(offset, &self.table.state, open)
     }
 
     /// The answers that have waited too long.
@@ -201,7 +207,7 @@ impl Ingest {
         self.waiting.expire(now_ms, &self.table.state, open)
     }
 
-    /// Refuses every send that waits for a flush: there will be none.
+    /// Refuses every send that waits: there will be no flush.
     pub fn fail(&mut self, remark: &str) -> Vec<Outbound> {
         let open = |key| self.connections.contains_key(&key);
         self.waiting.fail(remark, &self.table.state, open)

@@ -1,26 +1,93 @@
-//! Answers to sends that wait until their bytes are durable: group commit seen from the network.
+//! Answers to sends that wait until their bytes are durable, copied to a slave, or both: group
+//! commit seen from the network.
 //!
-//! They are kept in the order of the log, so that one flush releases all it covers from the front.
+//! Two watermarks release them: how far the log is flushed, and how far it is replicated. They are
+//! kept in the order of the log, so that one step of a watermark releases all it covers from the
+//! front; those that need no slave do not stand behind those that do.
 
 use std::collections::VecDeque;
 
 use super::send::{write_answer, write_refusal, Answer};
-use super::table::State;
+use super::table::{Slaves, State};
 
 /// SYSTEM_ERROR.
 const SYSTEM_ERROR: i32 = 1;
 /// FLUSH_DISK_TIMEOUT.
 const FLUSH_DISK_TIMEOUT: i32 = 10;
+/// SLAVE_NOT_AVAILABLE.
+const SLAVE_NOT_AVAILABLE: i32 = 11;
+/// FLUSH_SLAVE_TIMEOUT.
+const FLUSH_SLAVE_TIMEOUT: i32 = 12;
+
+/// What an answer waits for, and the code it has if all of that comes in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// Until when the flush may take, Unix milliseconds; `None` when none is needed any more.
+    pub(super) flush_until: Option<i64>,
+    /// The same for the slave.
+    pub(super) copy_until: Option<i64>,
+    /// Response code: what is known to have gone wrong already.
+    pub(super) code: i32,
+}
+
+impl Needs {
+    /// What an answer needs whose sender waits.
+    pub(super) fn of(state: &State, now_ms: i64) -> Self {
+        Self {
+            flush_until: state
+                .sync_flush
+                .then(|| now_ms.saturating_add(state.flush_timeout_ms)),
+            copy_until: (state.slaves == Slaves::Wait)
+                .then(|| now_ms.saturating_add(state.copy_timeout_ms)),
+            code: if state.slaves == Slaves::Lacking {
+                SLAVE_NOT_AVAILABLE
+            } else {
+                0
+            },
+        }
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.flush_until.is_some() || self.copy_until.is_some()
+    }
+
+    fn reached(&mut self, end: u64, marks: Marks) {
+        if end <= marks.flushed {
+            self.flush_until = None;
+        }
+        if end <= marks.copied {
+            self.copy_until = None;
+        }
+    }
+
+    /// Gives up what has taken too long. A missing copy is told before a missing flush.
+    fn expire(&mut self, now_ms: i64) {
+        if self.flush_until.is_some_and(|until| until <= now_ms) {
+            self.flush_until = None;
+            if self.code == 0 {
+                self.code = FLUSH_DISK_TIMEOUT;
+            }
+        }
+        if self.copy_until.is_some_and(|until| until <= now_ms) {
+            self.copy_until = None;
+            self.code = FLUSH_SLAVE_TIMEOUT;
+        }
+    }
+
+    fn is_late(&self, now_ms: i64) -> bool {
+        let late = |until: Option<i64>| until.is_some_and(|until| until <= now_ms);
+        late(self.flush_until) || late(self.copy_until)
+    }
+}
 
 /// One waiting answer.
 #[derive(Clone, Debug)]
 pub(super) struct Parked {
     /// Connection it goes to.
     pub(super) key: u64,
-    /// Offset of the log that must be durable.
+    /// Offset of the log that must be durable or copied.
     pub(super) end: u64,
-    /// When it is given up, Unix milliseconds.
-    pub(super) deadline_ms: i64,
+    pub(super) needs: Needs,
     pub(super) opaque: i32,
     pub(super) queue_id: i32,
     pub(super) queue_offset: i64,
@@ -31,38 +98,88 @@ pub(super) struct Parked {
 /// Bytes to write to a connection.
 pub type Outbound = (u64, Vec<u8>);
 
+/// How far the log is safe, in offsets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    pub(super) flushed: u64,
+    pub(super) copied: u64,
+}
+
 /// All waiting answers.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    queue: VecDeque<Parked>,
+    /// Those that need a flush only.
+    flushes: VecDeque<Parked>,
+    /// Those that need a slave, and perhaps a flush as well.
+    copies: VecDeque<Parked>,
+    marks: Marks,
 }
 
 impl Waiting {
     pub(super) fn len(&self) -> usize {
-        self.queue.len()
+        self.flushes.len() + self.copies.len()
+    }
+
+    /// Strikes off what is already there of an answer's needs, given how far the log is flushed.
+    pub(super) fn settle(&self, needs: &mut Needs, end: u64, flushed: u64) {
+        needs.reached(
+            end,
+            Marks {
+                flushed,
+                copied: self.marks.copied,
+            },
+        );
     }
 
     pub(super) fn park(&mut self, parked: Parked) {
-        self.queue.push_back(parked);
+        if parked.needs.copy_until.is_some() {
+            self.copies.push_back(parked);
+        } else {
+            self.flushes.push_back(parked);
+        }
     }
 
-    /// The answers that a flush up to `flushed` allows.
-    pub(super) fn release(
+    /// The answers that a flush up to `offset` allows.
+    pub(super) fn flushed(
         &mut self,
-        flushed: u64,
+        offset: u64,
         state: &State,
         is_open: impl Fn(u64) -> bool,
     ) -> Vec<Outbound> {
+        self.marks.flushed = self.marks.flushed.max(offset);
+        self.release(state, is_open)
+    }
+
+    /// The answers that copies up to `offset` allow.
+    pub(super) fn replicated(
+        &mut self,
+        offset: u64,
+        state: &State,
+        is_open: impl Fn(u64) -> bool,
+    ) -> Vec<Outbound> {
+        self.marks.copied = self.marks.copied.max(offset);
+        self.release(state, is_open)
+    }
+
+    fn release(&mut self, state: &State, is_open: impl Fn(u64) -> bool) -> Vec<Outbound> {
         let mut out = Vec::new();
-        while let Some(parked) = self.queue.pop_front_if(|parked| parked.end <= flushed) {
-            if is_open(parked.key) {
-                answer(&parked, state, 0, &mut out);
+        let marks = self.marks;
+        for queue in [&mut self.flushes, &mut self.copies] {
+            while let Some(first) = queue.front_mut() {
+                first.needs.reached(first.end, marks);
+                if first.needs.waits() {
+                    break;
+                }
+                if is_open(first.key) {
+                    answer(first, state, &mut out);
+                }
+                queue.pop_front();
             }
         }
         out
     }
 
-    /// The answers that have waited too long: stored, but perhaps not durable.
+    /// The answers that have waited too long: stored, but perhaps not durable or not copied.
     pub(super) fn expire(
         &mut self,
         now_ms: i64,
@@ -70,12 +187,19 @@ impl Waiting {
         is_open: impl Fn(u64) -> bool,
     ) -> Vec<Outbound> {
         let mut out = Vec::new();
-        while let Some(parked) = self
-            .queue
-            .pop_front_if(|parked| parked.deadline_ms <= now_ms)
-        {
-            if is_open(parked.key) {
-                answer(&parked, state, FLUSH_DISK_TIMEOUT, &mut out);
+        let marks = self.marks;
+        for queue in [&mut self.flushes, &mut self.copies] {
+            // Time-outs may have been changed meanwhile, so the front need not be the first.
+            if queue.iter().any(|parked| parked.needs.is_late(now_ms)) {
+                queue.retain_mut(|parked| {
+                    parked.needs.reached(parked.end, marks);
+                    parked.needs.expire(now_ms);
+                    let stays = parked.needs.waits();
+                    if !stays && is_open(parked.key) {
+                        answer(parked, state, &mut out);
+                    }
+                    stays
+                });
             }
         }
         out
@@ -89,7 +213,8 @@ impl Waiting {
         is_open: impl Fn(u64) -> bool,
     ) -> Vec<Outbound> {
         let mut out = Vec::new();
-        for parked in self.queue.drain(..).filter(|parked| is_open(parked.key)) {
+        let all = self.flushes.drain(..).chain(self.copies.drain(..));
+        for parked in all.filter(|parked| is_open(parked.key)) {
             let bytes = bytes_for(parked.key, &mut out);
             // A header of this size always fits its length.
             let _ = write_refusal(state, parked.opaque, SYSTEM_ERROR, remark, bytes);
@@ -98,7 +223,7 @@ impl Waiting {
     }
 }
 
-fn answer(parked: &Parked, state: &State, code: i32, out: &mut Vec<Outbound>) {
+fn answer(parked: &Parked, state: &State, out: &mut Vec<Outbound>) {
     let answer = Answer {
         opaque: parked.opaque,
         queue_id: parked.queue_id,
@@ -107,11 +232,16 @@ fn answer(parked: &Parked, state: &State, code: i32, out: &mut Vec<Outbound>) {
         unique_key: &parked.unique_key,
     };
     // A header of this size always fits its length.
-    let _ = write_answer(state, &answer, code, bytes_for(parked.key, out));
+    let _ = write_answer(
+        state,
+        &answer,
+        parked.needs.code,
+        bytes_for(parked.key, out),
+    );
 }
 
 /// The bytes for a connection: the last entry when it is for the same one, else a new one.
-fn bytes_for(key: u64, out: &mut Vec<Outbound>) -> &mut Vec<u8> {
+pub(super) fn bytes_for(key: u64, out: &mut Vec<Outbound>) -> &mut Vec<u8> {
     if out.last().is_none_or(|(last, _)| *last != key) {
         out.push((key, Vec::with_capacity(256)));
     }

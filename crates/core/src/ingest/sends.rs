@@ -1,7 +1,7 @@
 //! The plain sends of one read: collected, appended with one write, answered.
 
 use super::connection::Source;
-use super::parked::{Parked, Waiting};
+use super::parked::{Needs, Parked, Waiting};
 use super::send::{self, write_answer, Answer};
 use super::table::Table;
 use super::{scan, Counters, Sink, Stored};
@@ -62,8 +62,8 @@ impl<'t, 'f> Sends<'t, 'f> {
         }
         let scanned = scan::plain_properties(request.properties, &state.stamps)?;
         let one_way = header.flag & FLAG_ONE_WAY != 0;
-        let waits = state.sync_flush && scanned.wait && !one_way;
-        if waits && parked + self.taken.len() >= state.parked_max {
+        let waits = scanned.wait && !one_way;
+        if waits && Needs::of(state, 0).waits() && parked + self.taken.len() >= state.parked_max {
             return None;
         }
         self.properties.clear();
@@ -136,9 +136,14 @@ impl<'t, 'f> Sends<'t, 'f> {
             key_start = send.key_end;
             count(stored, send, place);
             counters.sends += 1;
-            if send.waits && place.physical_offset + place.size > flushed {
+            let mut needs = Needs::default();
+            if send.waits {
+                needs = Needs::of(&self.table.state, self.from.now_ms);
+                waiting.settle(&mut needs, place.physical_offset + place.size, flushed);
+            }
+            if needs.waits() {
                 counters.parked += 1;
-                waiting.park(self.parked(send, place, unique_key));
+                waiting.park(self.parked(send, place, needs, unique_key));
             } else if !send.one_way {
                 let answer = Answer {
                     opaque: send.opaque,
@@ -148,7 +153,7 @@ impl<'t, 'f> Sends<'t, 'f> {
                     unique_key,
                 };
                 // A header of this size always fits its length.
-                let _ = write_answer(&self.table.state, &answer, 0, replies);
+                let _ = write_answer(&self.table.state, &answer, needs.code, replies);
             }
         }
         let returned = taken.get(placed.len()..).unwrap_or_default();
@@ -161,14 +166,17 @@ impl<'t, 'f> Sends<'t, 'f> {
         !returned.is_empty()
     }
 
-    fn parked(&self, send: &Taken<'_, '_>, place: &Placed, unique_key: &str) -> Parked {
+    fn parked(
+        &self,
+        send: &Taken<'_, '_>,
+        place: &Placed,
+        needs: Needs,
+        unique_key: &str,
+    ) -> Parked {
         Parked {
             key: self.from.key,
             end: place.physical_offset + place.size,
-            deadline_ms: self
-                .from
-                .now_ms
-                .saturating_add(self.table.state.flush_timeout_ms),
+            needs,
             opaque: send.opaque,
             queue_id: send.queue_id,
             queue_offset: place.queue_offset,

@@ -39,6 +39,18 @@ pub struct GroupRow {
     pub subscriptions: HashMap<String, Subscription>,
 }
 
+/// What an answer says about copies on slaves, unless its message says WAIT=false.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slaves {
+    /// Nothing.
+    #[default]
+    None,
+    /// It waits for the copy.
+    Wait,
+    /// A copy is wanted and nobody is there to make one: it says so.
+    Lacking,
+}
+
 /// What holds for every message and answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -50,6 +62,10 @@ pub struct State {
     pub sync_flush: bool,
     /// How long it waits, in milliseconds.
     pub flush_timeout_ms: i64,
+    /// What it says about copies on slaves.
+    pub slaves: Slaves,
+    /// How long it waits for one, in milliseconds.
+    pub copy_timeout_ms: i64,
     /// Longest body in bytes.
     pub body_max: usize,
     /// This broker's address as records keep it.
@@ -73,6 +89,8 @@ impl Default for State {
             pulls: false,
             sync_flush: false,
             flush_timeout_ms: 5000,
+            slaves: Slaves::None,
+            copy_timeout_ms: 3000,
             body_max: 0,
             store_host: Vec::new(),
             stamps: Vec::new(),

@@ -8,6 +8,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trustme
+
 from roquet.base.errors import Refused, RoquetError
 from roquet.cli.admin import Admin
 from roquet.testing.java import (
@@ -20,7 +22,7 @@ from roquet.testing.java import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from roquet.testing.java import Driver
@@ -112,6 +114,18 @@ class Side:
         return self.broker.name
 
 
+def issue_certificate(folder: Path) -> dict[str, str]:
+    """Write an authority's `ca.pem` and a certificate for 127.0.0.1; return a server's settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = trustme.CA()
+    leaf = authority.issue_cert("127.0.0.1")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+    leaf.private_key_pem.write_to_path(str(key))
+    return {"tls.server.certPath": str(cert), "tls.server.keyPath": str(key)}
+
+
 @dataclasses.dataclass
 class World:
     """Both makes, each broker registered at both name servers; and the Java clients."""
@@ -129,14 +143,14 @@ class World:
         ports = [free_port(chance) for _ in range(4)]
         addresses = [f"127.0.0.1:{port}" for port in ports[:2]]
         both = ";".join(addresses)
-        ours = BrokerPlan(
-            "roquet-a", ports[2], both, folder / "our-store", {"brokerClusterName": OUR_CLUSTER}
-        )
+        tls = issue_certificate(folder / "tls")
+        extra = {"brokerClusterName": OUR_CLUSTER, **tls}
+        ours = BrokerPlan("roquet-a", ports[2], both, folder / "our-store", extra)
         java = BrokerPlan(
             "java-a", ports[3], both, folder / "java-store", {"brokerClusterName": JAVA_CLUSTER}
         )
         processes = [
-            our_name_server(folder / "our-namesrv", ports[0]),
+            our_name_server(folder / "our-namesrv", ports[0], tls),
             java_name_server(jars, folder / "java-namesrv", ports[1]),
             our_broker(folder / "our-broker", ours),
             java_broker(jars, folder / "java-broker", java),
@@ -181,8 +195,10 @@ def make_topic(driver: Driver, namesrv: str, broker: BrokerPlan, name: str, queu
     until(f"route of {name}", partial(has_route, namesrv, name, broker.name))
 
 
-def our_name_server(folder: Path, port: int) -> Process:
-    flags = ("--listen-port", str(port), "--log-level", "DEBUG")
+def our_name_server(folder: Path, port: int, more: Mapping[str, str] | None = None) -> Process:
+    flags = ["--listen-port", str(port), "--log-level", "DEBUG"]
+    for name, value in (more or {}).items():
+        flags += ["-s", f"{name}={value}"]
     return roquet_process("our-namesrv", folder, "namesrv", *flags)
 
 

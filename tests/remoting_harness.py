@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import uvloop
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused
@@ -19,10 +22,11 @@ from roquet.remoting.server import Server, ServerConfig
 from roquet.service.lanes import LaneConfig, Lanes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from roquet.base.clock import Clock
     from roquet.remoting.ingest import Ingest
+    from roquet.remoting.tls import ClientTls, ServerTls
 
 ECHO = RequestCode.SEND_MESSAGE
 SLOW = RequestCode.PULL_MESSAGE
@@ -36,6 +40,20 @@ SOON = RequestCode.HEART_BEAT
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered(Header):
     queue_id: int = wire("queueId", "i32")
+
+
+P = ParamSpec("P")
+
+
+def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on the loop that the product runs on."""
+
+    @functools.wraps(test)
+    def run(*given: P.args, **named: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test(*given, **named))
+
+    return run
 
 
 class Handlers:
@@ -153,8 +171,10 @@ async def serving(
     config: ServerConfig | None = None,
     clock: Clock | None = None,
     lanes: Sequence[LaneConfig] = (LaneConfig("work", 64, 10_000),),
+    *,
     ingest: Ingest | None = None,
     port: int = 0,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[Running]:
     clock = clock or SystemClock()
     handlers = Handlers()
@@ -168,6 +188,7 @@ async def serving(
         config=config,
         on_close=closed.append,
         ingest=ingest,
+        tls=tls,
     )
     await server.start()
     try:
@@ -183,8 +204,9 @@ async def calling(
     config: ClientConfig | None = None,
     clock: Clock | None = None,
     handlers: Sequence[Route] = (),
+    tls: ClientTls | None = None,
 ) -> AsyncIterator[Client]:
-    client = Client(clock=clock or SystemClock(), config=config, handlers=handlers)
+    client = Client(clock=clock or SystemClock(), config=config, handlers=handlers, tls=tls)
     await client.start()
     try:
         yield client

@@ -40,6 +40,7 @@ PARTS = {
     "pull": "Pulls",
     "clients": "Clients",
     "fast_fail": "Overload",
+    "tls": "TLS",
 }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ENV_PREFIX = "ROQUET_"
 VALUE_LENGTH_MAX = 8192
+HIDDEN = "******"
 
 C = TypeVar("C")
 
@@ -43,6 +44,8 @@ class Setting:
     choices: tuple[str, ...] = ()
     live: bool = False
     """May be changed while running (UPDATE_BROKER_CONFIG)."""
+    secret: bool = False
+    """Never shown: not in dumps, answers, logs or errors."""
     check: Callable[[Any], str | None] | None = None
     """Returns the rule that a value breaks."""
 
@@ -78,6 +81,7 @@ def setting(
     high: int | None = None,
     choices: tuple[str, ...] = (),
     live: bool = False,
+    secret: bool = False,
     check: Callable[[Any], str | None] | None = None,
 ) -> Any:
     """Declare a field of a dataclass of settings.
@@ -93,11 +97,12 @@ def setting(
         high=high,
         choices=choices,
         live=live,
+        secret=secret,
         check=check,
     )
     if default is dataclasses.MISSING:
-        return dataclasses.field(metadata={_META: about})
-    return dataclasses.field(default=default, metadata={_META: about})
+        return dataclasses.field(metadata={_META: about}, repr=not secret)
+    return dataclasses.field(default=default, metadata={_META: about}, repr=not secret)
 
 
 def load(
@@ -158,14 +163,17 @@ def settings(cls: type[Any]) -> Iterator[tuple[tuple[str, ...], Setting, Any]]:
 
 
 def as_properties(config: object) -> dict[str, str]:
-    """Return every setting with its value as text, by Java name; unset ones left out."""
+    """Return every setting with its value as text, by Java name; unset ones left out.
+
+    What is secret is shown as stars, whatever its length.
+    """
     found: dict[str, str] = {}
     for path, about, _ in settings(type(config)):
         value: Any = config
         for name in path:
             value = getattr(value, name)
         if value is not None:
-            found.setdefault(about.java, _text(value))
+            found.setdefault(about.java, HIDDEN if about.secret and value else _text(value))
     return dict(sorted(found.items()))
 
 
@@ -188,16 +196,16 @@ def change(config: C, changes: Mapping[str, str]) -> C:
 
 def env_name(java: str) -> str:
     """Return the environment variable of a Java name: `listenPort` -> `ROQUET_LISTEN_PORT`."""
-    return ENV_PREFIX + _HUMP.sub("_", java).upper()
+    return ENV_PREFIX + _HUMP.sub("_", java).replace(".", "_").upper()
 
 
 def flag_name(java: str) -> str:
     """Return the flag of a Java name: `listenPort` -> `listen-port`."""
-    return _HUMP.sub("-", java).lower()
+    return _HUMP.sub("-", java).replace(".", "-").lower()
 
 
 def _plain(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
+    return name.replace("-", "").replace("_", "").replace(".", "").lower()
 
 
 def _text(value: object) -> str:
@@ -241,7 +249,8 @@ def _value(about: Setting, kind: Any, text: str, source: str) -> Any:
     if rule is None and about.check is not None:
         rule = about.check(value)
     if rule is not None:
-        raise UsageError(f"{about.java} = {text[:80]!r} ({source}): {rule}")
+        shown = HIDDEN if about.secret else repr(text[:80])
+        raise UsageError(f"{about.java} = {shown} ({source}): {rule}")
     return value
 
 

@@ -18,6 +18,7 @@ from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
+from roquet.remoting.tls import TlsRules, with_tls_file
 from roquet.store.groups import GroupRules
 from roquet.store.settings import StoreSettings
 from roquet.store.topics import TopicRules
@@ -172,6 +173,7 @@ class BrokerConfig:
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
+    tls: TlsRules = dataclasses.field(default_factory=TlsRules)
     file: Path | None = None
     """The property file that was read: settings changed while running are written down there."""
 
@@ -199,6 +201,7 @@ def load_config(
         )
     if "NAMESRV_ADDR" in env:
         given.setdefault("namesrvAddr", env["NAMESRV_ADDR"])
+    given = with_tls_file(given, env, flags)
     config, report = load(BrokerConfig, given, env, flags)
     config = dataclasses.replace(config, file=file)
     return settled(config, from_file=file is not None), report

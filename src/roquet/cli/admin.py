@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Self
 
+from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
 from roquet.protocol.bodies.stats import TopicStats
@@ -15,6 +17,7 @@ from roquet.protocol.headers.admin import CreateTopicRequest
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.names import AUTO_CREATE_TOPIC
 from roquet.remoting.blocking import BlockingConnection
+from roquet.remoting.tls import client_tls, environment_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +39,7 @@ class Admin:
         if not self._namesrv:
             raise UsageError("--namesrv is empty: it should look like 127.0.0.1:9876")
         self._connections: dict[str, BlockingConnection] = {}
+        self._tls = client_tls(environment_options(os.environ), SystemClock())
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -107,7 +111,7 @@ class Admin:
     ) -> Command:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            connection = self._open.enter_context(BlockingConnection(address))
+            connection = self._open.enter_context(BlockingConnection(address, tls=self._tls))
             self._connections[address] = connection
         answer = connection.call(Command(code=code, ext=dict(ext or {})), TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:

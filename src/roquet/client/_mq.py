@@ -31,6 +31,7 @@ from roquet.model.subscription import ExpressionType, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.client import Client
+from roquet.remoting.tls import TlsOptions, client_tls, environment_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +54,12 @@ class MQ:
     """A client of one cluster. Get it from `roquet.connect` and use it with `async with`."""
 
     def __init__(
-        self, url: str, *, clock: Clock | None = None, rng: random.Random | None = None
+        self,
+        url: str,
+        *,
+        tls: TlsOptions | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """Connect to nothing yet. Raises UsageError for a bad URL."""
         target = _target.parse(url)
@@ -66,6 +72,7 @@ class MQ:
             clock=self._clock,
             handlers=Answers(self._members).routes(),
             on_close=self._connection_closed,
+            tls=client_tls(tls, self._clock),
         )
         self._session = Session(
             client=client,
@@ -180,13 +187,19 @@ class MQ:
         return self._clock.now_ms() * 1_000_000 + self._rng.randrange(1_000_000)
 
 
-def connect(url: str) -> MQ:
+def connect(url: str, *, tls: TlsOptions | bool | None = None) -> MQ:
     """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
 
-    Use it as `async with roquet.connect(...) as mq:`. Raises UsageError for a bad URL; a name
+    Use it as `async with roquet.connect(...) as mq:`. `tls` is how connections are secured: True
+    for certificates that this system trusts, None for what the environment says (ROQUET_TLS_ENABLE
+    and its like; without them, no TLS). Raises UsageError for a bad URL or environment; a name
     server that is away shows at the first use.
     """
-    return MQ(url)
+    if tls is None:
+        return MQ(url, tls=environment_options(os.environ))
+    if isinstance(tls, bool):
+        return MQ(url, tls=TlsOptions() if tls else None)
+    return MQ(url, tls=tls)
 
 
 def _local_address(name_server: str) -> str:

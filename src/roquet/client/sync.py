@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from roquet.client._receipt import SendReceipt
     from roquet.model.message import Message
     from roquet.model.queue import MessageQueue
+    from roquet.remoting.tls import TlsOptions
 
 __all__ = ["MQ", "Admin", "Consumer", "Producer", "PullConsumer", "Received", "connect"]
 
 
-def connect(url: str) -> MQ:
+def connect(url: str, *, tls: TlsOptions | bool | None = None) -> MQ:
     """Make a client, as `roquet.connect` does; use it as `with roquet.sync.connect(...) as mq:`."""
-    return MQ(_mq.connect(url))
+    return MQ(_mq.connect(url, tls=tls))
 
 
 class MQ:

@@ -13,6 +13,7 @@ from roquet.namesrv.registration import Registrations
 from roquet.namesrv.table import RouteTable
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
+from roquet.remoting.tls import RELOAD_S, ServerTls
 from roquet.service.health import Health, HealthEndpoint
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.service.lifecycle import App, Part, Timer
@@ -60,6 +61,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         *settings.routes(),
     ]
     router = Router(routes, None, lanes, clock)
+    tls = ServerTls(config.tls, clock)
     server = Server(
         host=config.host,
         port=config.listen_port,
@@ -67,6 +69,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         clock=clock,
         config=ServerConfig(idle_s=config.idle_s),
         on_close=registrations.on_close,
+        tls=tls,
     )
     scan = Timer(
         "forget silent brokers", registrations.scan, config.scan_interval_ms / 1000, FIRST_SCAN_S
@@ -78,6 +81,9 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         Part("routes", registrations, needs=("key_values",), timers=(scan,)),
         Part("server", server, needs=("lanes", "routes")),
     ]
+    if tls.is_on:
+        watch = Timer("reload certificates", tls.reload, RELOAD_S, RELOAD_S)
+        parts.insert(0, Part("tls", tls, timers=(watch,)))
     health = None
     if config.metrics == "PROM":
         health = _health(config, table, server, lanes)

@@ -17,6 +17,7 @@ from roquet.namesrv.kv import replace_file
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.router import Route
+from roquet.remoting.tls import TlsRules, with_tls_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,6 +116,7 @@ class NamesrvConfig:
     metrics_port: int = setting(
         "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65_535
     )
+    tls: TlsRules = dataclasses.field(default_factory=TlsRules)
 
     @property
     def host(self) -> str:
@@ -139,7 +141,7 @@ def load_config(
         given.setdefault("configStorePath", str(file))
     # A machine that runs both servers has the broker's variables in the environment as well.
     others = [env_name(key) for key in JAVA_KEYS]
-    return load(NamesrvConfig, given, env, flags, other_env=others)
+    return load(NamesrvConfig, with_tls_file(given, env, flags), env, flags, other_env=others)
 
 
 class Settings:

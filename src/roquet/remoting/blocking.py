@@ -12,6 +12,7 @@ from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
 
 if TYPE_CHECKING:
     from roquet.protocol.command import Command
+    from roquet.remoting.tls import ClientTls
 
 _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
 
@@ -20,7 +21,12 @@ class BlockingConnection:
     """One socket, one call at a time. Requests and late answers of the peer are dropped."""
 
     def __init__(
-        self, address: str, *, connect_s: float = 3.0, frame_size_max: int = FRAME_SIZE_MAX
+        self,
+        address: str,
+        *,
+        connect_s: float = 3.0,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        tls: ClientTls | None = None,
     ) -> None:
         """Connect to `host:port`. Raises Unreachable, UsageError."""
         self.address = address
@@ -28,7 +34,7 @@ class BlockingConnection:
         self._partial = bytearray()
         self._opaque = 0
         try:
-            self._socket = socket.create_connection(split_address(address), timeout=connect_s)
+            self._socket = _connect(address, connect_s, tls)
         except OSError as error:
             raise Unreachable(f"{address}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,3 +86,15 @@ class BlockingConnection:
         commands, used = decode(self._partial, self._frame_size_max)
         del self._partial[:used]
         return commands
+
+
+def _connect(address: str, within_s: float, tls: ClientTls | None) -> socket.socket:
+    host, port = split_address(address)
+    plain = socket.create_connection((host, port), timeout=within_s)
+    if tls is None:
+        return plain
+    try:
+        return tls.context().wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

@@ -15,6 +15,7 @@ from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.ingest import PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request, Route, Router
+from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S
 from roquet.service.background import Tasks
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.service.ratelog import RateLog
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
     from roquet.remoting.router import Peer
+    from roquet.remoting.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +75,10 @@ class Client:
         config: ClientConfig | None = None,
         handlers: Sequence[Route] = (),
         on_close: Callable[[Peer], None] | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         """Connect nowhere yet. `handlers` answer requests that come from the other side."""
+        self._tls = tls
         self._clock = clock
         self._config = config or ClientConfig()
         self._on_close = on_close
@@ -269,7 +273,19 @@ class Client:
             budget=self._budget,
             config=self._link_config,
         )
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            transport, _ = await loop.create_connection(lambda: link, host, port)
+        else:
+            # A peer that does not speak TLS closes the connection, which is an OSError here.
+            transport, _ = await loop.create_connection(
+                lambda: link,
+                host,
+                port,
+                ssl=self._tls.context(),
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import logging
 import socket
+import ssl
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.ingest import Ingest, PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request
+from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
 
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
     from roquet.remoting.router import Peer, Router
+    from roquet.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
-_TLS_CLIENT_HELLO = 0x16
 _KNOWS_GO_AWAY = 475
 """Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
 _GONE = (errno.ECONNABORTED, errno.EINTR)
@@ -76,6 +78,7 @@ class Server:
         config: ServerConfig | None = None,
         on_close: Callable[[Peer], None] | None = None,
         ingest: Ingest | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one."""
         self._host = host
@@ -85,6 +88,7 @@ class Server:
         self._config = config or ServerConfig()
         self._on_close = on_close
         self._ingest = ingest or PlainIngest(self._config.frame_size_max)
+        self._tls = tls
         self._budget = Budget(self._config.process_bytes_max)
         self._link_config = LinkConfig(
             bytes_max=self._config.connection_bytes_max,
@@ -216,22 +220,32 @@ class Server:
         """Look at the first byte without taking it, then make the transport that it asks for."""
         try:
             first = await self._first_byte(accepted)
-            if first is None or self._stopping:
+            if first is None or self._stopping or not self._speaks(first, address):
                 accepted.close()
-            elif first == _TLS_CLIENT_HELLO:
-                self._log.warning(("tls", address), f"{address} wants TLS, which is off here")
-                accepted.close()
+                return
+            link = Link(
+                owner=self,
+                key=key,
+                address=address,
+                ingest=self._ingest,
+                buffer=self._buffer,
+                budget=self._budget,
+                config=self._link_config,
+            )
+            loop = asyncio.get_running_loop()
+            if first != CLIENT_HELLO or self._tls is None:
+                await loop.connect_accepted_socket(lambda: link, accepted)
             else:
-                link = Link(
-                    owner=self,
-                    key=key,
-                    address=address,
-                    ingest=self._ingest,
-                    buffer=self._buffer,
-                    budget=self._budget,
-                    config=self._link_config,
+                await loop.connect_accepted_socket(
+                    lambda: link,
+                    accepted,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=SHUTDOWN_S,
                 )
-                await asyncio.get_running_loop().connect_accepted_socket(lambda: link, accepted)
+        except ssl.SSLError as error:
+            self._tls_failed(address, (error.reason or "no reason given").lower())
+            accepted.close()
         except OSError:
             accepted.close()
         except asyncio.CancelledError:
@@ -240,6 +254,28 @@ class Server:
         finally:
             if key not in self._links:
                 self._forget(key)
+
+    def _speaks(self, first: int, address: str) -> bool:
+        """Tell whether a connection that begins so is taken; one that is not is logged."""
+        host = address.rpartition(":")[0]
+        if first == CLIENT_HELLO:
+            if self._tls is not None and self._tls.context is not None:
+                return True
+            why = "TLS is off here" if self._tls is None else self._tls.why_not
+            self._log.warning(("tls", host), f"{address} wants TLS and is closed: {why}")
+            return False
+        if self._tls is not None and self._tls.required:
+            self._log.warning(
+                ("plain", host),
+                f"{address} does not speak TLS and is closed: tls.server.mode is enforcing",
+            )
+            return False
+        return True
+
+    def _tls_failed(self, address: str, reason: str) -> None:
+        host = address.rpartition(":")[0]
+        text = f"{address} is closed: no TLS could be agreed on ({reason.replace('_', ' ')})"
+        self._log.warning(("handshake", host), text)
 
     async def _first_byte(self, accepted: socket.socket) -> int | None:
         """Return the first byte, or None when the peer left or said nothing in time."""

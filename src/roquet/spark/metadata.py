@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from roquet.base.clock import pause
+from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
 from roquet.protocol.bodies.routes import decode_route
@@ -20,6 +21,7 @@ from roquet.protocol.headers.admin import GetTopicStatsInfoRequest
 from roquet.protocol.headers.namesrv import GetRouteInfoRequest
 from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
 from roquet.remoting.blocking import BlockingConnection
+from roquet.remoting.tls import client_tls, environment_options
 from roquet.spark.offsets import Bounds, QueueKey
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class Connections:
         self._wire = wire
         self._wait = wait
         self._open: dict[str, BlockingConnection] = {}
+        # From the environment of each process: options are shown in Spark's pages and plans.
+        self._tls = client_tls(environment_options(os.environ), SystemClock())
 
     def close(self) -> None:
         """Close all."""
@@ -74,7 +78,8 @@ class Connections:
     def _connection(self, address: str) -> BlockingConnection:
         connection = self._open.get(address)
         if connection is None or not connection.is_open:
-            connection = BlockingConnection(address, connect_s=min(3.0, self._wire.timeout_s))
+            within_s = min(3.0, self._wire.timeout_s)
+            connection = BlockingConnection(address, connect_s=within_s, tls=self._tls)
             self._open[address] = connection
         return connection
 

@@ -222,7 +222,7 @@ def roquet_process(name: str, folder: Path, *arguments: str) -> Process:
 class Driver:
     """Java producers, push consumers and mqadmin in one JVM (tests/interop/java/Driver.java)."""
 
-    def __init__(self, jars: Path, folder: Path) -> None:
+    def __init__(self, jars: Path, folder: Path, flags: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         classes = folder / "classes"
         compiled = subprocess.run(  # noqa: S603  (our own arguments)
@@ -236,6 +236,7 @@ class Driver:
             raise JavaError(f"javac: {compiled.stderr}")
         command = java_command(jars, folder, "Driver", heap="256m")
         command[command.index("-cp") + 1] = f"{classes}:{jars}/*"
+        command[1:1] = flags
         self._errors = (folder / "driver.err").open("ab")
         self._child = subprocess.Popen(  # noqa: S603  (our own arguments)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors

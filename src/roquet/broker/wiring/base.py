@@ -16,6 +16,7 @@ from roquet.broker.registry import Registry
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
 from roquet.protocol.message_id import UniqueIds
+from roquet.remoting.tls import ServerTls
 from roquet.service.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
@@ -51,6 +52,7 @@ class Base:
     metrics: Metrics
     health: Health
     lag: LoopLag
+    tls: ServerTls
 
 
 def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
@@ -96,6 +98,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         metrics=metrics,
         health=Health(("registered",)),
         lag=LoopLag(metrics),
+        tls=ServerTls(config.tls, clock),
     )
 
 

@@ -42,6 +42,7 @@ def make_listeners(
         config=limits,
         on_close=closed,
         ingest=path.port(pulls=True),
+        tls=base.tls,
     )
     fast = Server(
         host=host,
@@ -51,6 +52,7 @@ def make_listeners(
         config=limits,
         on_close=closed,
         ingest=path.port(pulls=False),
+        tls=base.tls,
     )
     return Listeners(main, fast, base.identity)
 

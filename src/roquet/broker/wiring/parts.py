@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.wiring.network import make_endpoint, make_registration
 from roquet.remoting.client import Client
+from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Role, Timer
 from roquet.store.cleaning import Cleaner
 
@@ -34,7 +35,7 @@ def list_parts(
     offsets_s = config.server.offsets_interval_ms / 1000
     cleaning_s = config.store.clean_interval_ms / 1000
     cleaner = Cleaner(base.store, config.store, base.clock)
-    client = Client(clock=base.clock)
+    client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
     registration = make_registration(base, client)
     parts = [
         Part(
@@ -80,6 +81,9 @@ def list_parts(
             stop_within_s=5,
         ),
     ]
+    if base.tls.is_on:
+        watch = Timer("reload certificates", base.tls.reload, RELOAD_S, RELOAD_S)
+        parts.insert(0, Part("tls", base.tls, timers=(watch,)))
     if config.server.metrics == "PROM":
         parts.insert(0, make_endpoint(base))
     return parts

@@ -1,0 +1,360 @@
+"""TLS on both sides of a connection: settings, contexts, and certificates that change.
+
+The settings have the names of RocketMQ's system properties and of its `tls.properties`. Where the
+defaults differ, ours is the careful one: a server never makes a certificate of its own, and a
+client looks at the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import logging
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.base.config import env_name, flag_name, load, setting, settings
+from roquet.base.errors import UsageError
+from roquet.base.properties_file import read_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roquet.base.clock import Clock
+
+log = logging.getLogger(__name__)
+
+CLIENT_HELLO = 0x16
+"""The first byte of a TLS connection; that of a frame is 0."""
+HANDSHAKE_S = 10.0
+SHUTDOWN_S = 2.0
+RELOAD_S = 0.5
+FILE_SIZE_MAX = 1024 * 1024
+
+_FILE = "tls.config.file"
+_FILE_DEFAULT = "/etc/rocketmq/tls.properties"
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "require": ssl.CERT_REQUIRED,
+}
+
+
+def _protocols_fault(text: str) -> str | None:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if all(name in _VERSIONS for name in names):
+        return None
+    return f"must be a comma-separated list of {', '.join(_VERSIONS)}; older ones are not offered"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TlsRules:
+    """TLS of a server process: of its ports, and of the connections it opens itself."""
+
+    file: str = setting(_FILE, _FILE_DEFAULT, "Property file with the settings below, if there.")
+    mode: str = setting(
+        "tls.server.mode",
+        "permissive",
+        "TLS on our ports: never, both (once there is a certificate), or nothing else.",
+        choices=("disabled", "permissive", "enforcing"),
+    )
+    client_auth: str = setting(
+        "tls.server.need.client.auth",
+        "none",
+        "Whether clients have to show a certificate.",
+        choices=tuple(_CLIENT_AUTH),
+    )
+    server_cert: str = setting("tls.server.certPath", "", "Our certificate chain, PEM.")
+    server_key: str = setting("tls.server.keyPath", "", "Its private key, PEM.")
+    server_password: str = setting("tls.server.keyPassword", "", "Opens that key.", secret=True)
+    server_trust: str = setting("tls.server.trustCertPath", "", "Who signs clients' certificates.")
+    enable: bool = setting("tls.enable", False, "Whether the connections that we open use TLS.")
+    test_mode: bool = setting(
+        "tls.test.mode.enable",
+        False,
+        "Connections that we open trust any server; our ports need a certificate all the same.",
+    )
+    client_cert: str = setting("tls.client.certPath", "", "Certificate shown to servers, PEM.")
+    client_key: str = setting("tls.client.keyPath", "", "Its private key, PEM.")
+    client_password: str = setting("tls.client.keyPassword", "", "Opens that key.", secret=True)
+    client_trust: str = setting(
+        "tls.client.trustCertPath",
+        "",
+        "Who signs servers' certificates; the system's list if empty.",
+    )
+    auth_server: bool = setting(
+        "tls.client.authServer", True, "Whether the server's certificate is checked."
+    )
+    check_hostname: bool = setting(
+        "tls.client.checkHostname", True, "Whether it has to name the host we connected to."
+    )
+    protocols: str = setting(
+        "tls.protocols", "", "Versions to offer; 1.2 and 1.3 if empty.", check=_protocols_fault
+    )
+
+    def options(self) -> TlsOptions | None:
+        """Return how connections of our own use TLS; None when they do not.
+
+        As in Java, a server whose port takes nothing else speaks TLS itself, too.
+        """
+        if not self.enable and self.mode != "enforcing":
+            return None
+        return TlsOptions(
+            ca=self.client_trust,
+            cert=self.client_cert,
+            key=self.client_key,
+            key_password=self.client_password,
+            verify=self.auth_server and not self.test_mode,
+            check_hostname=self.check_hostname,
+            protocols=self.protocols,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """How a client uses TLS. Paths are of PEM files; an empty one means there is none."""
+
+    ca: str = ""
+    """Who signs servers' certificates; the system's list when empty."""
+    cert: str = ""
+    """Certificate chain to show to servers that ask for one."""
+    key: str = ""
+    """Its private key; empty when it is in the same file."""
+    key_password: str = dataclasses.field(default="", repr=False)
+    verify: bool = True
+    """Whether the server's certificate is checked at all: leave it on outside of tests."""
+    check_hostname: bool = True
+    """Whether the certificate has to name the host; a private CA may do without."""
+    protocols: str = ""
+
+
+class Certificates:
+    """A context made of files, made anew when their contents change.
+
+    A change that cannot be used (half-written files, a key of another certificate) is logged once
+    and the context in force stays.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        files: tuple[str, ...],
+        make: Callable[[], ssl.SSLContext],
+        clock: Clock,
+    ) -> None:
+        """Load nothing yet."""
+        self._what = what
+        self._files = tuple(Path(name).expanduser() for name in files if name)
+        self._make = make
+        self._clock = clock
+        self._digest = b""
+        self._context: ssl.SSLContext | None = None
+        self._looked_ms = 0
+
+    def load(self) -> ssl.SSLContext:
+        """Return the context in force, made when there is none yet. Raises UsageError."""
+        if self._context is None:
+            self._digest = self._hash()
+            self._context = self._make()
+            self._looked_ms = self._clock.now_ms()
+        return self._context
+
+    def look(self) -> bool:
+        """Make the context anew if a file has changed; return whether it was replaced."""
+        self._looked_ms = self._clock.now_ms()
+        try:
+            digest = self._hash()
+            if digest == self._digest:
+                return False
+            self._digest = digest
+            self._context = self._make()
+        except UsageError as error:
+            log.warning("%s stays as it was: %s", self._what, error)
+            return False
+        log.info("%s was read again: its files have changed", self._what)
+        return True
+
+    def fresh(self) -> ssl.SSLContext:
+        """Return the context for a new connection, looking at the files at most each 500 ms."""
+        context = self.load()
+        if self._clock.now_ms() - self._looked_ms >= RELOAD_S * 1000:
+            self.look()
+            context = self.load()
+        return context
+
+    def _hash(self) -> bytes:
+        digest = hashlib.sha256()
+        for path in self._files:
+            try:
+                with path.open("rb") as file:
+                    data = file.read(FILE_SIZE_MAX)
+            except OSError:
+                data = b"missing"
+            digest.update(len(data).to_bytes(4, "big") + data)
+        return digest.digest()
+
+
+class ServerTls:
+    """What a port does with TLS. A service; `timer` keeps the certificate current."""
+
+    def __init__(self, rules: TlsRules, clock: Clock) -> None:
+        """Check what can be checked without reading. Raises UsageError."""
+        self._rules = rules
+        self.required = rules.mode == "enforcing"
+        """Whether plain connections are refused."""
+        self.why_not = ""
+        """Why a TLS connection is refused."""
+        self.context: ssl.SSLContext | None = None
+        """For the next connection; None: TLS is refused."""
+        self._certificates: Certificates | None = None
+        if rules.mode == "disabled":
+            self.why_not = "tls.server.mode is disabled"
+        elif not rules.server_cert:
+            self.why_not = "there is no certificate: tls.server.certPath is not set"
+            if self.required:
+                raise UsageError(
+                    "tls.server.mode = 'enforcing' needs tls.server.certPath and"
+                    " tls.server.keyPath, PEM files of a certificate and its key"
+                )
+        else:
+            if rules.client_auth != "none" and not rules.server_trust:
+                raise UsageError(
+                    f"tls.server.need.client.auth = {rules.client_auth!r} needs"
+                    " tls.server.trustCertPath, a PEM file of who signs clients' certificates"
+                )
+            files = (rules.server_cert, rules.server_key, rules.server_trust)
+            make = self._make
+            self._certificates = Certificates("the server certificate", files, make, clock)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether TLS connections are taken."""
+        return self._certificates is not None
+
+    async def start(self) -> None:
+        """Read the certificate. Raises UsageError."""
+        if self._certificates is not None:
+            self.context = await asyncio.to_thread(self._certificates.load)
+
+    async def stop(self) -> None:
+        """Nothing to do: connections keep the context that they began with."""
+
+    async def reload(self) -> None:
+        """Look at the files: the action of a timer."""
+        if self._certificates is not None and await asyncio.to_thread(self._certificates.look):
+            self.context = self._certificates.load()
+
+    def _make(self) -> ssl.SSLContext:
+        rules = self._rules
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _limit(context, rules.protocols)
+        pair = ("tls.server.certPath", rules.server_cert, rules.server_key)
+        _load_pair(context, pair, rules.server_password)
+        context.verify_mode = _CLIENT_AUTH[rules.client_auth]
+        if rules.client_auth != "none":
+            _load_trust(context, "tls.server.trustCertPath", rules.server_trust)
+        return context
+
+
+class ClientTls:
+    """The calling side's TLS: the context for each new connection."""
+
+    def __init__(self, options: TlsOptions, clock: Clock) -> None:
+        """Read nothing yet."""
+        self._options = options
+        files = (options.ca, options.cert, options.key)
+        self._certificates = Certificates("the client's TLS", files, self._make, clock)
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection. Raises UsageError."""
+        return self._certificates.fresh()
+
+    def _make(self) -> ssl.SSLContext:
+        options = self._options
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _limit(context, options.protocols)
+        context.check_hostname = options.verify and options.check_hostname
+        context.verify_mode = ssl.CERT_REQUIRED if options.verify else ssl.CERT_NONE
+        if options.verify and options.ca:
+            _load_trust(context, "tls.client.trustCertPath", options.ca)
+        elif options.verify:
+            context.load_default_certs()
+        if options.cert:
+            pair = ("tls.client.certPath", options.cert, options.key)
+            _load_pair(context, pair, options.key_password)
+        return context
+
+
+def client_tls(options: TlsOptions | None, clock: Clock) -> ClientTls | None:
+    """Return what connections of a client need to use TLS; None when they do not."""
+    return None if options is None else ClientTls(options, clock)
+
+
+def with_tls_file(
+    given: Mapping[str, str], env: Mapping[str, str], flags: Mapping[str, str | int | bool | None]
+) -> dict[str, str]:
+    """Return a property file's contents with those of `tls.properties` below them.
+
+    The file is the one that `tls.config.file` names, wherever that was set; only its `tls.` keys
+    count. Raises UsageError when a file was named that cannot be read.
+    """
+    named = next(
+        (str(flags[key]) for key in (_FILE, flag_name(_FILE)) if flags.get(key) is not None),
+        env.get(env_name(_FILE), given.get(_FILE)),
+    )
+    path = Path(named or _FILE_DEFAULT).expanduser()
+    try:
+        found = read_properties(path.read_bytes())
+    except OSError as error:
+        if named:
+            raise UsageError(f"{_FILE} = {named[:80]!r}: {error.strerror}") from error
+        return dict(given)
+    below = {key: value for key, value in found.items() if key.startswith("tls.")}
+    return {**below, **given}
+
+
+def environment_options(env: Mapping[str, str]) -> TlsOptions | None:
+    """Return what ROQUET_TLS_* variables and the file they name say; None: no TLS.
+
+    Raises UsageError.
+    """
+    names = {env_name(about.java) for _, about, _ in settings(TlsRules)}
+    ours = {name: value for name, value in env.items() if name in names}
+    rules, _ = load(TlsRules, with_tls_file({}, ours, {}), ours)
+    return rules.options() if rules.enable else None
+
+
+def _limit(context: ssl.SSLContext, protocols: str) -> None:
+    chosen = [_VERSIONS[name.strip()] for name in protocols.split(",") if name.strip()]
+    context.minimum_version = min(chosen, default=ssl.TLSVersion.TLSv1_2)
+    if chosen:
+        context.maximum_version = max(chosen)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+
+
+def _load_pair(context: ssl.SSLContext, pair: tuple[str, str, str], password: str) -> None:
+    setting_name, cert, key = pair
+    try:
+        # A function and not a string: without a password OpenSSL would ask on the terminal.
+        context.load_cert_chain(
+            Path(cert).expanduser(), Path(key).expanduser() if key else None, lambda: password
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{setting_name} = {cert[:200]!r}: {_why(error)}") from error
+
+
+def _load_trust(context: ssl.SSLContext, setting_name: str, path: str) -> None:
+    try:
+        context.load_verify_locations(Path(path).expanduser())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{setting_name} = {path[:200]!r}: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "not PEM").lower().replace("_", " ")
+        return f"cannot be used with its key ({reason})"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

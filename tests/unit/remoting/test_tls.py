@@ -1,0 +1,340 @@
+"""TLS on real sockets: the three modes, certificates of both sides, changes, clear refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from remoting_harness import ECHO, Raw, ask, calling, on_loop, serving, until
+from roquet.base.clock import SystemClock
+from roquet.base.config import as_properties, load
+from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
+from roquet.broker.config import load_config
+from roquet.namesrv.config import load_config as load_namesrv
+from roquet.protocol.command import Command
+from roquet.remoting.blocking import BlockingConnection
+from roquet.remoting.tls import (
+    ClientTls,
+    ServerTls,
+    TlsOptions,
+    TlsRules,
+    environment_options,
+    with_tls_file,
+)
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remoting_harness import Running
+    from roquet.remoting.client import Client
+
+BIG = b"x" * 3_000_000
+
+
+class Pki:
+    """A certificate authority and files of its certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.ca = folder / "ca.pem"
+        self.authority.cert_pem.write_to_path(str(self.ca))
+        self.cert, self.key = folder / "cert.pem", folder / "key.pem"
+        self.issue()
+
+    def issue(self, name: str = "127.0.0.1") -> trustme.LeafCert:
+        """Write a new certificate and key over the files."""
+        leaf = self.authority.issue_cert(name)
+        self.key.write_bytes(leaf.private_key_pem.bytes())
+        self.cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+        return leaf
+
+    def rules(self, **changes: Any) -> TlsRules:
+        """Return a server's settings with this certificate."""
+        return TlsRules(server_cert=str(self.cert), server_key=str(self.key), **changes)
+
+    def client(self, **changes: Any) -> ClientTls:
+        """Return a client that trusts this authority."""
+        return ClientTls(TlsOptions(ca=str(self.ca), **changes), SystemClock())
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    return Pki(tmp_path)
+
+
+async def started(rules: TlsRules, clock: Any = None) -> ServerTls:
+    tls = ServerTls(rules, clock or SystemClock())
+    await tls.start()
+    return tls
+
+
+async def echo(client: Client, running: Running, body: bytes = b"hello") -> bytes:
+    return (await client.call(running.address, Command(ECHO, body=body), 20.0)).body
+
+
+@on_loop
+async def test_permissive_serves_tls_and_plain_on_one_port(pki: Pki) -> None:
+    async with (
+        serving(tls=await started(pki.rules())) as running,
+        calling(tls=pki.client()) as secure,
+        calling() as plain,
+    ):
+        assert await echo(secure, running, BIG) == BIG
+        assert await echo(plain, running) == b"hello"
+        with BlockingConnection(running.address) as one:
+            reply = await asyncio.to_thread(one.call, Command(ECHO, body=b"blocking"))
+            assert reply.body == b"blocking"
+
+
+@on_loop
+async def test_a_blocking_connection_speaks_tls(pki: Pki) -> None:
+    def exchange(address: str) -> bytes:
+        with BlockingConnection(address, tls=pki.client()) as connection:
+            return connection.call(Command(ECHO, body=BIG), 20.0).body
+
+    async with serving(tls=await started(pki.rules(mode="enforcing"))) as running:
+        assert await asyncio.to_thread(exchange, running.address) == BIG
+
+
+@on_loop
+async def test_many_calls_at_once_over_tls(pki: Pki) -> None:
+    async with (
+        serving(tls=await started(pki.rules())) as running,
+        calling(tls=pki.client()) as client,
+    ):
+        bodies = [b"%d" % number * (number * 50) for number in range(200)]
+        answers = await asyncio.gather(*(echo(client, running, body) for body in bodies))
+        assert answers == bodies
+
+
+@on_loop
+async def test_enforcing_closes_a_plain_connection_with_one_line(
+    pki: Pki, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tls=await started(pki.rules(mode="enforcing"))) as running:
+        for _ in range(3):
+            raw = await running.raw()
+            raw.write(ask(ECHO))
+            assert await raw.is_closed()
+            await raw.close()
+        async with calling(tls=pki.client()) as client:
+            assert await echo(client, running) == b"hello"
+    lines = [r.getMessage() for r in caplog.records if "does not speak TLS" in r.getMessage()]
+    assert len(lines) == 1
+    assert "enforcing" in lines[0]
+
+
+@pytest.mark.parametrize("rules", [TlsRules(mode="disabled"), TlsRules(), None])
+@on_loop
+async def test_a_port_without_tls_closes_a_client_hello(
+    rules: TlsRules | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = None if rules is None else await started(rules)
+    async with serving(tls=tls) as running:
+        for _ in range(2):
+            async with calling(tls=ClientTls(TlsOptions(verify=False), SystemClock())) as client:
+                with pytest.raises(Unreachable):
+                    await echo(client, running)
+    assert len([r for r in caplog.records if "wants TLS" in r.getMessage()]) == 1
+
+
+@on_loop
+async def test_a_client_refuses_an_unknown_authority_and_another_host(pki: Pki) -> None:
+    pki.issue("broker.example.org")
+    async with serving(tls=await started(pki.rules())) as running:
+        stranger = ClientTls(TlsOptions(), SystemClock())
+        for tls in (stranger, pki.client()):
+            async with calling(tls=tls) as client:
+                with pytest.raises(Unreachable, match=r"(?i)certificate"):
+                    await echo(client, running)
+        for tls in (
+            pki.client(check_hostname=False),
+            ClientTls(TlsOptions(verify=False), SystemClock()),
+        ):
+            async with calling(tls=tls) as client:
+                assert await echo(client, running) == b"hello"
+
+
+@on_loop
+async def test_a_client_certificate_is_asked_for(
+    pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = pki.rules(client_auth="require", server_trust=str(pki.ca))
+    (tmp_path / "mine").mkdir()
+    mine = Pki(tmp_path / "mine")
+    leaf = pki.authority.issue_cert("client@example.org")
+    known = tmp_path / "client.pem"
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(known))
+    async with serving(tls=await started(rules)) as running:
+        async with calling(tls=pki.client(cert=str(known))) as client:
+            assert await echo(client, running) == b"hello"
+        for tls in (pki.client(), pki.client(cert=str(mine.cert), key=str(mine.key))):
+            async with calling(tls=tls) as client:
+                # TLS 1.3 lets a client begin before the server has looked at its certificate.
+                with pytest.raises((Unreachable, OutcomeUnknown)):
+                    await echo(client, running)
+        await until(lambda: running.server.connections == 0)
+        assert len(running.handlers.seen) == 1
+    assert any("no TLS could be agreed on" in r.getMessage() for r in caplog.records)
+
+
+@on_loop
+async def test_old_versions_are_refused(pki: Pki) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with serving(tls=await started(pki.rules(protocols="TLSv1.3"))) as running:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", running.server.port, ssl=context)
+        context.maximum_version = ssl.TLSVersion.TLSv1_3
+        raw = Raw(*await asyncio.open_connection("127.0.0.1", running.server.port, ssl=context))
+        raw.write(ask(ECHO, body=b"13"))
+        assert (await raw.read()).body == b"13"
+        await raw.close()
+    plain = await started(pki.rules())
+    assert plain.context is not None
+    assert plain.context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+@on_loop
+async def test_rubbish_after_a_client_hello_closes_the_connection(pki: Pki) -> None:
+    async with serving(tls=await started(pki.rules())) as running:
+        raw = await running.raw()
+        raw.write(b"\x16\x03\x01" + b"\xff" * 400)
+        async with asyncio.timeout(10):
+            while await raw._reader.read(4096):
+                pass
+        await raw.close()
+        await until(lambda: running.server.connections == 0)
+
+
+@on_loop
+async def test_a_changed_certificate_is_used_and_a_broken_one_is_not(
+    pki: Pki, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    tls = await started(pki.rules())
+    first = tls.context
+
+    async def serial(running: Running) -> int:
+        context = ssl.create_default_context(cafile=str(pki.ca))
+        _, writer = await asyncio.open_connection("127.0.0.1", running.server.port, ssl=context)
+        shown = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+        writer.close()
+        return int(shown, 16)
+
+    async with serving(tls=tls) as running:
+        await tls.reload()
+        assert tls.context is first  # nothing has changed
+        before = await serial(running)
+        other = pki.authority.issue_cert("127.0.0.1")
+        pki.cert.write_bytes(other.cert_chain_pems[0].bytes())  # the key does not fit yet
+        await tls.reload()
+        await tls.reload()
+        assert tls.context is first
+        assert await serial(running) == before
+        warned = [r for r in caplog.records if "stays as it was" in r.getMessage()]
+        assert len(warned) == 1
+        pki.key.write_bytes(other.private_key_pem.bytes())
+        await tls.reload()
+        assert tls.context is not first
+        assert await serial(running) != before
+        pki.cert.unlink()
+        await tls.reload()
+        assert await serial(running) != before
+
+
+@on_loop
+async def test_the_calling_side_looks_at_its_files_at_most_each_half_second(pki: Pki) -> None:
+    clock = FakeClock()
+    tls = ClientTls(TlsOptions(ca=str(pki.ca)), clock)
+    first = tls.context()
+    trustme.CA().cert_pem.write_to_path(str(pki.ca))
+    assert tls.context() is first
+    await clock.advance(0.6)
+    assert tls.context() is not first
+
+
+@on_loop
+async def test_what_is_missing_is_said_at_start(pki: Pki, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"enforcing.*needs tls\.server\.certPath"):
+        ServerTls(TlsRules(mode="enforcing"), SystemClock())
+    with pytest.raises(UsageError, match=r"require.*needs tls\.server\.trustCertPath"):
+        ServerTls(pki.rules(client_auth="require"), SystemClock())
+    for rules in (
+        pki.rules(client_auth="require", server_trust=str(tmp_path / "nowhere")),
+        dataclasses.replace(pki.rules(), server_key=str(pki.ca)),
+        dataclasses.replace(pki.rules(), server_cert=str(tmp_path / "nowhere")),
+    ):
+        with pytest.raises(UsageError, match=r"tls\.server\."):
+            await started(rules)
+
+
+@on_loop
+async def test_an_encrypted_key_needs_its_password(pki: Pki) -> None:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    key = serialization.load_pem_private_key(pki.key.read_bytes(), None)
+    pki.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"canary-secret"),
+        )
+    )
+    for password in ("", "wrong"):
+        with pytest.raises(UsageError) as caught:
+            await started(pki.rules(server_password=password))
+        assert "canary" not in str(caught.value)
+    assert (await started(pki.rules(server_password="canary-secret"))).context is not None
+
+
+def test_settings_of_the_file_are_below_all_others(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text(
+        "tls.server.mode=enforcing\ntls.server.certPath=/from/tls\nlistenPort=1\n"
+        "tls.server.keyPassword=canary-secret\ntls.server.authClient=true\n"
+    )
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"tls.config.file={file}\ntls.server.certPath=/from/conf\n")
+    env = {"ROQUET_TLS_SERVER_MODE": "permissive"}
+    config, report = load_config(conf, env, {})
+    assert (config.tls.mode, config.tls.server_cert) == ("permissive", "/from/conf")
+    assert config.server.port == 10911
+    assert report.unimplemented == ("tls.server.authClient",)
+    assert "canary" not in repr(config)
+    assert as_properties(config)["tls.server.keyPassword"] == "******"
+    named, _ = load_namesrv(None, {"ROQUET_TLS_CONFIG_FILE": str(file)}, {})
+    assert (named.tls.mode, named.listen_port) == ("enforcing", 9876)
+    with pytest.raises(UsageError, match=r"tls\.config\.file"):
+        with_tls_file({}, {}, {"tls.config.file": str(tmp_path / "nowhere")})
+    with pytest.raises(UsageError, match="older ones are not offered"):
+        load(TlsRules, {"tls.protocols": "TLSv1.1"})
+
+
+def test_a_client_is_told_by_the_environment() -> None:
+    assert environment_options({}) is None
+    given = {
+        "ROQUET_TLS_ENABLE": "true",
+        "ROQUET_TLS_CLIENT_TRUST_CERT_PATH": "/ca.pem",
+        "ROQUET_TLS_CLIENT_KEY_PASSWORD": "canary-secret",
+        "ROQUET_LISTEN_PORT": "9",
+    }
+    options = environment_options(given)
+    assert options == TlsOptions(ca="/ca.pem", key_password="canary-secret")
+    assert "canary" not in repr(options)
+    with pytest.raises(UsageError, match=r"tls\.enable"):
+        environment_options({"ROQUET_TLS_ENABLE": "maybe"})
+    rules = TlsRules(mode="enforcing", test_mode=True)
+    options = rules.options()
+    assert options is not None
+    assert not options.verify

@@ -144,10 +144,20 @@ class World:
         addresses = [f"127.0.0.1:{port}" for port in ports[:2]]
         both = ";".join(addresses)
         tls = issue_certificate(folder / "tls")
-        extra = {"brokerClusterName": OUR_CLUSTER, **tls}
-        ours = BrokerPlan("roquet-a", ports[2], both, folder / "our-store", extra)
+        extra = {"enablePropertyFilter": "true"}
+        ours = BrokerPlan(
+            "roquet-a",
+            ports[2],
+            both,
+            folder / "our-store",
+            {**extra, **tls, "brokerClusterName": OUR_CLUSTER},
+        )
         java = BrokerPlan(
-            "java-a", ports[3], both, folder / "java-store", {"brokerClusterName": JAVA_CLUSTER}
+            "java-a",
+            ports[3],
+            both,
+            folder / "java-store",
+            {**extra, "brokerClusterName": JAVA_CLUSTER},
         )
         processes = [
             our_name_server(folder / "our-namesrv", ports[0], tls),

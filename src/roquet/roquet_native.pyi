@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 __all__ = [
     "ArrowBatch",
+    "Filter",
     "Ingest",
     "Store",
     "StoreError",
@@ -99,6 +100,20 @@ class StoreError(Exception):
     """The store cannot do it; `args` is (kind, text), kind one of `corrupt disk_full io locked closed usage`."""
 
 @final
+class Filter:
+    """A compiled SQL92 filter; it may be used from any thread."""
+
+    def __new__(cls, steps: Sequence[tuple[object, ...]]) -> Filter:
+        """Check the steps of `roquet.protocol.sql92.compiler`. Raises ValueError."""
+    @staticmethod
+    def by_origin(steps: Mapping[str, Sequence[tuple[object, ...]]]) -> Filter:
+        """Make the filter of a retry topic from the steps for each topic of origin. Raises ValueError."""
+    def evaluate(self, properties: bytes) -> bool | None:
+        """Run on a property text; None is SQL's null. Raises ValueError where the values do not fit."""
+    def matches(self, properties: bytes) -> bool:
+        """Tell whether a message with this property text is wanted."""
+
+@final
 class Store:
     """One message store in one folder. Every method may be called from any thread."""
 
@@ -157,12 +172,14 @@ class Store:
         max_messages: int,
         max_bytes: int = ...,
         tag_codes: Sequence[int] | None = None,
+        filter_by: Filter | None = None,
     ) -> tuple[int, int, int, int, int, bytes, bool]:
         """Read from a queue: (status, next begin offset, min, max, messages, records, suggest slave).
 
         Status: 0 FOUND, 1 NO_MATCHED_MESSAGE, 2 MESSAGE_WAS_REMOVING, 3 OFFSET_FOUND_NULL,
         4 OFFSET_OVERFLOW_BADLY, 5 OFFSET_OVERFLOW_ONE, 6 OFFSET_TOO_SMALL,
-        7 NO_MATCHED_LOGIC_QUEUE, 8 NO_MESSAGE_IN_QUEUE. `tag_codes` None accepts every message.
+        7 NO_MATCHED_LOGIC_QUEUE, 8 NO_MESSAGE_IN_QUEUE. `tag_codes` and `filter_by`
+        None accept every message.
         """
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First queue offset still there."""

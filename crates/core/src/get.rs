@@ -2,6 +2,7 @@
 
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
+use crate::filter::Filter;
 use crate::record::{self, Parsed};
 use crate::segment::Lease;
 use crate::store_config::GetSettings;
@@ -50,6 +51,8 @@ pub struct Wanted<'a> {
     pub bytes: u64,
     /// Tag codes that are accepted; `None` accepts every message.
     pub tag_codes: Option<&'a [i64]>,
+    /// What is asked of the properties; `None` accepts every message.
+    pub filter: Option<&'a Filter>,
 }
 
 /// What a get returns; the records are in the log for as long as this is held.
@@ -224,10 +227,14 @@ impl Getter<'_> {
             walk.skip_below = self.log.next_file_start(unit.physical_offset);
             return true;
         };
-        if !is_that(&lease, unit) {
-            self.log.counters.damaged.fetch_add(1, Ordering::Relaxed);
-            walk.gone();
-            return true;
+        match look_at(&lease, unit, walk.wanted.filter) {
+            Look::Wanted => {}
+            Look::Unwanted => return true,
+            Look::Damaged => {
+                self.log.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                walk.gone();
+                return true;
+            }
         }
         walk.got.status = GetStatus::Found;
         walk.got.messages += 1;
@@ -257,13 +264,32 @@ impl Getter<'_> {
     }
 }
 
-/// Whether the record that a unit names is there, whole and unchanged: neither the unit nor the
-/// disk is trusted blindly, and one damaged record would cost a consumer its whole batch.
-fn is_that(lease: &Lease, unit: &Unit) -> bool {
-    match record::parse(lease, 0, true) {
-        Parsed::Record { view, size } => {
-            size == unit.size && view.physical_offset.cast_unsigned() == unit.physical_offset
+/// What a look at a record found.
+enum Look {
+    Wanted,
+    Unwanted,
+    Damaged,
+}
+
+/// Whether the record that a unit names is there, whole and unchanged, and wanted: neither the unit
+/// nor the disk is trusted blindly, and one damaged record would cost a consumer its whole batch.
+fn look_at(lease: &Lease, unit: &Unit, filter: Option<&Filter>) -> Look {
+    if let Some(filter) = filter {
+        // The checksum covers the body only, so that what is not wanted need not be summed up.
+        if let Parsed::Record { view, .. } = record::parse(lease, 0, false) {
+            if is_at(view.physical_offset, unit) && !filter.matches(view.properties) {
+                return Look::Unwanted;
+            }
         }
-        _ => false,
     }
+    match record::parse(lease, 0, true) {
+        Parsed::Record { view, size } if size == unit.size && is_at(view.physical_offset, unit) => {
+            Look::Wanted
+        }
+        _ => Look::Damaged,
+    }
+}
+
+fn is_at(physical_offset: i64, unit: &Unit) -> bool {
+    physical_offset.cast_unsigned() == unit.physical_offset
 }

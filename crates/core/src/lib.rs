@@ -15,6 +15,7 @@ pub mod disk;
 pub mod dispatch;
 pub mod file_cache;
 pub mod file_disk;
+pub mod filter;
 pub mod frame;
 pub mod get;
 pub mod header_binary;

@@ -18,6 +18,8 @@ pub const UNIQ_KEY: &[u8] = b"UNIQ_KEY";
 pub const DELAY: &[u8] = b"DELAY";
 /// Whether the sender waits until the message is safe.
 pub const WAIT: &[u8] = b"WAIT";
+/// The topic that a message of a retry topic came from.
+pub const RETRY_TOPIC: &[u8] = b"RETRY_TOPIC";
 /// How many messages an inner batch holds.
 pub const INNER_NUM: &[u8] = b"INNER_NUM";
 

@@ -4,6 +4,7 @@ mod arrow;
 mod buffer;
 mod codec;
 mod error;
+mod filter;
 mod ingest;
 mod store;
 
@@ -15,6 +16,8 @@ mod roquet_native {
     use crate::codec::{crc32, decode_frames, decode_records, encode_command};
     #[pymodule_export]
     use crate::error::StoreError;
+    #[pymodule_export]
+    use crate::filter::Filter;
     #[pymodule_export]
     use crate::ingest::Ingest;
     #[pymodule_export]

@@ -25,6 +25,7 @@ use roquet_core::store_error::StoreError as CoreError;
 
 use crate::buffer::Lent;
 use crate::error::store_error;
+use crate::filter::Filter;
 
 /// 0.0.0.0:0, for callers that have no host.
 const NO_HOST: &[u8] = &[0; 8];
@@ -245,7 +246,7 @@ impl Store {
     }
 
     /// Read from a queue.
-    #[pyo3(signature = (topic, queue_id, offset, max_messages, max_bytes = READ_MAX, tag_codes = None))]
+    #[pyo3(signature = (topic, queue_id, offset, max_messages, max_bytes = READ_MAX, tag_codes = None, filter_by = None))]
     fn get<'py>(
         &self,
         py: Python<'py>,
@@ -255,6 +256,7 @@ impl Store {
         max_messages: u64,
         max_bytes: u64,
         tag_codes: Option<Vec<i64>>,
+        filter_by: Option<Bound<'py, Filter>>,
     ) -> PyResult<GetTuple<'py>> {
         let wanted = Wanted {
             topic,
@@ -263,6 +265,7 @@ impl Store {
             messages: max_messages,
             bytes: max_bytes,
             tag_codes: tag_codes.as_deref(),
+            filter: filter_by.as_ref().map(|filter| &filter.get().core),
         };
         let (got, records) = if self.is_hot(topic, queue_id, offset) {
             let got = raise(self.core.get(wanted))?;

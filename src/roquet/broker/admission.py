@@ -180,10 +180,15 @@ class Admission:
         rows.set_topic(
             name,
             self._send_queues(config),
-            config.read_queues if can_read(config.perm) else 0,
+            self._pull_queues(config),
             sys_flag.MULTI_TAGS if config.filter_type is FilterType.MULTI_TAG else 0,
             config.sys_flag,
         )
+
+    def _pull_queues(self, config: TopicConfig) -> int:
+        """Return how many queues plain pulls may name; 0 when a pull needs a closer look."""
+        by_origin = self._rules.pull.filter_retries and names.is_retry(config.name)
+        return config.read_queues if can_read(config.perm) and not by_origin else 0
 
     def _send_queues(self, config: TopicConfig) -> int:
         """Return how many queues plain sends may name; 0 when a send needs a closer look."""

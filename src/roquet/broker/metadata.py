@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from roquet.store.filters import FilterTable
     from roquet.store.groups import GroupTable
     from roquet.store.offsets import OffsetTable
     from roquet.store.topics import TopicTable
@@ -19,21 +20,23 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metadata:
-    """Topics, groups and offsets."""
+    """Topics, groups, offsets and filters."""
 
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
+    filters: FilterTable
 
     async def start(self) -> None:
         """Load the tables. Raises Corrupt when a file and its copy are both unusable."""
         self.topics.load()
         self.offsets.load()
         self.groups.load()
+        self.filters.load()
 
     async def stop(self) -> None:
         """Save the tables; one that cannot be saved does not keep the others from it."""
-        for table in (self.topics, self.groups, self.offsets):
+        for table in (self.topics, self.groups, self.filters, self.offsets):
             try:
                 await table.persist()
             except Exception:
@@ -43,6 +46,10 @@ class Metadata:
         """Save topics and groups: the action of a timer, for changes nobody waited for."""
         await self.topics.persist()
         await self.groups.persist()
+
+    async def persist_filters(self) -> None:
+        """Save the SQL92 filters: the action of a timer."""
+        await self.filters.persist()
 
     async def persist_offsets(self) -> None:
         """Save the offsets: the action of a timer."""

@@ -33,6 +33,8 @@ from roquet.store.results import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from roquet.store.filters import Filter
+
 log = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
@@ -228,11 +230,19 @@ class MessageStore:
         max_messages: int,
         *,
         tag_codes: Sequence[int] | None = None,
+        filter_by: Filter | None = None,
         max_bytes: int = GET_BYTES_MAX,
     ) -> GetResult:
-        """Read from a queue; `tag_codes` None takes every message. Raises StoreFault."""
+        """Read from a queue; `tag_codes` and `filter_by` None take all. Raises StoreFault."""
         found = _guarded(
-            self.native.get, topic, queue_id, offset, max_messages, max_bytes, tag_codes
+            self.native.get,
+            topic,
+            queue_id,
+            offset,
+            max_messages,
+            max_bytes,
+            tag_codes,
+            filter_by,
         )
         return GetResult(GetStatus(found[0]), *found[1:])
 

@@ -271,6 +271,7 @@ class Driver:
         count: int,
         *,
         tags: str = "*",
+        sql: str | None = None,
         orderly: bool = False,
         fail_once: str | None = None,
         timeout_s: float = 40.0,
@@ -283,6 +284,7 @@ class Driver:
             "topic": topic,
             "group": group,
             "tags": tags,
+            "sql": sql,
             "orderly": orderly,
             "fail_once": fail_once,
             "count": count,
@@ -293,6 +295,13 @@ class Driver:
         for one in answer:
             one["body"] = base64.b64decode(one["body"])
         return answer
+
+    def filter(self, cases: Sequence[Mapping[str, Any]]) -> str:
+        """Ask Java's SQL92 filter: a letter for each expression and properties.
+
+        T, F, N are true, false and null, E is an exception, X an expression that does not parse.
+        """
+        return str(self._ask({"do": "filter", "cases": list(cases)}, 60.0))
 
     def close(self) -> None:
         """End the JVM."""

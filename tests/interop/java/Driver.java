@@ -17,6 +17,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -68,6 +69,8 @@ public final class Driver {
                 return send(request);
             case "consume":
                 return consume(request);
+            case "filter":
+                return Filters.evaluate(request);
             default:
                 throw new IllegalArgumentException(request.getString("do"));
         }
@@ -169,7 +172,11 @@ public final class Driver {
         consumer.setInstanceName("driver-" + instances++);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setVipChannelEnabled(false);
-        consumer.subscribe(request.getString("topic"), request.getString("tags"));
+        if (request.getString("sql") != null) {
+            consumer.subscribe(request.getString("topic"), MessageSelector.bySql(request.getString("sql")));
+        } else {
+            consumer.subscribe(request.getString("topic"), request.getString("tags"));
+        }
         LinkedBlockingQueue<Map<String, Object>> came = new LinkedBlockingQueue<>();
         Set<String> failed = ConcurrentHashMap.newKeySet();
         String failOnce = request.getString("fail_once");

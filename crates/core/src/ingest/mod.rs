@@ -318,6 +318,7 @@ fn read(store: &Store, request: &pull::Request<'_>) -> Option<Got> {
         messages: request.messages,
         bytes: pull::BYTES_MAX,
         tag_codes: request.codes,
+        filter: None,
     };
     let got = store.get(wanted).ok()?;
     (got.status == GetStatus::Found && !got.suggest_slave).then_some(got)

@@ -123,6 +123,7 @@ fn check_queue(store: &Store, topic: &str, id: i32, queue: &Queue) -> Result<(),
         messages: 1,
         bytes: u64::MAX,
         tag_codes: None,
+        filter: None,
     };
     let got = store.get(wanted).map_err(|error| error.to_string())?;
     match got.status {

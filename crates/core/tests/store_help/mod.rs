@@ -114,6 +114,7 @@ pub(crate) fn wanted(topic: &str, queue_id: i32, offset: i64) -> Wanted<'_> {
         messages: 32,
         bytes: 1 << 30,
         tag_codes: None,
+        filter: None,
     }
 }
 
@@ -166,6 +167,7 @@ impl Made for Store {
     fn read(&self, topic: &str, queue_id: i32, offset: i64, tags: Option<&[i64]>) -> Got {
         let wanted = Wanted {
             tag_codes: tags,
+            filter: None,
             ..wanted(topic, queue_id, offset)
         };
         self.get(wanted).unwrap()

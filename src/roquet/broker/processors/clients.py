@@ -22,6 +22,7 @@ from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.client import UnregisterClientRequest
 from roquet.remoting.router import Peer, Request, Route
 from roquet.service.lifecycle import Timer
+from roquet.store.filters import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,6 +237,10 @@ class Clients:
                 "The broker does not support consumer to filter message by "
                 f"{wanted.expression_type[:40]}",
             )
+        try:
+            compiled(wanted.expression)
+        except tags.ExpressionError as error:
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         return reply_to(request.command)
 
     def peer_closed(self, peer: Peer) -> None:

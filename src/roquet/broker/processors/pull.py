@@ -15,11 +15,12 @@ from roquet.broker.checks import FAQ, group_for
 from roquet.broker.holds import Held, Holds
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
-from roquet.protocol import sys_flag, tags
+from roquet.protocol import names, sys_flag, tags
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.remoting.router import Ports, Request, Route
+from roquet.store.filters import compiled
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import GetResult, GetStatus
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig
+    from roquet.store.filters import Filter, FilterTable
     from roquet.store.groups import GroupTable
     from roquet.store.offsets import OffsetTable
     from roquet.store.topics import TopicTable
@@ -51,6 +53,12 @@ class PullRules:
     )
     short_polling_ms: int = setting(
         "shortPollingTimeMills", 1000, "How long they are held otherwise.", unit="ms", low=0
+    )
+    property_filter: bool = setting(
+        "enablePropertyFilter", False, "Whether consumers may filter by SQL92."
+    )
+    filter_retries: bool = setting(
+        "filterSupportRetry", False, "Whether SQL92 filters hold for retried messages as well."
     )
     reject_pull_consumers: bool = setting(
         "rejectPullConsumerEnable", False, "Whether groups without a heartbeat are refused."
@@ -89,6 +97,7 @@ class Reader(Protocol):
         max_messages: int,
         *,
         tag_codes: Sequence[int] | None = None,
+        filter_by: Filter | None = None,
     ) -> GetResult:
         """Read from a queue."""
         ...
@@ -102,6 +111,17 @@ class Admitted:
     topic: TopicConfig
     group: SubscriptionGroupConfig
     subscription: SubscriptionData
+    filter_by: Filter | None = None
+
+    @property
+    def codes(self) -> list[int] | None:
+        """Tag codes that are wanted; None for all."""
+        return sorted(self.subscription.codes) if self.subscription.tags else None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some messages may not be wanted."""
+        return bool(self.subscription.tags) or self.filter_by is not None
 
 
 class PullChecks:
@@ -111,12 +131,15 @@ class PullChecks:
         self,
         topics: TopicTable,
         groups: GroupTable,
+        filters: FilterTable,
         consumers: Consumers,
+        *,
         state: BrokerState,
         rules: PullRules,
     ) -> None:
         self._topics = topics
         self._groups = groups
+        self._filters = filters
         self._consumers = consumers
         self._state = state
         self._rules = rules
@@ -148,11 +171,12 @@ class PullChecks:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]"
                 f" topicConfig.readQueueNums:[{topic.read_queues}]",
             )
-        return Admitted(header, topic, group, self._subscription(header, group))
+        subscription, filter_by = self._subscription(header, group)
+        return Admitted(header, topic, group, subscription, filter_by)
 
     def _subscription(
         self, header: PullMessageRequest, group: SubscriptionGroupConfig
-    ) -> SubscriptionData:
+    ) -> tuple[SubscriptionData, Filter | None]:
         if header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
             try:
                 found = tags.subscribe(
@@ -162,13 +186,12 @@ class PullChecks:
                     expression_type=header.expression_type,
                 )
             except tags.ExpressionError as error:
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"parse the consumer's subscription failed: {error}",
-                ) from error
+                raise _unparsable(error) from error
         else:
             found = self._registered(header, group)
-        if found.expression_type not in ("", ExpressionType.TAG):
+        is_sql = found.expression_type not in ("", ExpressionType.TAG)
+        sql_serves = self._rules.property_filter and found.expression_type == ExpressionType.SQL92
+        if is_sql and not sql_serves:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "The broker does not support consumer to filter message by "
@@ -176,7 +199,7 @@ class PullChecks:
             )
         if self._rules.reject_pull_consumers and self._consumers.consumer(group.name) is None:
             self._refuse_absent(group.name)
-        return found
+        return found, self._filter(header, found) if sql_serves else self._retry_filter(header)
 
     def _registered(
         self, header: PullMessageRequest, group: SubscriptionGroupConfig
@@ -200,13 +223,49 @@ class PullChecks:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
+        if found.expression_type not in ("", ExpressionType.TAG):
+            self._check_filter(header, found.version)
         return found
+
+    def _check_filter(self, header: PullMessageRequest, version: int) -> None:
+        entry = self._filters.find(header.topic, header.consumer_group)
+        if entry is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if entry.version < version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+
+    def _filter(self, header: PullMessageRequest, found: SubscriptionData) -> Filter:
+        if not header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
+            entry = self._filters.find(header.topic, header.consumer_group)
+            if entry is not None:
+                return entry.filter
+        try:
+            return compiled(found.expression)
+        except tags.ExpressionError as error:
+            raise _unparsable(error) from error
+
+    def _retry_filter(self, header: PullMessageRequest) -> Filter | None:
+        is_retry = self._rules.filter_retries and names.is_retry(header.topic)
+        return self._filters.for_retries(header.consumer_group) if is_retry else None
 
     def _refuse_absent(self, group: str) -> None:
         raise Refused(
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             f"the consumer's group info not exist, group: {group}{FAQ}",
         )
+
+
+def _unparsable(error: tags.ExpressionError) -> Refused:
+    return Refused(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        f"parse the consumer's subscription failed: {error}",
+    )
 
 
 class Forbidden(Refused):
@@ -280,9 +339,13 @@ class PullProcessor:
         header = admitted.header
         reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         wanted = max(1, min(header.max_msg_nums, MESSAGES_MAX))
-        codes = sorted(admitted.subscription.codes) if admitted.subscription.tags else None
         result = self._store.get(
-            header.topic, header.queue_id, header.queue_offset, wanted, tag_codes=codes
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            wanted,
+            tag_codes=admitted.codes,
+            filter_by=admitted.filter_by,
         )
         if reset is None:
             return result
@@ -316,25 +379,31 @@ class PullProcessor:
             peer=request.peer,
             offset=header.queue_offset,
             resume=resume,
-            matches=_Matches(self._store, admitted) if admitted.subscription.tags else None,
+            matches=_Matches(self._store, admitted) if admitted.is_filtered else None,
         )
         return self._holds.hold(held, max(0, wait_ms))
 
 
 class _Matches:
-    """Looks for a message with the wanted tag among those that came since it last looked."""
+    """Looks for a wanted message among those that came since it last looked."""
 
     def __init__(self, store: Reader, admitted: Admitted) -> None:
         self._store = store
         self._topic = admitted.header.topic
         self._queue_id = admitted.header.queue_id
-        self._codes = sorted(admitted.subscription.codes)
+        self._codes = admitted.codes
+        self._filter = admitted.filter_by
         self._from = admitted.header.queue_offset
 
     def __call__(self, max_offset: int) -> bool:
         while self._from < max_offset:
             result = self._store.get(
-                self._topic, self._queue_id, self._from, 1, tag_codes=self._codes
+                self._topic,
+                self._queue_id,
+                self._from,
+                1,
+                tag_codes=self._codes,
+                filter_by=self._filter,
             )
             if result.status is not GetStatus.NO_MATCHED_MESSAGE:
                 return True

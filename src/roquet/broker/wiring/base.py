@@ -21,6 +21,7 @@ from roquet.service.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
 from roquet.store.files import JsonFile
+from roquet.store.filters import FilterTable
 from roquet.store.groups import GroupTable
 from roquet.store.offsets import OffsetTable
 from roquet.store.store import MessageStore
@@ -88,6 +89,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
             TopicTable(JsonFile(folder / "topics.json"), config.topics, clock),
             GroupTable(JsonFile(folder / "subscriptionGroup.json"), config.groups, clock),
             OffsetTable(JsonFile(folder / "consumerOffset.json"), clock),
+            FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
         ),
         store=MessageStore(config.store.native(), config.store),
         lanes=lanes,

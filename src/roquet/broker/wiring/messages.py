@@ -47,6 +47,12 @@ def make_send(base: Base, appender: Appender, gate: FastFail) -> SendProcessor:
 def make_clients(base: Base) -> Clients:
     """Make the processor of heartbeats and leavers."""
     rules = base.config.clients
+
+    def group_changed(group: str) -> None:
+        known = base.registry.consumer(group)
+        base.metadata.filters.follow(group, None if known is None else known.subscriptions)
+
+    base.registry.listen(group_changed)
     notices = GroupNotices(
         base.registry, base.metadata.groups, enabled=rules.notify, at_once=rules.notify_at_once
     )
@@ -56,7 +62,10 @@ def make_clients(base: Base) -> Clients:
         base.metadata.groups,
         base.metadata.topics,
         base.clock,
-        rules=ClientRules(reject_pull_consumers=base.config.pull.reject_pull_consumers),
+        rules=ClientRules(
+            reject_pull_consumers=base.config.pull.reject_pull_consumers,
+            sql_filters=base.config.pull.property_filter,
+        ),
     )
 
 
@@ -65,7 +74,12 @@ def make_pull(base: Base) -> PullProcessor:
     tables = base.metadata
     return PullProcessor(
         checks=PullChecks(
-            tables.topics, tables.groups, base.registry, base.state, base.config.pull
+            tables.topics,
+            tables.groups,
+            tables.filters,
+            base.registry,
+            state=base.state,
+            rules=base.config.pull,
         ),
         store=base.store,
         offsets=tables.offsets,

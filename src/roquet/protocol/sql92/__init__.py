@@ -1,0 +1,1 @@
+"""SQL92 filter expressions: from text to the steps that the native filter runs."""

@@ -45,7 +45,6 @@ SEEDS = (1, 2)
 COUNTED = (
     "putMessageTimesTotal",
     "putMessageSizeTotal",
-    "getMessageEntireTimeMax",
     "msgPutTotalTodayNow",
     "msgGetTotalTodayNow",
     "putTps",

@@ -3,6 +3,7 @@
 
 use crate::commit_log::{CommitLog, NextOffsets};
 use crate::consume_queue::ConsumeQueues;
+use crate::deleted::Deleted;
 use crate::index::Index;
 use crate::java_hash;
 use crate::properties;
@@ -29,6 +30,8 @@ pub struct Derived {
     pub index: Option<Index>,
     /// Milliseconds of each delay level.
     pub delays: Vec<i64>,
+    /// The topics whose records have no queue any more.
+    pub deleted: Deleted,
 }
 
 impl Derived {
@@ -38,7 +41,8 @@ impl Derived {
         transaction != SYS_PREPARED && transaction != SYS_ROLLBACK
     }
 
-    /// Adds a record's unit to its queue; false when no queue can have it, or it is there already.
+    /// Adds a record's unit to its queue; false when no queue can have it, or it is there already,
+    /// or its topic was deleted since.
     pub fn put_unit(&self, topic: &str, record: &RecordView<'_>) -> Result<bool, StoreError> {
         let (Ok(physical_offset), Ok(queue_offset)) = (
             u64::try_from(record.physical_offset),
@@ -46,6 +50,9 @@ impl Derived {
         ) else {
             return Ok(false);
         };
+        if self.deleted.covers(topic, physical_offset) {
+            return Ok(false);
+        }
         let put = self.queues.put(
             topic,
             record.queue_id,

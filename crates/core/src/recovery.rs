@@ -92,6 +92,7 @@ pub fn recover(
         return nothing(derived, before);
     };
     check_gaps(&segments, before)?;
+    finish_deletions(derived, first.base())?;
     let mut plan = plan(&segments, derived, before);
     if !before.clean {
         derived.queues.truncate(plan.queues)?;
@@ -132,6 +133,7 @@ pub fn recover(
     found.lost_bytes = known.max(queued).saturating_sub(found.end);
     derived.queues.truncate(found.end)?;
     derived.queues.correct_min(first.base())?;
+    derived.deleted.settle(first.base(), found.end)?;
     if let Some(index) = &derived.index {
         index.truncate(found.end)?;
     }
@@ -147,7 +149,17 @@ fn nothing(derived: &Derived, before: &Before<'_>) -> Result<Recovered, StoreErr
         ));
     }
     derived.queues.truncate(0)?;
+    derived.deleted.settle(0, 0)?;
     Ok(Recovered::default())
+}
+
+/// Removes what a deletion that was interrupted has left of its topic's queues.
+fn finish_deletions(derived: &Derived, min: u64) -> Result<(), StoreError> {
+    let deleted = derived.deleted.list().into_iter();
+    for (topic, end) in deleted.filter(|(_, end)| *end > min) {
+        derived.queues.delete_old(&topic, end)?;
+    }
+    Ok(())
 }
 
 fn check_gaps(segments: &[Arc<Segment>], before: &Before<'_>) -> Result<(), StoreError> {
@@ -259,9 +271,8 @@ fn scan(
         if segment.base() != found.end {
             return Ok(Scan::End(found, Some("a file is missing".to_owned())));
         }
-        let bytes = segment
-            .bytes(segment.base(), segment.end())
-            .unwrap_or_default();
+        let map = segment.map_anew()?;
+        let bytes: &[u8] = &map;
         let mut at = 0;
         loop {
             match record::parse(bytes, at, before.settings.check_crc) {
@@ -312,7 +323,8 @@ fn restore(
         return Ok(true);
     }
     let topic = String::from_utf8_lossy(record.topic);
-    if at >= plan.queues && Derived::is_queued(record) {
+    let has_queue = Derived::is_queued(record) && !derived.deleted.covers(&topic, at);
+    if at >= plan.queues && has_queue {
         let next = derived.queues.max(&topic, record.queue_id);
         if !whole && u64::try_from(record.queue_offset).is_ok_and(|offset| offset > next) {
             return Ok(false);

@@ -57,15 +57,19 @@ fn search_file(
 ) -> Result<(), StoreError> {
     // Inside a record there is no other one.
     let mut at = from;
+    // Not through the map, in which a gibibyte of zeros would stay with the process.
+    let mut buffer = Vec::new();
     for (start, end) in segment.data(from)? {
         let mut block = start.max(at);
         while block < end {
             let next = end.min(block + BLOCK);
             // A head may begin in front of a block and reach into it.
-            let bytes = segment.bytes(block.max(from + 4) - 4, segment.end().min(next + 4));
-            let bytes = bytes.unwrap_or_default();
-            if !all_zero(bytes) {
-                search_block(segment, block.max(from + 4) - 4, bytes, &mut at, behind);
+            let base = block.max(from + 4) - 4;
+            let size = segment.end().min(next + 4) - base;
+            buffer.resize(usize::try_from(size).unwrap_or(0), 0);
+            segment.read(&mut buffer, base)?;
+            if !all_zero(&buffer) {
+                search_block(segment, base, &buffer, &mut at, behind);
             }
             block = next.max(at.min(end));
         }

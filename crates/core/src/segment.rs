@@ -114,6 +114,23 @@ impl Segment {
         self.map.get(start..end)
     }
 
+    /// Maps the file once more. What a recovery reads would stay in the process for as long as the
+    /// map that readers use; it goes with this one.
+    pub(crate) fn map_anew(&self) -> Result<Arc<dyn Bytes>, StoreError> {
+        self.file
+            .map()
+            .map_err(|error| StoreError::io("open", &self.path, &error))
+    }
+
+    /// Fills `buffer` from a log offset on, past the map.
+    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), StoreError> {
+        let read = match at.checked_sub(self.base) {
+            Some(offset) => self.file.read_at(buffer, offset),
+            None => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        };
+        read.map_err(|error| StoreError::io("read", &self.path, &error))
+    }
+
     /// Writes at a log offset.
     pub fn write(&self, data: &[u8], at: u64) -> io::Result<()> {
         match at.checked_sub(self.base) {
@@ -128,8 +145,8 @@ impl Segment {
         let to = to.min(self.end());
         while at < to {
             let end = to.min(at + PIECE);
-            // A copy, since the map shows the very pages that are written.
-            let piece = self.bytes(at, end).unwrap_or_default().to_vec();
+            let mut piece = vec![0; usize::try_from(end - at).unwrap_or(0)];
+            self.read(&mut piece, at)?;
             self.write(&piece, at)
                 .map_err(|error| StoreError::io("write", &self.path, &error))?;
             at = end;
@@ -173,12 +190,15 @@ impl Segment {
     pub fn zero(&self, from: u64, to: u64) -> Result<u64, StoreError> {
         let mut wrote = 0;
         let zeros = vec![0u8; usize::try_from(PIECE.min(to.saturating_sub(from))).unwrap_or(0)];
+        let mut found = zeros.clone();
         for (start, end) in self.data(from)? {
             let (mut at, end) = (start.max(from), end.min(to));
             while at < end {
                 let next = end.min(at + PIECE);
-                if !self.bytes(at, next).is_some_and(all_zero) {
-                    let piece = usize::try_from(next - at).unwrap_or(0);
+                let piece = usize::try_from(next - at).unwrap_or(0);
+                let found = found.get_mut(..piece).unwrap_or_default();
+                self.read(found, at)?;
+                if !all_zero(found) {
                     self.write(zeros.get(..piece).unwrap_or_default(), at)
                         .map_err(|error| StoreError::io("write", &self.path, &error))?;
                     wrote += next - at;

@@ -6,6 +6,7 @@
 use crate::checkpoint::{Checkpoint, CheckpointFile};
 use crate::commit_log::{Appended, CommitLog, LogSettings, NextOffsets, Prepared, PutStatus};
 use crate::consume_queue::ConsumeQueues;
+use crate::deleted::Deleted;
 use crate::disk::Disk;
 use crate::dispatch::{Derived, Dispatcher, LastRecord};
 use crate::file_cache::FileCache;
@@ -22,6 +23,7 @@ use crate::store_threads::Threads;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The store. Every method may be called from any thread.
 pub struct Store {
@@ -198,7 +200,10 @@ impl Store {
             settings: &self.config.get,
             hot_bytes: self.hot_bytes(),
         };
-        getter.get(wanted)
+        let begun = Instant::now();
+        let got = getter.get(wanted);
+        self.log.counters.get_time.add(begun.elapsed());
+        got
     }
 
     fn hot_bytes(&self) -> u64 {
@@ -390,6 +395,7 @@ fn open_derived(
         config.queue_file_size,
         cache,
     )?;
+    let deleted = Deleted::open(Arc::clone(&disk), &config.root)?;
     let index = if config.index {
         let safe = checkpoint.map_or(0, |checkpoint| checkpoint.index_time);
         Some(Index::open(
@@ -406,6 +412,7 @@ fn open_derived(
         queues,
         index,
         delays: config.delays.clone(),
+        deleted,
     })
 }
 

@@ -6,6 +6,23 @@ use crate::store_error::StoreError;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+/// How many appends took how long, by [`crate::latency::SPANS_MS`].
+const PUT_SPANS: [&str; 13] = [
+    "puts_under_1_ms",
+    "puts_under_10_ms",
+    "puts_under_50_ms",
+    "puts_under_100_ms",
+    "puts_under_200_ms",
+    "puts_under_500_ms",
+    "puts_under_1_s",
+    "puts_under_2_s",
+    "puts_under_3_s",
+    "puts_under_4_s",
+    "puts_under_5_s",
+    "puts_under_10_s",
+    "puts_over_10_s",
+];
+
 impl Store {
     /// Queue offset for a store time (spec: store §5.1).
     pub fn offset_by_time(
@@ -75,13 +92,25 @@ impl Store {
             self.flush()?;
         }
         while self.dispatch()? {}
-        let deleted = self.alone(|| {
-            self.log.forget_topic(topic);
-            self.queues().delete_topic(topic)
-        })?;
-        // A recovery that dispatched again from before the deletion would do the same.
+        let deleted = self.alone(|| self.delete_queues(topic))?;
+        // A Java broker that dispatched again from before the deletion would do the same.
         self.checkpoint()?;
         Ok(deleted)
+    }
+
+    /// Notes durably that a topic's messages have no queue any more, then removes the queues.
+    fn delete_queues(&self, topic: &str) -> Result<usize, StoreError> {
+        let note = &self.derived.deleted;
+        // The note must not reach beyond what is durable, lest it hides what is written there next.
+        let end = self.flush()?;
+        note.add(topic, end)?;
+        let forgotten_at = self.log.forget_topic(topic);
+        if forgotten_at > end {
+            // Sent in between, with offsets of the old queue.
+            self.flush()?;
+            note.add(topic, forgotten_at)?;
+        }
+        Ok(self.queues().delete_topic(topic)?)
     }
 
     /// Deletes whole log files last written before a time, oldest first, never the last.
@@ -106,6 +135,7 @@ impl Store {
             if let Some(index) = &self.derived.index {
                 index.delete_expired(min)?;
             }
+            self.derived.deleted.settle(min, u64::MAX)?;
         }
         Ok(dropped)
     }
@@ -145,7 +175,7 @@ impl Store {
         let counters = &self.log.counters;
         let files = segments.len() as u64;
         let recovered = &self.recovered;
-        BTreeMap::from([
+        let mut stats = BTreeMap::from([
             ("commit_log_files", files),
             (
                 "commit_log_bytes",
@@ -157,6 +187,14 @@ impl Store {
             ("flushes", counters.flushes.load(Ordering::Relaxed)),
             ("flush_us", counters.flush_us.load(Ordering::Relaxed)),
             ("puts", counters.puts.load(Ordering::Relaxed)),
+            ("put_us_longest", counters.put_time.longest_us()),
+            ("put_us_p99", counters.put_time.percentile_us(990)),
+            ("put_us_p999", counters.put_time.percentile_us(999)),
+            ("get_us_longest", counters.get_time.longest_us()),
+            (
+                "deleted_topics_damaged",
+                u64::from(self.derived.deleted.was_damaged()),
+            ),
             ("put_bytes", counters.put_bytes.load(Ordering::Relaxed)),
             ("failed_puts", counters.failed_puts.load(Ordering::Relaxed)),
             ("damaged_reads", counters.damaged.load(Ordering::Relaxed)),
@@ -166,6 +204,8 @@ impl Store {
             ("recovered_cut_bytes", recovered.cut_bytes),
             ("recovered_lost_bytes", recovered.lost_bytes),
             ("recovered_rebuilds", recovered.rebuilds),
-        ])
+        ]);
+        stats.extend(PUT_SPANS.into_iter().zip(counters.put_time.spans()));
+        stats
     }
 }

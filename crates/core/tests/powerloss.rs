@@ -39,13 +39,14 @@ const BATCH: Step = Step::Put {
     len: 300,
     count: 3,
 };
-const ALPHABET: [Step; 8] = [
+const ALPHABET: [Step; 9] = [
     SMALL,
     LARGE,
     BATCH,
     Step::Flush,
     Step::Dispatch,
     Step::Checkpoint,
+    Step::Delete(0),
     Step::Kill,
     Step::Restart,
 ];
@@ -141,6 +142,7 @@ fn verdict_of(image: &SimDisk, world: &World, boot: u64) -> Result<(u64, Promise
         log: recovered.log,
         durable,
         maybe: Vec::new(),
+        deletions: recovered.deletions,
     };
     drop(recovered.store);
     image.release_locks();
@@ -167,7 +169,7 @@ fn second_life(
 }
 
 fn random_step(rng: &mut Rng) -> Step {
-    match rng.below(20) {
+    match rng.below(21) {
         0..=5 => SMALL,
         6..=8 => OTHER,
         9 => LARGE,
@@ -175,6 +177,7 @@ fn random_step(rng: &mut Rng) -> Step {
         12..=14 => Step::Flush,
         15..=16 => Step::Dispatch,
         17 => Step::Checkpoint,
+        20 => Step::Delete(u8::from(rng.chance(2))),
         18 => [Step::Tend, Step::MakeNext, Step::Expire][usize::try_from(rng.below(3)).unwrap()],
         _ => [Step::Kill, Step::Restart][usize::try_from(rng.below(2)).unwrap()],
     }

@@ -30,10 +30,21 @@ const BATCH: Step = Step::Put {
 
 /// Workloads that use every part of the store; the last one rolls files and restarts.
 fn workloads() -> [Vec<Step>; 3] {
-    use Step::{Checkpoint, Dispatch, Flush, Kill, MakeNext, Restart, Tend};
+    use Step::{Checkpoint, Delete, Dispatch, Flush, Kill, MakeNext, Restart, Tend};
     [
         vec![
-            SMALL, Flush, Dispatch, SMALL, Checkpoint, SMALL, Flush, Dispatch,
+            SMALL,
+            Flush,
+            Dispatch,
+            SMALL,
+            Checkpoint,
+            SMALL,
+            Flush,
+            Dispatch,
+            Delete(0),
+            SMALL,
+            Flush,
+            Dispatch,
         ],
         vec![
             BATCH, LARGE, Flush, Dispatch, LARGE, LARGE, MakeNext, LARGE, Flush, Tend, Checkpoint,

@@ -344,6 +344,11 @@ def test_runtime_info_has_every_key(tmp_path: Path) -> None:
             putMessageFailedTimes putLatency99 putLatency999 remainTransientStoreBufferNumbs"""
         assert set(wanted.split()) <= set(table)
         assert table["putMessageTimesTotal"] == "1"
+        spans = [pair.rpartition(":") for pair in table["putMessageDistributeTime"].split()]
+        assert [span[0] for span in spans][:2] == ["[<=0ms]", "[0~10ms]"]
+        assert sum(int(span[2]) for span in spans) == 1
+        assert 0 < float(table["putLatency99"]) <= float(table["putLatency999"])
+        assert int(table["putMessageEntireTimeMax"]) <= float(table["putLatency999"])
         assert table["brokerVersionDesc"] == "V5_5_0"
         assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 1 seconds ]"
         assert table["sendThreadPoolQueueCapacity"] == "10000"

@@ -7,6 +7,7 @@ use crate::store_error::{ErrorKind, StoreError};
 use crate::store_health::hold;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 /// Longest properties in bytes (spec: store §3.5).
 const PROPERTIES_MAX: usize = 32_767;
@@ -235,9 +236,11 @@ impl CommitLog {
         Some(self.try_writer()?.offsets.get(topic, queue_id))
     }
 
-    /// Lets a topic's queues start at 0 again.
-    pub fn forget_topic(&self, topic: &str) {
-        hold(&self.writer).offsets.forget(topic);
+    /// Lets a topic's queues start at 0 again; returns the end of the log at that moment.
+    pub fn forget_topic(&self, topic: &str) -> u64 {
+        let mut writer = hold(&self.writer);
+        writer.offsets.forget(topic);
+        writer.position
     }
 
     fn append_held(
@@ -252,6 +255,7 @@ impl CommitLog {
                 .fetch_add(total, Ordering::Relaxed);
             return Appended::refused(PutStatus::ServiceNotAvailable);
         }
+        let begun = Instant::now();
         let now = (self.clock)();
         self.busy_since.store(now, Ordering::Release);
         writer.last_time = writer.last_time.max(now);
@@ -262,6 +266,9 @@ impl CommitLog {
         };
         if let Err(status) = self.append_groups(&mut writer, prepared, &mut done) {
             done.status = status;
+        }
+        if self.settings.sync_flush && !done.placed.is_empty() {
+            self.await_flush(writer.position, begun);
         }
         drop(writer);
         self.busy_since.store(0, Ordering::Release);
@@ -275,6 +282,7 @@ impl CommitLog {
             if self.settings.sync_flush {
                 self.flush_wanted.notify();
             } else {
+                self.counters.put_time.add(begun.elapsed());
                 self.grown.notify();
             }
         }

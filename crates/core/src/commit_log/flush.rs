@@ -37,7 +37,25 @@ impl CommitLog {
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         let spent = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.counters.flush_us.fetch_add(spent, Ordering::Relaxed);
+        self.measure(to);
         self.grown.notify();
         Ok(to)
+    }
+
+    /// Has an append up to `end` counted once it is durable; called in the order of the log.
+    pub(super) fn await_flush(&self, end: u64, begun: Instant) {
+        hold(&self.unflushed).push_back((end, begun));
+        if self.flushed() >= end {
+            // A flush came in between, and may have looked before.
+            self.measure(end);
+        }
+    }
+
+    /// Counts how long the appends took that are durable now.
+    fn measure(&self, flushed: u64) {
+        let mut unflushed = hold(&self.unflushed);
+        while let Some((_, begun)) = unflushed.pop_front_if(|(end, _)| *end <= flushed) {
+            self.counters.put_time.add(begun.elapsed());
+        }
     }
 }

@@ -14,15 +14,18 @@ pub use append::{Appended, Entry, Placed, Prepared, PutStatus};
 pub use offsets::NextOffsets;
 
 use crate::disk::Disk;
+use crate::latency::Latency;
 use crate::record::RecordHead;
 use crate::segment::{base_of, make_folder, Lease, Segment};
 use crate::store_error::StoreError;
 use crate::store_health::{hold, Health, Wake};
 use append::Writer;
 use next_file::NextFile;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 /// Gives the time in Unix milliseconds.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -53,6 +56,10 @@ pub struct LogCounters {
     pub put_bytes: AtomicU64,
     /// Messages refused or failed.
     pub failed_puts: AtomicU64,
+    /// How long appends took, with the flush when each waits for one.
+    pub put_time: Latency,
+    /// How long reads from queues took.
+    pub get_time: Latency,
     /// Reads that met a damaged record and passed over it.
     pub damaged: AtomicU64,
 }
@@ -68,6 +75,8 @@ pub struct CommitLog {
     written: AtomicU64,
     flushed: AtomicU64,
     flushing: Mutex<()>,
+    /// Where appends end that wait for their flush, and when they began.
+    unflushed: Mutex<VecDeque<(u64, Instant)>>,
     next: NextFile,
     busy_since: AtomicI64,
     /// Rung after each append and each flush, for whoever follows the log.
@@ -102,6 +111,7 @@ impl CommitLog {
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             flushing: Mutex::new(()),
+            unflushed: Mutex::default(),
             next: NextFile::default(),
             busy_since: AtomicI64::new(0),
             grown: Wake::default(),

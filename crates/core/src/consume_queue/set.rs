@@ -236,19 +236,23 @@ impl ConsumeQueues {
 
     /// Deletes every queue of a topic; returns how many there were.
     pub fn delete_topic(&self, topic: &str) -> io::Result<usize> {
-        let removed = {
-            let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-            topics.remove(topic)
-        };
-        let Some(queues) = removed else {
+        self.delete_old(topic, u64::MAX)
+    }
+
+    /// Deletes the queues of a topic that know of no record behind `end`; returns how many.
+    pub fn delete_old(&self, topic: &str, end: u64) -> io::Result<usize> {
+        let queues = self.take_old(topic, end);
+        if queues.is_empty() {
             return Ok(0);
-        };
+        }
         for (_, queue) in &queues {
             let mut state = queue.lock();
             state.gone = true;
             queue.remove_files(&mut state, |_| true)?;
             state.written = state.max;
             queue.drop_tail(&mut state);
+            // A topic of this name may soon have files of the same names.
+            self.shared.disk.sync_dir_if_there(&queue.dir)?;
             self.shared.disk.remove_dir(&queue.dir).or_else(in_use)?;
         }
         let dir = self.root.join(topic);
@@ -256,6 +260,23 @@ impl ConsumeQueues {
         // There is no folder as long as no queue has been written out.
         self.shared.disk.sync_dir_if_there(&self.root)?;
         Ok(queues.len())
+    }
+
+    fn take_old(&self, topic: &str, end: u64) -> Vec<(i32, Arc<Queue>)> {
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(queues) = topics.get_mut(topic) else {
+            return Vec::new();
+        };
+        let is_old = |queue: &Queue| queue.lock().last.is_none_or(|last| last.end() <= end);
+        let (old, kept): (Vec<_>, Vec<_>) = std::mem::take(queues)
+            .into_iter()
+            .partition(|(_, queue)| is_old(queue));
+        if kept.is_empty() {
+            topics.remove(topic);
+        } else {
+            *queues = kept;
+        }
+        old
     }
 
     /// Makes every unit put before this call durable. After one failed sync it fails for ever:

@@ -115,11 +115,18 @@ impl Queue {
         let keep_from = state.min * UNIT_SIZE;
         let newest = state.files.last().copied();
         let size = self.shared.file_size;
-        let before = state.files.len();
-        self.remove_files(&mut state, |base| {
-            base + size <= keep_from && Some(base) != newest
-        })?;
-        let deleted = before - state.files.len();
+        let expired: Vec<u64> = (state.files.iter().copied())
+            .filter(|base| base + size <= keep_from && Some(*base) != newest)
+            .collect();
+        let deleted = expired.len();
+        for (number, base) in expired.into_iter().enumerate() {
+            if number > 0 {
+                // A power cut must leave no hole: the files behind one are not believed, and the
+                // newest is the only one to know the queue's next offset.
+                self.shared.disk.sync_dir_if_there(&self.dir)?;
+            }
+            self.remove_files(&mut state, |other| other == base)?;
+        }
         let news = deleted > 0 && !state.listed;
         state.listed |= news;
         Ok((deleted, news))

@@ -12,12 +12,14 @@ use roquet_core::record::{self, Parsed};
 use roquet_core::store::Store;
 
 use super::sim_disk::SimDisk;
-use super::world::{self, Logged, Promise};
+use super::world::{self, Deletion, Logged, Promise};
 
 /// What was recovered: a number for telling images apart, and the messages.
 pub struct Recovered {
     pub hash: u64,
     pub log: Vec<Logged>,
+    /// The deletions that took place.
+    pub deletions: Vec<Deletion>,
     pub store: Arc<Store>,
 }
 
@@ -31,14 +33,40 @@ pub fn recover(
     let now = Arc::new(AtomicI64::new(1_800_000_000_000));
     let store = world::open(disk, sync_flush, boot, &now)
         .map_err(|error| format!("the store does not open: {error}"))?;
-    let hash = check(&store, promise)?;
+    let (hash, deletions) = check(&store, promise)?;
     let log = found(&store, promise)?;
-    Ok(Recovered { hash, log, store })
+    Ok(Recovered {
+        hash,
+        log,
+        deletions,
+        store,
+    })
 }
 
-/// Compares an open store, everything dispatched, with a promise.
-pub fn check(store: &Store, promise: &Promise) -> Result<u64, String> {
+/// Compares an open store, everything dispatched, with a promise; says which deletions took place.
+pub fn check(store: &Store, promise: &Promise) -> Result<(u64, Vec<Deletion>), String> {
     let log = found(store, promise)?;
+    // What the power interrupted may have been done or not, but nothing in between.
+    let there = promise.deletions.iter().filter(|it| it.after <= log.len());
+    let done: Vec<Deletion> = there.map(|it| Deletion { sure: true, ..*it }).collect();
+    let all = check_deleted(store, promise, &log, &done);
+    let Some(last) = promise.deletions.last().filter(|last| !last.sure) else {
+        return all.map(|hash| (hash, done));
+    };
+    if all.is_ok() && last.after <= log.len() {
+        return all.map(|hash| (hash, done));
+    }
+    let sure = promise.deletions.iter().filter(|it| it.sure);
+    let sure: Vec<Deletion> = sure.copied().collect();
+    check_deleted(store, promise, &log, &sure).map(|hash| (hash, sure))
+}
+
+fn check_deleted(
+    store: &Store,
+    promise: &Promise,
+    log: &[Logged],
+    deletions: &[Deletion],
+) -> Result<u64, String> {
     if log.len() < promise.durable {
         let lost = promise.durable - log.len();
         return Err(format!(
@@ -47,16 +75,27 @@ pub fn check(store: &Store, promise: &Promise) -> Result<u64, String> {
         ));
     }
     let expired = expired(store, promise);
+    let is_gone = |at: usize, message: &Logged| {
+        let mut later = deletions.iter().filter(|it| it.after > at);
+        later.any(|it| it.topic == message.topic)
+    };
     let mut queues: BTreeMap<(String, i32), Queue> = BTreeMap::new();
-    for message in &log[..expired] {
+    for (_, message) in (log[..expired].iter().enumerate()).filter(|(at, it)| !is_gone(*at, it)) {
         let queue = queues.entry((message.topic.to_owned(), message.queue));
-        queue.or_default().first += 1;
+        queue.or_default().first = message.offset.cast_unsigned() + 1;
     }
     let mut hasher = DefaultHasher::new();
-    for (message, (unit, raw)) in log[expired..].iter().zip(units(store)) {
+    for ((at, message), (unit, raw)) in log.iter().enumerate().skip(expired).zip(units(store)) {
         raw.hash(&mut hasher);
+        if is_gone(at, message) {
+            continue;
+        }
         let queue = queues.entry((message.topic.to_owned(), message.queue));
-        queue.or_default().units.push(unit);
+        let queue = queue.or_default();
+        if queue.units.is_empty() {
+            queue.first = message.offset.cast_unsigned();
+        }
+        queue.units.push(unit);
         let found = store
             .query(message.topic, &message.key, 64, 0, i64::MAX)
             .map_err(|error| error.to_string())?;
@@ -147,7 +186,7 @@ fn found(store: &Store, promise: &Promise) -> Result<Vec<Logged>, String> {
     let mut wanted = promise.log[expired..].iter().chain(&promise.maybe);
     let mut next: BTreeMap<(&str, i32), i64> = BTreeMap::new();
     for message in &log {
-        *next.entry((message.topic, message.queue)).or_insert(0) += 1;
+        next.insert((message.topic, message.queue), message.offset + 1);
     }
     let mut at = store.log().min();
     while at < store.log().written() {
@@ -165,6 +204,12 @@ fn found(store: &Store, promise: &Promise) -> Result<Vec<Logged>, String> {
             .next()
             .ok_or_else(|| format!("a message at {at} that nobody sent"))?;
         let offset = next.entry((message.topic, message.queue)).or_insert(0);
+        let mut deletions = promise.deletions.iter();
+        if view.queue_offset == 0
+            && deletions.any(|it| it.topic == message.topic && it.after <= log.len())
+        {
+            *offset = 0;
+        }
         let same = view.topic == message.topic.as_bytes()
             && view.queue_id == message.queue
             && view.queue_offset == *offset

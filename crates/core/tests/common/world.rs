@@ -38,6 +38,8 @@ pub enum Step {
     MakeNext,
     /// The oldest log file is deleted for its age, and what only it needed.
     Expire,
+    /// A topic is deleted.
+    Delete(u8),
     /// kill -9 and a new start.
     Kill,
     /// Orderly stop and a new start.
@@ -70,6 +72,18 @@ pub struct Promise {
     pub durable: usize,
     /// Messages whose append was interrupted: they may be there, in this order.
     pub maybe: Vec<Logged>,
+    /// Topics that were deleted, in order.
+    pub deletions: Vec<Deletion>,
+}
+
+/// A topic that was deleted: its messages of before have no queue any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion {
+    pub topic: &'static str,
+    /// So many messages were in the log.
+    pub after: usize,
+    /// Whether the store said that it was done.
+    pub sure: bool,
 }
 
 pub struct World {
@@ -198,6 +212,7 @@ impl World {
             Step::MakeNext => {
                 let _ = store.log().make_next();
             }
+            Step::Delete(place) => self.delete(&store, place),
             Step::Expire => {
                 let _ = store.delete_expired(u64::MAX, 1);
             }
@@ -221,6 +236,17 @@ impl World {
             }
         }
         !self.disk.is_off()
+    }
+
+    fn delete(&mut self, store: &Store, place: u8) {
+        let topic = TOPICS[usize::from(place) % TOPICS.len()];
+        let done = store.delete_topic(topic);
+        self.promise.deletions.push(Deletion {
+            topic,
+            after: self.promise.log.len(),
+            sure: done.is_ok(),
+        });
+        self.acknowledge(store.log().flushed());
     }
 
     /// Everything that ends at or before `flushed` was said to be durable.

@@ -24,21 +24,22 @@ _LANES = (
     ("queryThreadPoolQueue", "query"),
     ("ackThreadPoolQueue", "ack"),
 )
-_DISTRIBUTION = (
-    "[<=0ms]",
-    "[0~10ms]",
-    "[10~50ms]",
-    "[50~100ms]",
-    "[100~200ms]",
-    "[200~500ms]",
-    "[500ms~1s]",
-    "[1~2s]",
-    "[2~3s]",
-    "[3~4s]",
-    "[4~5s]",
-    "[5~10s]",
-    "[10s~]",
-)
+_DISTRIBUTION = {
+    "[<=0ms]": "puts_under_1_ms",
+    "[0~10ms]": "puts_under_10_ms",
+    "[10~50ms]": "puts_under_50_ms",
+    "[50~100ms]": "puts_under_100_ms",
+    "[100~200ms]": "puts_under_200_ms",
+    "[200~500ms]": "puts_under_500_ms",
+    "[500ms~1s]": "puts_under_1_s",
+    "[1~2s]": "puts_under_2_s",
+    "[2~3s]": "puts_under_3_s",
+    "[3~4s]": "puts_under_4_s",
+    "[4~5s]": "puts_under_5_s",
+    "[5~10s]": "puts_under_10_s",
+    "[10s~]": "puts_over_10_s",
+}
+"""Label that tools show -> counter of the store."""
 
 
 class DelayProgress(Protocol):
@@ -142,9 +143,10 @@ class RuntimeInfo:
             for a, b in zip(found.split(), missed.split(), strict=True)
         )
         size, times = stats.put_bytes, stats.put_count
+        native = self._store.native.stats()
         return {
             "getFoundTps": found,
-            "getMessageEntireTimeMax": "0",
+            "getMessageEntireTimeMax": str(native["get_us_longest"] // 1000),
             "getMissTps": missed,
             "getTotalTps": total,
             "getTransferedTps": stats.rates("BROKER_GET_NUMS"),
@@ -155,11 +157,13 @@ class RuntimeInfo:
             "msgPutTotalTodayMorning": str(stats.days.puts.this_morning),
             "msgPutTotalTodayNow": str(stats.days.puts.now),
             "msgPutTotalYesterdayMorning": str(stats.days.puts.yesterday_morning),
-            "putLatency99": "0.00",
-            "putLatency999": "0.00",
+            "putLatency99": f"{native['put_us_p99'] / 1000:.2f}",
+            "putLatency999": f"{native['put_us_p999'] / 1000:.2f}",
             "putMessageAverageSize": str(round(size / times, 4) if times else 0.0),
-            "putMessageDistributeTime": " ".join(f"{label}:0" for label in _DISTRIBUTION),
-            "putMessageEntireTimeMax": "0",
+            "putMessageDistributeTime": " ".join(
+                f"{label}:{native[counter]}" for label, counter in _DISTRIBUTION.items()
+            ),
+            "putMessageEntireTimeMax": str(native["put_us_longest"] // 1000),
             "putMessageFailedTimes": str(stats.put_failures),
             "putMessageSizeTotal": str(size),
             "putMessageTimesTotal": str(times),

@@ -1,0 +1,64 @@
+"""A deleted topic does not come back, however the broker ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_harness import dispatched, ext, play, records
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.testing.process import BrokerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.testing.cluster import Cluster
+
+DELETE = Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "gone"})
+
+
+def test_a_deleted_topic_whose_records_end_the_log_stays_away(tmp_path: Path) -> None:
+    async def before(it: Cluster) -> None:
+        assert (await it.send("stays", b"first")).code == 0
+        for _ in range(5):
+            assert (await it.send("gone", b"last")).code == 0
+        await dispatched(it)
+        assert (await it.call(DELETE)).code == 0
+
+    async def after(it: Cluster) -> None:
+        rows = it.broker.store.native.queues()
+        assert {row[0] for row in rows} == {"stays"}
+        assert it.broker.metadata.topics.get("gone") is None
+        answer = await it.send("gone", b"new")
+        assert ext(answer)["queueOffset"] == "0"
+        await dispatched(it)
+        assert [record.body for record in records(await it.pull("gone"))] == [b"new"]
+
+    play(tmp_path, before)
+    play(tmp_path, after)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_kill_right_after_the_deletion_does_not_undo_it(tmp_path: Path, flush: str) -> None:
+    async def tell() -> None:
+        broker = BrokerProcess(tmp_path, flushDiskType=flush)
+        try:
+            async with broker.client() as it:
+                for number in range(20):
+                    await it.send("gone", b"%d" % number)
+                assert (await it.call(DELETE)).code == 0
+                broker.kill()
+            async with broker.client() as it:
+                answer = await it.pull("gone")
+                assert not records(answer)
+                await it.send("stays")
+                answer = await it.send("gone", b"new")
+                assert ext(answer)["queueOffset"] == "0"
+        finally:
+            broker.kill()
+
+    asyncio.run(tell())

@@ -18,7 +18,7 @@ from roquet.testing.cluster import TINY, pull_command, send_command
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from roquet.protocol.command import Command
@@ -104,7 +104,7 @@ class BrokerProcess:
             await clock.sleep(0.02)
 
     @contextlib.asynccontextmanager
-    async def client(self) -> AsyncIterator[Caller]:
+    async def client(self) -> AsyncGenerator[Caller]:
         """Talk to the process, which is started if it does not run."""
         clock = SystemClock()
         if self.process is None:

@@ -30,6 +30,7 @@ from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.messages import make_admission, make_clients, make_pull, make_send
 from roquet.broker.wiring.network import make_listeners
 from roquet.broker.wiring.parts import list_parts
+from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
 from roquet.remoting.router import Ports, Route, Router
@@ -85,6 +86,7 @@ def build(
     clients = make_clients(base)
     lock = Lock(base.locks, base.clock)
     appender = Appender(base.store, delays, base.state)
+    transactions = make_transactions(base, appender)
     fast_fail = FastFail(
         rules=config.fast_fail,
         appends=base.store,
@@ -93,7 +95,8 @@ def build(
         state=base.state,
     )
     processors: list[Routed] = [
-        make_send(base, appender, fast_fail),
+        make_send(base, appender, fast_fail, transactions.door),
+        transactions.processor,
         make_pull(base),
         OffsetProcessor(
             base.metadata.topics, base.metadata.groups, base.metadata.offsets, base.store
@@ -110,7 +113,7 @@ def build(
             identity=base.identity,
             state=base.state,
         ),
-        *make_administration(base, schedule),
+        *make_administration(base, schedule, transactions),
     ]
     routes = all_routes(processors)
     router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
@@ -123,7 +126,15 @@ def build(
     path.deliver_by(listeners.write)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX)
     base.store.on_arrival(base.holds.arrived)
-    parts = list_parts(base, schedule, clients, fast_fail, (fast, listeners), lock=lock)
+    parts = list_parts(
+        base,
+        schedule,
+        clients,
+        fast_fail,
+        (fast, listeners),
+        lock=lock,
+        transactions=transactions,
+    )
     app = App(parts, base.clock)
     seen = (base.store, base.metadata, base.health, path)
     return Broker(app, base.identity, listeners, router, routes, *seen)

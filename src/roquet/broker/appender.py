@@ -63,6 +63,13 @@ class Appender:
             if asks_for_timer(draft.properties):
                 return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
             self._delays.divert(draft)
+        return await self.append_as_it_is(draft, wait=wait)
+
+    async def append_as_it_is(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Append without a look at delays: a half message's own counts when it is committed."""
+        refused = self._refused(draft.topic)
+        if refused is not None:
+            return refused
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
         result = await self._store.put(draft, wait=wait)
         # What the message says counts, as in Java; `wait` is about the flush.

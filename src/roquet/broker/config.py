@@ -16,6 +16,7 @@ from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.peers import RegistrationRules
 from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
+from roquet.broker.transactions.verdict import TransactionRules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsRules, with_tls_file
@@ -101,6 +102,13 @@ class ServerRules:
     heartbeat_queue: int = setting(
         "heartbeatThreadPoolQueueCapacity", 50_000, "Waiting heartbeats.", low=1, live=True
     )
+    end_transaction_queue: int = setting(
+        "endTransactionPoolQueueCapacity",
+        100_000,
+        "Waiting ends of transactions.",
+        low=1,
+        live=True,
+    )
     admin_queue: int = setting(
         "adminBrokerThreadPoolQueueCapacity", 10_000, "Waiting admin requests.", low=1, live=True
     )
@@ -114,6 +122,14 @@ class ServerRules:
         "waitTimeMillsInHeartbeatQueue",
         31_000,
         "Longest wait of a heartbeat.",
+        unit="ms",
+        low=1,
+        live=True,
+    )
+    end_transaction_age_ms: int = setting(
+        "waitTimeMillsInTransactionQueue",
+        3000,
+        "Longest wait of an end of a transaction.",
         unit="ms",
         low=1,
         live=True,
@@ -170,6 +186,7 @@ class BrokerConfig:
     groups: GroupRules = dataclasses.field(default_factory=GroupRules)
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
     send: SendRules = dataclasses.field(default_factory=SendRules)
+    transactions: TransactionRules = dataclasses.field(default_factory=TransactionRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)

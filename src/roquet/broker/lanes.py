@@ -28,5 +28,11 @@ def lane_configs(rules: ServerRules) -> list[LaneConfig]:
         LaneConfig("heartbeat", 64, rules.heartbeat_queue, rules.heartbeat_age_ms),
         LaneConfig("client_manage", 64, 1_000_000),
         LaneConfig("consumer_manage", 64, 1_000_000),
+        LaneConfig(
+            "end_transaction",
+            WAITING_SENDS,
+            rules.end_transaction_queue,
+            rules.end_transaction_age_ms,
+        ),
         LaneConfig("admin", 64, rules.admin_queue, admin_ms),
     ]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import types
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import Refused, UsageError
@@ -24,11 +23,12 @@ from roquet.protocol import properties as props
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.fastjson import JsonError
+from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
 from roquet.store.results import Draft, PutStatus, StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
@@ -245,7 +245,7 @@ class DelaySchedule:
             for level in busy:
                 if await self._guarded_turn(level):
                     more.append(level)
-                    await _give_way()
+                    await give_way()
             busy = more
 
     async def _guarded_turn(self, level: _Level) -> bool:
@@ -388,9 +388,3 @@ def _decode(data: bytes) -> DelayOffsetBody:
     if any(offset < 0 for offset in body.offsets.values()):
         raise JsonError("offsetTable: an offset is negative")
     return body
-
-
-@types.coroutine
-def _give_way() -> Generator[None, None, None]:
-    """Let the loop do what else is waiting; no time passes."""
-    yield

@@ -1,7 +1,8 @@
-"""Decoded records become messages (spec: wire §7.1)."""
+"""Decoded records become messages, and bytes again (spec: wire §7.1)."""
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from roquet.model.message import StoredMessage
@@ -14,6 +15,11 @@ Record = tuple[
     int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, bytes, str, bytes, int
 ]
 """As the native decode_records gives it."""
+
+_MAGIC_V1 = 0xDAA320A7
+_HEAD = struct.Struct(">IiiiqqIq")
+_TAIL = struct.Struct(">iqi")
+_TOPIC_BYTES_MAX = 127
 
 
 def message_of(
@@ -52,3 +58,29 @@ def messages_of(
 ) -> list[StoredMessage]:
     """Make the messages of all records. Raises CompressionError."""
     return [message_of(record, broker_name, body_size_max=body_size_max) for record in records]
+
+
+def encode_record(record: Record) -> bytes:
+    """Write a record in the first layout, as brokers send one to a client (spec: wire §7.1).
+
+    Raises ValueError for a topic of more than 127 bytes, which that layout cannot hold.
+    """
+    crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host = record[1:9]
+    stored, store_host, reconsumed, prepared, body, topic, raw_properties = record[9:16]
+    name = topic.encode()
+    if len(name) > _TOPIC_BYTES_MAX:
+        raise ValueError(f"a topic of {len(name)} bytes")
+    parts = (
+        _HEAD.pack(_MAGIC_V1, crc, queue_id, flag, queue_offset, physical, sys_flag, born),
+        born_host,
+        stored.to_bytes(8, "big", signed=True),
+        store_host,
+        _TAIL.pack(reconsumed, prepared, len(body)),
+        body,
+        bytes((len(name),)),
+        name,
+        len(raw_properties).to_bytes(2, "big"),
+        raw_properties,
+    )
+    size = 4 + sum(map(len, parts))
+    return size.to_bytes(4, "big") + b"".join(parts)

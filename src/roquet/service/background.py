@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from roquet.base.clock import Clock
 
@@ -75,3 +76,9 @@ async def _repeat(
         except Exception:
             log.exception("%s failed", name)
         pause_s = every_s
+
+
+@types.coroutine
+def give_way() -> Generator[None, None, None]:
+    """Let the loop do what else is waiting; no time passes."""
+    yield

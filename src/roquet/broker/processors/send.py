@@ -99,6 +99,18 @@ class Stamps:
             properties[props.UNIQ_KEY] = self.unique_ids.make(self.clock.now_ms())
 
 
+class Halves(Protocol):
+    """Takes half messages."""
+
+    def divert(self, draft: Draft, producer_group: str) -> None:
+        """Send a draft to the half queue. Raises Refused when half messages are not taken."""
+        ...
+
+    def opened(self, topic: str) -> None:
+        """Note that a half message for a topic has been stored."""
+        ...
+
+
 class Gate(Protocol):
     """Turns sends away before anything is read of them."""
 
@@ -118,6 +130,7 @@ class SendProcessor:
         retries: Retries,
         stamps: Stamps,
         appender: Appender,
+        halves: Halves,
         traffic: Traffic,
         queues: Queues,
     ) -> None:
@@ -126,6 +139,7 @@ class SendProcessor:
         self._retries = retries
         self._stamps = stamps
         self._appender = appender
+        self._halves = halves
         self._traffic = traffic
         self._queues = queues
 
@@ -175,11 +189,18 @@ class SendProcessor:
         if _is_compacted(config) and not properties.get(props.KEYS):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         self._stamps.stamp(properties)
-        self._check_transaction(draft)
         topic, unique_key = draft.topic, properties[props.UNIQ_KEY]
-        result = await self._appender.append(draft)
+        is_half = self._is_half(draft)
+        if is_half:
+            self._halves.divert(draft, header.producer_group)
+            result = await self._appender.append_as_it_is(draft)
+        else:
+            result = await self._appender.append(draft)
         if not result.status.is_stored:
             self._refuse(result.status, result.why)
+        if is_half:
+            self._halves.opened(topic)
+            topic = draft.topic
         self._traffic.stored(topic, queue_id, result)
         answer = SendMessageResponse(
             msg_id=offset_id(draft.store_host, result.physical_offset),
@@ -267,13 +288,13 @@ class SendProcessor:
         draft.properties.pop(props.DELAY, None)
         await self._checks.ensure_topic(draft.topic, 1)
 
-    def _check_transaction(self, draft: Draft) -> None:
+    def _is_half(self, draft: Draft) -> bool:
         retried_later = draft.reconsume_times > 0 and delay_level(draft.properties) > 0
         is_half = draft.properties.get(props.TRANSACTION_PREPARED, "").lower() == "true"
         if is_half and not retried_later:
-            # There is no transaction service yet: a half message would never be heard of again.
-            self._checks.refuse_sending("sending transaction message")
+            return True
         self._check_bits(draft.sys_flag)
+        return False
 
     def _check_bits(self, flag: int) -> None:
         """Refuse records that no consumer would ever see, answered with success by Java."""

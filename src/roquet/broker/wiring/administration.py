@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from roquet.broker.routes import Routed
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.transactions import TransactionParts
 
 
-def make_administration(base: Base, schedule: DelaySchedule) -> list[Routed]:
+def make_administration(
+    base: Base, schedule: DelaySchedule, transactions: TransactionParts
+) -> list[Routed]:
     """Wire what tools ask for and change."""
     tables, store, config = base.metadata, base.store, base.config
     topics, groups, offsets = tables.topics, tables.groups, tables.offsets
@@ -41,6 +44,7 @@ def make_administration(base: Base, schedule: DelaySchedule) -> list[Routed]:
     )
     settings = LiveSettings(config, config.file)
     settings.listen(lambda new, changed: _apply(base, new, changed))
+    settings.listen(lambda new, _: transactions.follow(new.transactions))
     identity = base.identity
     return [
         TopicAdmin(topics, offsets, store, base.stats),

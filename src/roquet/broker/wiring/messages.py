@@ -15,6 +15,7 @@ from roquet.broker.wiring.base import make_stamps
 if TYPE_CHECKING:
     from roquet.broker.appender import Appender
     from roquet.broker.fast_fail import FastFail
+    from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
 
 
@@ -31,14 +32,20 @@ def make_admission(base: Base, fast_fail: FastFail) -> Admission:
     )
 
 
-def make_send(base: Base, appender: Appender, gate: FastFail) -> SendProcessor:
+def make_checks(base: Base) -> SendChecks:
+    """Make the checks that sends of all kinds go through."""
+    return SendChecks(base.metadata.topics, base.state, base.identity, base.clock)
+
+
+def make_send(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor) -> SendProcessor:
     """Make the processor of sends."""
     return SendProcessor(
         gate=gate,
-        checks=SendChecks(base.metadata.topics, base.state, base.identity, base.clock),
+        checks=make_checks(base),
         retries=Retries(base.metadata.groups, base.locks, base.clock),
         stamps=make_stamps(base),
         appender=appender,
+        halves=halves,
         traffic=base.stats,
         queues=base.rng,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roquet.broker.processors.lock import Lock
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.transactions import TransactionParts
 
 
 def list_parts(
@@ -28,6 +29,7 @@ def list_parts(
     entrance: tuple[FastIngest, Listeners],
     *,
     lock: Lock,
+    transactions: TransactionParts,
 ) -> list[Part]:
     """List the parts in the order they start."""
     config = base.config
@@ -61,6 +63,7 @@ def list_parts(
             timers=(Timer("delete old files", cleaner.clean, cleaning_s, 60),),
         ),
         Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
+        transactions.part(),
         Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
         Part("loop_lag", base.lag),
         Part("lanes", base.lanes),

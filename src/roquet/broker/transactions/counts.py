@@ -1,0 +1,97 @@
+"""How many half messages of each topic are open, and what became of the others.
+
+The file `transactionMetrics` is Java's, on one line (spec: store §8).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING
+
+from roquet.model.data_version import DataVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.service.metrics import Metrics
+    from roquet.store.files import JsonFile
+
+TOPICS_MAX = 100_000
+"""Topics counted one by one."""
+
+
+class TransactionCounts:
+    """Open half messages by topic; counts of commits and rollbacks since the start."""
+
+    def __init__(self, file: JsonFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._open: dict[str, tuple[int, int]] = {}
+        self._changes = 0
+        self._saved = 0
+        self.commits: dict[str, int] = {}
+        self.rollbacks: dict[str, int] = {}
+
+    def watch(self, metrics: Metrics) -> None:
+        """Show the counts."""
+        for name, text, read in (
+            ("half_messages", "Half messages whose outcome is open", self.open),
+            ("commit_messages", "Transactions committed", lambda: self.commits),
+            ("rollback_messages", "Transactions rolled back", lambda: self.rollbacks),
+        ):
+            metrics.watch_many(name, text, "topic", functools.partial(_numbers, read))
+
+    def open(self) -> dict[str, int]:
+        """Return the open half messages by topic."""
+        return {topic: count for topic, (count, _) in self._open.items()}
+
+    def opened(self, topic: str, change: int = 1) -> None:
+        """Count half messages of a topic; `change` is negative when they are settled."""
+        known = self._open.get(topic)
+        if known is None and len(self._open) >= TOPICS_MAX:
+            return
+        count = max(0, (known[0] if known else 0) + change)
+        self._open[topic] = (count, self._clock.now_ms())
+        self._changes += 1
+
+    def settled(self, topic: str, *, committed: bool) -> None:
+        """Count a commit or a rollback."""
+        self.opened(topic, -1)
+        table = self.commits if committed else self.rollbacks
+        if topic in table or len(table) < TOPICS_MAX:
+            table[topic] = table.get(topic, 0) + 1
+
+    def reset(self) -> None:
+        """Forget what is open, before it is counted anew."""
+        self._open = {topic: (0, self._clock.now_ms()) for topic in self._open}
+        self._changes += 1
+
+    async def persist(self) -> None:
+        """Write the file; returns at once when nothing has changed."""
+        async with self._file.writing:
+            changes = self._changes
+            if changes != self._saved:
+                body = self._body()
+                await self._file.save(lambda: body)
+                self._saved = changes
+
+    def _body(self) -> bytes:
+        version = DataVersion(timestamp=self._clock.now_ms(), counter=self._changes)
+        table = {
+            "dataVersion": {
+                "counter": version.counter,
+                "stateVersion": version.state_version,
+                "timestamp": version.timestamp,
+            },
+            "transactionCount": {
+                topic: {"count": count, "timeStamp": at_ms}
+                for topic, (count, at_ms) in sorted(self._open.items())
+            },
+        }
+        return json.dumps(table, separators=(",", ":")).encode()
+
+
+def _numbers(read: Callable[[], Mapping[str, int]]) -> dict[str, float]:
+    return {topic: float(count) for topic, count in read().items()}

@@ -1,0 +1,261 @@
+"""The transactions of a broker that is master: settled by their producers, or asked about.
+
+A half message lies in the half queue until its producer says commit or rollback. Whoever says
+nothing is asked, round after round; the message is first copied to the end of the half queue with
+the number of checks, so that what is settled stays a stretch without large gaps.
+
+A message is committed once. Within a process the book knows what is settled. What was open when the
+broker started is looked up in the index before it is committed, because the broker may have died
+between the commit and its op record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.broker.transactions import drafts
+from roquet.broker.transactions.book import TransactionBook
+from roquet.broker.transactions.ops import OpWriter
+from roquet.protocol import names, sys_flag
+from roquet.protocol import properties as props
+from roquet.service.background import Tasks, give_way
+from roquet.service.lifecycle import Timer
+from roquet.store.records import read_records
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    from roquet.base.clock import Clock
+    from roquet.broker.state import Identity
+    from roquet.broker.transactions.counts import TransactionCounts
+    from roquet.broker.transactions.seams import Appends, TransactionStore
+    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.records import Record
+    from roquet.store.results import Draft, PutResult
+
+log = logging.getLogger(__name__)
+
+LOAD_PAUSE_S = 0.02
+LOAD_BATCH = 256
+_EVER = 2**62
+
+
+class Transactions:
+    """Half messages and what became of them: a service for the broker that is master."""
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        appends: Appends,
+        offsets: OffsetTable,
+        counts: TransactionCounts,
+        *,
+        identity: Identity,
+        rules: TransactionRules,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._appends = appends
+        self._offsets = offsets
+        self.counts = counts
+        self._clock = clock
+        self.book = TransactionBook()
+        self.ops = OpWriter(store, self.book, identity, rules, clock)
+        self._tasks = Tasks()
+        self._loaded = asyncio.Event()
+        self._inherited_below = 0
+        self._inherited: set[int] = set()
+        self._ending: dict[int, asyncio.Future[None]] = {}
+        self.timers = (
+            Timer(
+                "save counts of half messages",
+                counts.persist,
+                rules.metrics_interval_ms / 1000,
+                rules.metrics_interval_ms / 1000,
+            ),
+        )
+
+    async def start(self) -> None:
+        """Begin to read what is open; it may go on until the dispatcher has caught up."""
+        self._loaded.clear()
+        self._tasks.spawn(self._load(), "load transactions")
+
+    async def stop(self) -> None:
+        """Write down what is settled."""
+        await self._tasks.stop()
+        await self.ops.stop()
+        if self._loaded.is_set():
+            await self.commit_offsets()
+        await self.counts.persist()
+
+    # --- what producers do ----------------------------------------------------------------------
+
+    def opened(self, topic: str) -> None:
+        """Note that a half message for a topic has been stored."""
+        self.counts.opened(topic)
+
+    async def settle(self, record: Record, draft: Draft | None) -> PutResult | None:
+        """Commit (`draft` is what consumers see) or roll back (None) an open half message.
+
+        Returns None when there was nothing to do any more, or it was a rollback; otherwise what
+        became of the append. Only a stored message settles the half message.
+        """
+        await self._loaded.wait()
+        while (living := self.book.living(record.queue_offset)) is not None:
+            under_way = self._ending.get(living)
+            if under_way is None:
+                return await self._settle_at(living, record, draft)
+            await asyncio.wait([under_way])
+        return None
+
+    def is_ending(self, half_offset: int) -> bool:
+        """Tell whether a half message is being committed right now."""
+        return half_offset in self._ending
+
+    async def _settle_at(
+        self, living: int, record: Record, draft: Draft | None
+    ) -> PutResult | None:
+        future = self._ending[living] = asyncio.get_running_loop().create_future()
+        try:
+            result = None
+            if draft is not None and not self._was_committed(living, record, draft):
+                result = await self._appends.append(draft)
+                if not result.status.is_stored:
+                    return result
+            self.settled(living)
+            topic = props.read(record.properties).get(props.REAL_TOPIC, "")
+            self.counts.settled(topic, committed=draft is not None)
+            return result
+        finally:
+            del self._ending[living]
+            future.set_result(None)
+
+    def settled(self, half_offset: int) -> None:
+        """Note, and have written down, that a half message is settled."""
+        self.book.settle(half_offset)
+        self._inherited.discard(half_offset)
+        self.ops.add(half_offset)
+
+    def moved(self, old: int, new: int) -> None:
+        """Note that a half message was copied behind itself."""
+        if old < self._inherited_below or old in self._inherited:
+            self._inherited.discard(old)
+            self._inherited.add(new)
+        self.book.move(old, new)
+        if old >= self.book.half_offset:
+            self.ops.add(old)
+
+    def revived(self, topic: str, half_offset: int) -> None:
+        """Note a half message that an administrator brought back, maybe more than once."""
+        self._inherited.add(half_offset)
+        self.counts.opened(topic)
+
+    def _was_committed(self, living: int, record: Record, draft: Draft) -> bool:
+        """Tell whether the message of a half message from before the start is there already."""
+        if living >= self._inherited_below and living not in self._inherited:
+            return False
+        key = draft.properties.get(props.UNIQ_KEY)
+        if not key:
+            return False
+        id_ = draft.properties.get(props.TRANSACTION_ID)
+        for topic in dict.fromkeys((draft.topic, names.SCHEDULE_TOPIC)):
+            for data in self._store.query(topic, key, 32, 0, _EVER).records:
+                found = read_records(data, check_crc=False)[0]
+                is_commit = sys_flag.transaction(found.sys_flag) == sys_flag.TRANSACTION_COMMIT
+                if is_commit and props.read(found.properties).get(props.TRANSACTION_ID) == id_:
+                    log.info(
+                        "transaction %s was committed before the start, half offset %d",
+                        id_,
+                        record.queue_offset,
+                    )
+                    return True
+        return False
+
+    # --- offsets --------------------------------------------------------------------------------
+
+    async def commit_offsets(self) -> None:
+        """Move the two committed offsets; what they stand for is durable first."""
+        if not self.book.advance():
+            return
+        half, op = self.book.half_offset, self.book.op_offset
+        await self._store.flush()
+        for topic, offset in ((drafts.HALF_TOPIC, half), (drafts.OP_TOPIC, op)):
+            self._offsets.commit(drafts.GROUP, topic, drafts.QUEUE_ID, offset)
+
+    # --- the start ------------------------------------------------------------------------------
+
+    async def wait_loaded(self) -> None:
+        """Wait until what is open is known."""
+        await self._loaded.wait()
+
+    async def _load(self) -> None:
+        while True:
+            try:
+                while self._store.dispatch_behind() > 0:
+                    await self._clock.sleep(LOAD_PAUSE_S)
+                await self._load_once()
+            except StoreFault as fault:
+                log.warning("the open transactions cannot be read: %s", fault)
+                await self._clock.sleep(1.0)
+            else:
+                self._loaded.set()
+                return
+
+    async def _load_once(self) -> None:
+        self.book.begin(self._start_of(drafts.HALF_TOPIC), self._start_of(drafts.OP_TOPIC))
+        self._inherited.clear()
+        named = await self._read_ops()
+        await self._read_halves(named)
+
+    def _start_of(self, topic: str) -> int:
+        known = self._offsets.committed(drafts.GROUP, topic, drafts.QUEUE_ID) or 0
+        first = self._store.min_offset(topic, drafts.QUEUE_ID)
+        last = self._store.max_offset(topic, drafts.QUEUE_ID)
+        return min(max(known, first), last)
+
+    async def _read_ops(self) -> set[int]:
+        """Settle what op records name; return all that they name."""
+        topic, at = drafts.OP_TOPIC, self.book.op_offset
+        named: set[int] = set()
+        while units := self._store.units(topic, drafts.QUEUE_ID, at, LOAD_BATCH):
+            for physical, size, _ in units:
+                record = self._store.record(physical, size)
+                halves = [] if record is None else drafts.op_offsets(record.body)
+                named.update(halves)
+                for offset in halves:
+                    self.book.settle(offset)
+                self.book.note_op(at, max(halves, default=-1))
+                at += 1
+            await give_way()
+        return named
+
+    async def _read_halves(self, named: set[int]) -> None:
+        self.counts.reset()
+        topic = drafts.HALF_TOPIC
+        end = self._store.max_offset(topic, drafts.QUEUE_ID)
+        self._inherited_below = end
+        at = self.book.next_open(self.book.half_offset)
+        read = 0
+        while at < end:
+            units = self._store.units(topic, drafts.QUEUE_ID, at, 1)
+            record = self._store.record(*units[0][:2]) if units else None
+            if record is not None:
+                self._note_open(at, record, named)
+            read += 1
+            if read % LOAD_BATCH == 0:
+                await give_way()
+            at = self.book.next_open(at + 1)
+
+    def _note_open(self, offset: int, record: Record, named: set[int]) -> None:
+        properties = props.read(record.properties)
+        # Java brokers write copies of messages that ask for more time; their producers know of
+        # the first one only, and so do the op records.
+        text = properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, "")
+        if text.isascii() and text.isdigit() and len(text) <= 18 and int(text) < offset:
+            if int(text) in named:
+                self.settled(offset)
+                return
+            self.book.move(int(text), offset)
+        self.counts.opened(properties.get(props.REAL_TOPIC, ""))

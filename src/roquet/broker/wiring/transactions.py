@@ -1,0 +1,92 @@
+"""Half messages, their ends, and the rounds of checks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.broker.processors.transactions import EndTransaction, HalfDoor
+from roquet.broker.transactions.checks import TransactionChecks
+from roquet.broker.transactions.counts import TransactionCounts
+from roquet.broker.transactions.service import Transactions
+from roquet.broker.wiring.messages import make_checks
+from roquet.service.lifecycle import Part, Role
+from roquet.store.files import JsonFile
+
+if TYPE_CHECKING:
+    from roquet.broker.appender import Appender
+    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.broker.wiring.base import Base
+
+
+@dataclasses.dataclass(slots=True)
+class LiveRules:
+    """The settings of the moment."""
+
+    now: TransactionRules
+
+    def __call__(self) -> TransactionRules:
+        """Return them."""
+        return self.now
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TransactionParts:
+    """What transactions are made of."""
+
+    service: Transactions
+    checks: TransactionChecks
+    processor: EndTransaction
+    door: HalfDoor
+    rules: LiveRules
+
+    def part(self) -> Part:
+        """Return the row of the life-cycle table."""
+        timers = (*self.service.timers, *self.checks.timers)
+        return Part("transactions", self.service, ("store",), during=Role.MASTER, timers=timers)
+
+    def follow(self, rules: TransactionRules) -> None:
+        """Go by other settings from now on."""
+        self.rules.now = rules
+        self.checks.follow(rules)
+
+
+def make_transactions(base: Base, appender: Appender) -> TransactionParts:
+    """Wire what transactions are made of."""
+    rules, offsets = base.config.transactions, base.metadata.offsets
+    counts = TransactionCounts(
+        JsonFile(base.config.store.config_folder / "transactionMetrics"), base.clock
+    )
+    counts.watch(base.metrics)
+    service = Transactions(
+        base.store,
+        appender,
+        offsets,
+        counts,
+        identity=base.identity,
+        rules=rules,
+        clock=base.clock,
+    )
+    checks = TransactionChecks(
+        service,
+        base.store,
+        base.registry,
+        base.metadata.topics,
+        identity=base.identity,
+        rules=rules,
+        keep_hours=base.config.store.reserved_hours,
+        clock=base.clock,
+    )
+    live = LiveRules(rules)
+    processor = EndTransaction(
+        service,
+        base.store,
+        base.stats,
+        rules=live,
+        state=base.state,
+        clock=base.clock,
+        body_max=base.config.send.message_size_max,
+    )
+    return TransactionParts(
+        service, checks, processor, HalfDoor(live, make_checks(base), service), live
+    )

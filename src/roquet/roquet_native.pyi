@@ -237,8 +237,8 @@ class Store:
 # --- ingest (fast path) -------------------------------------------------------------------------
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
-_Pulled: TypeAlias = tuple[str, str, int, int, int | None, int, int, int, int, int]
-_Fed: TypeAlias = tuple[bytes, list[_Frame], str | None, list[_Pulled]]
+_Fed: TypeAlias = tuple[bytes, list[_Frame], str | None]
+_Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int]
 
 @final
 class Ingest:
@@ -246,16 +246,15 @@ class Ingest:
 
     One for all ports of a process; only the loop thread calls it. With an empty table every frame
     comes out. `feed` returns (replies to write now, frames for the processors, why the connection
-    must be closed, pulls answered). A frame is as `decode_frames` gives it. A pull answered is (group, topic, queue id,
-    offset asked for, offset to commit, next, min, max, messages, bytes). `flushed`, `expire`,
+    must be closed). A frame is as `decode_frames` gives it. `flushed`, `expire`,
     `fail` and `set_replicated` return (connection, bytes to write to it).
     """
 
-    def __new__(cls, store: Store, frame_size_max: int = 16_777_216) -> Ingest: ...
+    def __new__(cls, store: Store, frame_size_max: int = 16_777_216, seed: int = 0) -> Ingest: ...
     def open(self, key: int, host: bytes, pulls: bool = True) -> None:
         """Know a connection, its peer's address (8 or 20 bytes, else its sends are not admitted), and whether its port serves pulls."""
     def close(self, key: int) -> None:
-        """Forget a connection: its incomplete frame and its answers that wait for a flush."""
+        """Forget a connection: its incomplete frame, its held pulls, its answers that wait for a flush."""
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
     def feed(self, key: int, data: Buffer, now_ms: int) -> _Fed:
@@ -266,8 +265,22 @@ class Ingest:
         """The log is durable up to `offset`: answers that waited for that."""
     def set_replicated(self, offset: int) -> list[tuple[int, bytes]]:
         """Slaves have copied the log up to `offset`: answers that waited for that."""
+    def arrived(self, topic: str, queue_id: int, max_offset: int) -> bool:
+        """A queue has grown: tells whether held pulls are due."""
+    def serve(self) -> tuple[list[tuple[int, bytes]], list[tuple[int, _Frame]], bool]:
+        """Answer due pulls for at most about 5 ms: (answers, pulls for the processors, whether more are due).
+
+        Answers and pulls name their connection. Pulls are re-read by the table of now.
+        """
+    def set_held_beside(self, count: int) -> None:
+        """So many pulls are held elsewhere; `holds_max` bounds all of them."""
+    def held_pulls(self) -> int:
+        """How many pulls are held here."""
     def expire(self, now_ms: int) -> list[tuple[int, bytes]]:
-        """Answers FLUSH_DISK_TIMEOUT and FLUSH_SLAVE_TIMEOUT of sends that have waited too long."""
+        """Answers FLUSH_DISK_TIMEOUT and FLUSH_SLAVE_TIMEOUT of sends that have waited too long.
+
+        Held pulls whose time is over are due from now on.
+        """
     def fail(self, remark: str) -> list[tuple[int, bytes]]:
         """A flush failed: refusals of every send that waits."""
     def set_state(
@@ -287,6 +300,10 @@ class Ingest:
         encoding: int,
         version: int,
         parked_max: int,
+        lite_pulls: bool,
+        holds_max: int,
+        hold_ms: int | None,
+        hold_ms_max: int,
         barrier: Sequence[int],
     ) -> None:
         """Set what holds for every message and answer.
@@ -312,5 +329,11 @@ class Ingest:
         """Admit no pull of a group."""
     def take_stored(self) -> list[tuple[str, int, int, int]]:
         """(topic, queue id, messages, bytes) stored since the last call."""
+    def take_pulled(self) -> list[tuple[str, str, int, _Sums]]:
+        """(group, topic, queue id, sums) of the pulls answered or held since the last call.
+
+        The sums are (offset last asked for, offset last committed, commits, answers with messages,
+        answers without, messages, bytes, messages left behind).
+        """
     def counters(self) -> dict[str, int]:
-        """What happened so far: `sends pulls passed returned parked`, and answers now `waiting`."""
+        """What happened so far: `sends pulls held passed returned parked`, and answers now `waiting`."""

@@ -5,41 +5,33 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, Py, PyResult, Python};
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
 use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
-use roquet_core::ingest::table::{GroupRow, Slaves, State, Subscription, TopicRow};
-use roquet_core::ingest::{Fed, Ingest as CoreIngest, Outbound, Pulled};
+use roquet_core::ingest::books::Line;
+use roquet_core::ingest::table::{GroupRow, Pulling, Slaves, State, Subscription, TopicRow};
+use roquet_core::ingest::{Fed, Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
 
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::store::Store;
 
-/// (replies, frames for Python, why broken, pulls answered).
-type FedTuple<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyList>,
-    Option<String>,
-    Vec<PulledTuple>,
-);
+/// (replies, frames for Python, why broken).
+type FedTuple<'py> = (Bound<'py, PyBytes>, Bound<'py, PyList>, Option<String>);
 
-/// (group, topic, queue, offset asked for, offset to commit, next, min, max, messages, bytes).
-type PulledTuple = (
-    String,
-    String,
-    i32,
-    i64,
-    Option<i64>,
-    i64,
-    i64,
-    i64,
-    u64,
-    u64,
-);
+/// (answers, held pulls for Python, whether more are due).
+type ServedTuple<'py> = (Vec<(u64, Py<PyBytes>)>, Bound<'py, PyList>, bool);
+
+/// (offset asked for, offset to commit, commits, reads, misses, messages, bytes, behind).
+type SumsTuple = (Option<i64>, Option<i64>, u64, u64, u64, u64, u64, u64);
+
+/// How long held pulls are served in one turn of the loop.
+const TURN: Duration = Duration::from_millis(5);
 
 /// (topic, version, tag codes or every message).
 type SubscriptionTuple = (String, i64, Option<Vec<i64>>);
@@ -75,26 +67,23 @@ impl Ingest {
                 PyBytes::new(py, &fed.replies),
                 frames,
                 fed.broken.map(|error| error.to_string()),
-                fed.pulled.into_iter().map(pulled).collect(),
             )),
         }
     }
 }
 
-fn pulled(pull: Pulled) -> PulledTuple {
-    let found = pull.found;
-    (
-        pull.group,
-        pull.topic,
-        pull.queue_id,
-        pull.offset,
-        pull.commit,
-        found.next_begin,
-        found.min,
-        found.max,
-        found.messages,
-        found.bytes,
-    )
+fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTuple) {
+    let sums = (
+        sums.offset,
+        sums.commit,
+        sums.commits,
+        sums.reads,
+        sums.misses,
+        sums.messages,
+        sums.bytes,
+        sums.behind,
+    );
+    (group.into(), topic.into(), queue_id, sums)
 }
 
 fn outbound(py: Python<'_>, all: Vec<Outbound>) -> Vec<(u64, Py<PyBytes>)> {
@@ -116,10 +105,10 @@ where
 #[pymethods]
 impl Ingest {
     #[new]
-    #[pyo3(signature = (store, frame_size_max = 16_777_216))]
-    fn new(store: &Store, frame_size_max: usize) -> Self {
+    #[pyo3(signature = (store, frame_size_max = 16_777_216, seed = 0))]
+    fn new(store: &Store, frame_size_max: usize, seed: u64) -> Self {
         Self {
-            core: Mutex::new(CoreIngest::new(frame_size_max)),
+            core: Mutex::new(CoreIngest::new(frame_size_max, seed)),
             store: Arc::clone(store.core()),
         }
     }
@@ -168,6 +157,46 @@ impl Ingest {
         outbound(py, self.core().replicated(offset))
     }
 
+    /// Hear how far a queue has grown; true when held pulls are due.
+    fn arrived(&self, topic: &str, queue_id: i32, max_offset: i64) -> bool {
+        let mut core = self.core();
+        core.arrived(topic, queue_id, max_offset);
+        core.has_due()
+    }
+
+    /// Answer held pulls that are due, for a few milliseconds.
+    fn serve<'py>(&self, py: Python<'py>) -> PyResult<ServedTuple<'py>> {
+        let left = PyList::empty(py);
+        let mut failure = None;
+        let start = Instant::now();
+        let mut core = self.core();
+        let answers = core.serve(
+            &self.store,
+            &mut || start.elapsed() < TURN,
+            &mut |key, frame, header| {
+                let pushed =
+                    frame_tuple(py, frame, header).and_then(|tuple| left.append((key, tuple)));
+                if let Err(error) = pushed {
+                    failure = Some(error);
+                }
+            },
+        );
+        match failure {
+            Some(error) => Err(error),
+            None => Ok((outbound(py, answers), left, core.has_due())),
+        }
+    }
+
+    /// Hear how many pulls are held elsewhere.
+    fn set_held_beside(&self, count: usize) {
+        self.core().set_held_beside(count);
+    }
+
+    /// How many pulls are held here.
+    fn held_pulls(&self) -> usize {
+        self.core().held_pulls()
+    }
+
     /// Answers of sends that waited for a flush or a copy for too long.
     fn expire(&self, py: Python<'_>, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
         outbound(py, self.core().expire(now_ms))
@@ -205,6 +234,12 @@ impl Ingest {
                 .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?,
             version: required(&values, "version")?,
             parked_max: required(&values, "parked_max")?,
+            pulling: Pulling {
+                lite: required(&values, "lite_pulls")?,
+                holds_max: required(&values, "holds_max")?,
+                hold_ms: required(&values, "hold_ms")?,
+                hold_ms_max: required(&values, "hold_ms_max")?,
+            },
         };
         let barrier: Vec<i32> = required(&values, "barrier")?;
         let mut core = self.core();
@@ -268,6 +303,12 @@ impl Ingest {
             .collect()
     }
 
+    /// What pulls came to by group, topic and queue since the last call.
+    fn take_pulled(&self) -> Vec<(String, String, i32, SumsTuple)> {
+        let lines = self.core().take_pulled();
+        lines.into_iter().map(pulled).collect()
+    }
+
     /// What happened so far.
     fn counters(&self) -> HashMap<&'static str, u64> {
         let core = self.core();
@@ -275,6 +316,7 @@ impl Ingest {
         HashMap::from([
             ("sends", counters.sends),
             ("pulls", counters.pulls),
+            ("held", counters.held),
             ("passed", counters.passed),
             ("returned", counters.returned),
             ("parked", counters.parked),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.broker.processors.pull import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import FilterType, can_read
 from roquet.protocol import names, sys_flag
@@ -73,6 +74,7 @@ class Rules:
     stamps: Stamps
     pull: PullRules
     durability: Durability
+    holds_max: int
     encoding: int = 0
 
 
@@ -166,6 +168,10 @@ class Admission:
             encoding=self._rules.encoding,
             version=VERSION,
             parked_max=PARKED_MAX,
+            lite_pulls=self._rules.pull.lite_pull,
+            holds_max=self._rules.holds_max,
+            hold_ms=None if self._rules.pull.long_polling else self._rules.pull.short_polling_ms,
+            hold_ms_max=SUSPEND_MS_MAX,
             barrier=BARRIER,
         )
         # Rows may depend on the state, and at the start there are none yet.
@@ -230,16 +236,20 @@ class Admission:
 
     # --- what was answered ----------------------------------------------------------------------
 
-    def pulled(self, pull: PulledHere) -> None:
-        """Do for a pull what its processor would have noted."""
-        where = (pull.group, pull.topic, pull.queue_id)
+    def pulled(self, pulls: PulledHere) -> None:
+        """Do for pulls what their processor would have noted."""
+        where = (pulls.group, pulls.topic, pulls.queue_id)
         offsets = self._metadata.offsets
-        offsets.note_pull(*where, pull.offset)
-        if pull.commit is not None:
-            offsets.commit(*where, pull.commit)
-        self._traffic.found_many(
-            *where, pull.messages, pull.size, behind=pull.max_offset - pull.next_offset
-        )
+        if pulls.offset is not None:
+            offsets.note_pull(*where, pulls.offset)
+        if pulls.commit is not None:
+            offsets.commit(*where, pulls.commit, commits=pulls.commits)
+        if pulls.reads:
+            self._traffic.found_many(
+                *where, pulls.messages, pulls.size, behind=pulls.behind, reads=pulls.reads
+            )
+        if pulls.misses:
+            self._traffic.missed_many(pulls.misses)
 
     def stored(self, messages: StoredHere) -> None:
         """Count messages as their processor would have."""

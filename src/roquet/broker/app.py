@@ -27,7 +27,13 @@ from roquet.broker.routes import Routed, all_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.wiring.administration import make_administration
 from roquet.broker.wiring.base import make_base
-from roquet.broker.wiring.messages import make_admission, make_clients, make_pull, make_send
+from roquet.broker.wiring.messages import (
+    make_admission,
+    make_clients,
+    make_pull,
+    make_send,
+    share_holds,
+)
 from roquet.broker.wiring.network import make_listeners
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.transactions import make_transactions
@@ -94,10 +100,11 @@ def build(
         lanes=base.lanes,
         state=base.state,
     )
+    pull = make_pull(base)
     processors: list[Routed] = [
         make_send(base, appender, fast_fail, transactions.door),
         transactions.processor,
-        make_pull(base),
+        pull,
         OffsetProcessor(
             base.metadata.topics, base.metadata.groups, base.metadata.offsets, base.store
         ),
@@ -119,13 +126,13 @@ def build(
     router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
     fast_router = Router(routes, None, base.lanes, base.clock, Ports.FAST)
     admission = make_admission(base, fast_fail)
-    path = FastPath(admission, base.clock)
+    path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     listeners = make_listeners(
         base, (router, fast_router), path, [base.holds.drop_peer, clients.peer_closed]
     )
     path.deliver_by(listeners.write)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX)
-    base.store.on_arrival(base.holds.arrived)
+    share_holds(base, path, listeners, pull)
     parts = list_parts(
         base,
         schedule,

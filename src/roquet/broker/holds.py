@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import heapq
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import random
@@ -45,8 +45,30 @@ class Held:
     done: bool = False
 
 
+class Others(Protocol):
+    """Holds pulls as well, under the same bound."""
+
+    @property
+    def held_pulls(self) -> int:
+        """How many it holds."""
+        ...
+
+    def held_beside(self, count: int) -> None:
+        """Hear how many are held here."""
+        ...
+
+
+class NoOthers:
+    """Holds nothing."""
+
+    held_pulls = 0
+
+    def held_beside(self, count: int) -> None:
+        """Need not know."""
+
+
 class Holds:
-    """All held pulls of a broker."""
+    """The held pulls of a broker, beside those that the native fast path holds."""
 
     def __init__(self, clock: Clock, rng: random.Random, held_max: int = 100_000) -> None:
         """Begin with none; `held_max` bounds how many there may be."""
@@ -60,9 +82,14 @@ class Holds:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sequence = 0
         self._count = 0
+        self._others: Others = NoOthers()
 
     def __len__(self) -> int:
-        return self._count
+        return self._count + self._others.held_pulls
+
+    def share(self, others: Others) -> None:
+        """Have one bound for the pulls held here and there together."""
+        self._others = others
 
     async def start(self) -> None:
         """Serve wakes on the running loop."""
@@ -78,12 +105,13 @@ class Holds:
 
     def hold(self, held: Held, wait_ms: int) -> bool:
         """Keep a pull for at most about `wait_ms`; False when there is no room or nobody waits."""
-        if self._count >= self._held_max or not held.peer.is_open:
+        if len(self) >= self._held_max or not held.peer.is_open:
             return False
         jitter = self._rng.uniform(-0.1, 0.1)
         held.deadline_ms = self._clock.now_ms() + int(wait_ms * (1 + jitter))
         self._sequence += 1
         self._count += 1
+        self._others.held_beside(self._count)
         if len(self._deadlines) > 2 * self._count + SPARE_DEADLINES:
             # Pulls that were woken long before their time would pile up here with their requests.
             self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
@@ -132,6 +160,7 @@ class Holds:
             return
         held.done = True
         self._count -= 1
+        self._others.held_beside(self._count)
         _discard(self._by_queue, (held.topic, held.queue_id), held)
         _discard(self._by_peer, held.peer.key, held)
 

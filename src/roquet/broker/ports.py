@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roquet.broker.state import Identity
+    from roquet.protocol.command import Command
+    from roquet.remoting.router import Request
     from roquet.remoting.server import Server
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,10 @@ class Listeners:
         link = self._main.find(key) or self._fast.find(key)
         if link is not None:
             link.write(frames)
+
+    def late(self, key: int, command: Command) -> Request | None:
+        """Return a request that was taken some time ago; None when its connection has gone."""
+        return self._main.late(key, command) or self._fast.late(key, command)
 
     async def start(self) -> None:
         """Listen. Raises UsageError when an address cannot be had."""

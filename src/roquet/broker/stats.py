@@ -216,23 +216,35 @@ class BrokerStats:
     def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
         """Note what a read for a group was answered with."""
         if result.status is not GetStatus.FOUND:
-            self._add("MISS", _WHOLE_BROKER, 0, self._clock.now_ms())
+            self.missed_many(1)
             return
-        behind = result.max_offset - result.next_begin_offset
+        behind = max(0, result.max_offset - result.next_begin_offset)
         self.found_many(group, topic, queue_id, result.messages, len(result.records), behind=behind)
 
     def found_many(
-        self, group: str, topic: str, queue_id: int, messages: int, size: int, *, behind: int
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        messages: int,
+        size: int,
+        *,
+        behind: int,
+        reads: int = 1,
     ) -> None:
-        """Note a read for a group that found messages and left `behind` unread in the queue."""
+        """Note reads for a group that found messages and left `behind` unread, all together."""
         now_ms = self._clock.now_ms()
         self.days.get(messages, now_ms)
         key = f"{topic}@{group}"
-        self._add("FOUND", _WHOLE_BROKER, 0, now_ms)
+        self._add("FOUND", _WHOLE_BROKER, 0, now_ms, reads)
         self._add("GROUP_GET", key, size, now_ms, messages)
         kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
         self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
-        self._add("GROUP_GET_FALL", f"{queue_id}@{key}", max(0, behind), now_ms)
+        self._add("GROUP_GET_FALL", f"{queue_id}@{key}", behind, now_ms, reads)
+
+    def missed_many(self, reads: int) -> None:
+        """Note reads that found nothing."""
+        self._add("MISS", _WHOLE_BROKER, 0, self._clock.now_ms(), reads)
 
     def sent_back(self, group: str, topic: str) -> None:
         """Note a message that a group sent back."""

@@ -24,9 +24,24 @@ class Traffic(Protocol):
         ...
 
     def found_many(
-        self, group: str, topic: str, queue_id: int, messages: int, size: int, *, behind: int
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        messages: int,
+        size: int,
+        *,
+        behind: int,
+        reads: int = 1,
     ) -> None:
-        """Note a read for a group that found messages and left `behind` unread in the queue."""
+        """Note reads for a group that found messages and left `behind` unread in the queue.
+
+        `behind` is the sum over the reads.
+        """
+        ...
+
+    def missed_many(self, reads: int) -> None:
+        """Note reads that found nothing."""
         ...
 
 
@@ -43,6 +58,17 @@ class NoTraffic:
         """Note nothing."""
 
     def found_many(
-        self, group: str, topic: str, queue_id: int, messages: int, size: int, *, behind: int
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        messages: int,
+        size: int,
+        *,
+        behind: int,
+        reads: int = 1,
     ) -> None:
+        """Note nothing."""
+
+    def missed_many(self, reads: int) -> None:
         """Note nothing."""

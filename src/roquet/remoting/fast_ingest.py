@@ -6,6 +6,7 @@ bytes, commands and notes between the compiled part, the connections and the bro
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet._native import Ingest as NativeIngest
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
 
     _Frame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
-    _Pulled = tuple[str, str, int, int, int | None, int, int, int, int, int]
-    _NativeFed = tuple[bytes, list[_Frame], str | None, list[_Pulled]]
+    _NativeFed = tuple[bytes, list[_Frame], str | None]
 
 
 Rows = NativeIngest
@@ -29,18 +29,24 @@ Rows = NativeIngest
 
 
 class PulledHere(NamedTuple):
-    """A pull that was answered without a processor."""
+    """What pulls of one queue for one group came to without a processor."""
 
     group: str
     topic: str
     queue_id: int
-    offset: int
+    offset: int | None
+    """Offset that the last of them asked for; None when all had asked before."""
     commit: int | None
-    next_offset: int
-    min_offset: int
-    max_offset: int
+    """Offset that the last commit among them gave."""
+    commits: int
+    reads: int
+    """Answers that found messages."""
+    misses: int
+    """Answers that found none."""
     messages: int
     size: int
+    behind: int
+    """Messages left unread behind each answer that found some, added up."""
 
 
 class StoredHere(NamedTuple):
@@ -59,8 +65,8 @@ class Owner(Protocol):
         """Bring the rows up to date: bytes are about to be looked at."""
         ...
 
-    def pulled(self, pull: PulledHere) -> None:
-        """Note a pull that was answered."""
+    def pulled(self, pulls: PulledHere) -> None:
+        """Note pulls that were answered, or that began to wait for a message."""
         ...
 
     def stored(self, messages: StoredHere) -> None:
@@ -71,20 +77,30 @@ class Owner(Protocol):
 class FastPath:
     """The native ingest of a broker, there from `open` to `close`."""
 
-    def __init__(self, owner: Owner, clock: Clock) -> None:
-        """Answer nothing yet."""
+    def __init__(self, owner: Owner, clock: Clock, seed: int = 0) -> None:
+        """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls."""
         self._owner = owner
         self._clock = clock
-        self._write: Callable[[int, bytes], None] | None = None
+        self._seed = seed
+        self._write: Callable[[int, bytes], None] = _nowhere
+        self._resume: Callable[[int, Command], None] = _nowhere
+        self._serving = False
         self._native: NativeIngest | None = None
 
     def deliver_by(self, write: Callable[[int, bytes], None]) -> None:
         """Have late answers written by `write(connection key, frames)`, whatever the port."""
         self._write = write
 
+    def resume_by(self, resume: Callable[[int, Command], None]) -> None:
+        """Have held pulls that may no longer be answered here go to `resume(connection key, pull)`.
+
+        Their offsets are noted already, and they are not to be held again.
+        """
+        self._resume = resume
+
     def open(self, store: NativeStore, frame_size_max: int) -> None:
         """Begin to answer from and into an open store."""
-        self._native = NativeIngest(store, frame_size_max)
+        self._native = NativeIngest(store, frame_size_max, self._seed)
 
     def close(self) -> None:
         """Let go of the store, once no connection is left."""
@@ -131,35 +147,80 @@ class FastPath:
         if native is not None:
             self._deliver(native.set_replicated(offset))
 
+    @property
+    def held_pulls(self) -> int:
+        """How many pulls wait here for a message."""
+        return 0 if self._native is None else self._native.held_pulls()
+
+    def held_beside(self, count: int) -> None:
+        """Hear how many pulls wait elsewhere: one bound holds for all."""
+        if self._native is not None:
+            self._native.set_held_beside(count)
+
+    def arrived(self, arrivals: Iterable[tuple[str, int, int]]) -> None:
+        """Answer the held pulls that these (topic, queue id, max offset) are news for."""
+        native = self._native
+        if native is None:
+            return
+        due = False
+        for topic, queue_id, max_offset in arrivals:
+            due = native.arrived(topic, queue_id, max_offset)
+        if due and not self._serving:
+            self._serve()
+
     async def tick(self) -> None:
-        """Answer the sends that waited too long, and hand out the counts: a timer's action."""
+        """Answer what has waited too long, and hand out the counts: a timer's action."""
         self._deliver(self.native.expire(self._clock.now_ms()))
+        if not self._serving:
+            self._serve()
         self.settle()
 
     def settle(self) -> None:
-        """Tell the owner of everything stored so far."""
+        """Tell the owner of everything stored and pulled so far."""
         for stored in self.native.take_stored():
             self._owner.stored(StoredHere(*stored))
+        for group, topic, queue_id, sums in self.native.take_pulled():
+            self._owner.pulled(PulledHere(group, topic, queue_id, *sums))
+
+    def _serve(self) -> None:
+        """Answer held pulls that are due; those for which there is no time have the next turn."""
+        self._serving = False
+        native = self._native
+        if native is None:
+            return
+        self._owner.before(native)
+        answers, left, more = native.serve()
+        self._deliver(answers)
+        if left:
+            self.settle()
+            for key, frame in left:
+                self._resume(key, _command(frame))
+        if more:
+            self._serving = True
+            asyncio.get_running_loop().call_soon(self._serve)
 
     def _deliver(self, answers: Iterable[tuple[int, bytes]]) -> None:
-        if self._write is not None:
-            for key, frames in answers:
+        for key, frames in answers:
+            if frames:
                 self._write(key, frames)
 
     def _came(self, came: _NativeFed) -> Fed:
-        replies, frames, broken, pulls = came
-        if pulls:
-            for pull in pulls:
-                self._owner.pulled(PulledHere._make(pull))
+        replies, frames, broken = came
         if not frames:
             return Fed(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.
         self.settle()
-        commands = [
-            Command(code, ext, body, remark, flag, opaque, language, version, encoding)
-            for encoding, code, flag, language, version, opaque, remark, ext, body in frames
-        ]
-        return Fed(replies, commands, broken=broken or "")
+        return Fed(replies, [_command(frame) for frame in frames], broken=broken or "")
+
+
+def _command(frame: _Frame) -> Command:
+    encoding, code, flag, language, version, opaque, remark, ext, body = frame
+    return Command(code, ext, body, remark, flag, opaque, language, version, encoding)
+
+
+def _nowhere(key: int, what: object) -> None:
+    """Drop what is for a connection, as long as nobody has said how to reach one."""
+    del key, what
 
 
 class PortIngest:

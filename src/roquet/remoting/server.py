@@ -135,6 +135,14 @@ class Server:
         """Return a connection by its key."""
         return self._links.get(key)
 
+    def late(self, key: int, command: Command) -> Request | None:
+        """Return a request of a connection that is no work in hand; None when that has gone."""
+        link = self._links.get(key)
+        if link is None:
+            return None
+        reply = _Reply(link, command, self._config.encoding)
+        return Request(command, link, link.last_ms, reply)
+
     async def start(self) -> None:
         """Listen. Raises UsageError when the address cannot be had."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET

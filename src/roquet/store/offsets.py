@@ -69,8 +69,10 @@ class OffsetTable:
 
     # --- committed offsets -----------------------------------------------------------------
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember an offset, also one lower than before."""
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, *, commits: int = 1
+    ) -> None:
+        """Remember an offset, also one lower than before: the last of so many commits."""
         queues = self._committed.setdefault(f"{topic}@{group}", {})
         if offset < queues.get(queue_id, offset):
             log.warning(
@@ -82,8 +84,9 @@ class OffsetTable:
                 queues[queue_id],
             )
         queues[queue_id] = offset
-        self._changes += 1
-        if self._changes % VERSION_STEP == 0:
+        steps = self._changes // VERSION_STEP
+        self._changes += commits
+        if self._changes // VERSION_STEP > steps:
             self._move_version()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -73,6 +73,7 @@ class MessageStore:
         self._durability = durability
         self._native: NativeStore | None = None
         self._listeners: list[Callable[[str, int, int], None]] = []
+        self._batch_listeners: list[Callable[[Sequence[tuple[str, int, int]]], None]] = []
         self._flush_listeners: list[Callable[[int, str | None], None]] = []
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._sequence = 0
@@ -108,6 +109,10 @@ class MessageStore:
     def on_arrival(self, listener: Callable[[str, int, int], None]) -> None:
         """Have `listener(topic, queue id, max offset)` called on the loop after dispatch."""
         self._listeners.append(listener)
+
+    def on_arrivals(self, listener: Callable[[Sequence[tuple[str, int, int]]], None]) -> None:
+        """Have `listener` called on the loop with all of that at once."""
+        self._batch_listeners.append(listener)
 
     def on_flush(self, listener: Callable[[int, str | None], None]) -> None:
         """Have `listener(flushed offset, failure)` called on the loop after flushes.
@@ -343,6 +348,10 @@ class MessageStore:
             self._wake(flushed)
         for tell in self._flush_listeners:
             tell(self._flushed, self._failure)
+        if not arrivals:
+            return
+        for hear in self._batch_listeners:
+            hear(arrivals)
         for topic, queue_id, max_offset in arrivals:
             for listener in self._listeners:
                 listener(topic, queue_id, max_offset)

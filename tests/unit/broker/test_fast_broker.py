@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 from broker_harness import dispatched, ext, play, records
@@ -10,6 +11,7 @@ from broker_harness import dispatched, ext, play, records
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from roquet.protocol.command import Command
     from roquet.testing.cluster import Cluster
 
 
@@ -58,3 +60,60 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
         assert (counters["sends"], counters["pulls"]) == (0, 0)
 
     play(tmp_path, tell, fastPathEnable="false")
+
+
+async def held(it: Cluster, count: int) -> None:
+    """Wait until so many pulls are held."""
+    async with asyncio.timeout(20):
+        while it.broker.path.held_pulls != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+def long_poll(it: Cluster, offset: int, **fields: str) -> asyncio.Task[Command]:
+    wanted = {"sysFlag": "6", "suspendTimeoutMillis": "15000", **fields}
+    return asyncio.ensure_future(it.pull("orders", offset, **wanted))
+
+
+def test_a_long_poll_waits_there_and_is_woken_by_its_message(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await some(it, 1)
+        waiting = [long_poll(it, 2) for _ in range(3)]
+        await held(it, 3)
+        await it.send("orders", b"news", properties="UNIQ_KEY\x01N\x02")
+        found = await asyncio.gather(*waiting)
+        assert [[record.body for record in records(answer)] for answer in found] == [[b"news"]] * 3
+        assert it.broker.path.held_pulls == 0
+        late = await long_poll(it, 3, suspendTimeoutMillis="50")
+        assert (late.code, late.remark) == (19, "OFFSET_OVERFLOW_ONE")
+
+    play(tmp_path, tell)
+
+
+def test_a_held_pull_is_judged_by_the_rules_of_the_moment(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await some(it, 1)
+        waiting = long_poll(it, 2)
+        await held(it, 1)
+        topics = it.broker.metadata.topics
+        topics.put(dataclasses.replace(topics.all()["orders"], perm=2))
+        await it.send("orders", b"news", properties="UNIQ_KEY\x01N\x02")
+        answer = await waiting
+        assert (answer.code, ext(answer)["forbiddenType"]) == (16, "3")
+
+    play(tmp_path, tell)
+
+
+def test_the_bound_of_held_pulls_holds_for_both_ways_together(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await some(it, 1)
+        first = long_poll(it, 2)
+        await held(it, 1)
+        # A filter of its own is a matter of the processors.
+        second = long_poll(it, 2, subscription="TagA")
+        third = await long_poll(it, 2, subscription="TagB")
+        fourth = await long_poll(it, 2)
+        assert (third.code, fourth.code) == (19, 19)
+        await it.send("orders", b"news", properties="UNIQ_KEY\x01N\x02TAGS\x01TagA\x02")
+        assert {(await first).code, (await second).code} == {0}
+
+    play(tmp_path, tell, heldPullsMax="2")

@@ -129,6 +129,7 @@ def test_b10_limits_are_capped(tmp_path: Path) -> None:
             assert ext(answer)["nextBeginOffset"] == str(got)
         # A commit beyond the queue's end would show a negative lag for ever.
         await it.pull("orders", sysFlag="5", commitOffset=str(2**63 - 1))
+        it.broker.path.settle()
         assert it.broker.metadata.offsets.query("readers", "orders", 0) == 40
         await it.pull("orders", sysFlag="5", commitOffset="-1")
         assert it.broker.metadata.offsets.query("readers", "orders", 0) == 40

@@ -6,10 +6,11 @@ import contextlib
 import select
 from typing import TYPE_CHECKING
 
+from roquet.protocol.java_hash import java_hash
 from roquet.roquet_native import Ingest, Store, decode_frames, decode_records, encode_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
@@ -36,6 +37,21 @@ def send(opaque: int, *, topic: str = "T", more: str = "", flag: int = 0) -> byt
 def ingest(
     folder: Path, *, sync: bool = False, parked_max: int = 10, flushes: bool = True, slave: str = ""
 ) -> Iterator[Ingest]:
+    with ingest_and_store(
+        folder, sync=sync, parked_max=parked_max, flushes=flushes, slave=slave
+    ) as (it, _):
+        yield it
+
+
+@contextlib.contextmanager
+def ingest_and_store(
+    folder: Path,
+    *,
+    sync: bool = False,
+    parked_max: int = 10,
+    flushes: bool = False,
+    slave: str = "",
+) -> Iterator[tuple[Ingest, Store]]:
     kind = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
     store = Store.open(
         {
@@ -64,12 +80,16 @@ def ingest(
         encoding=0,
         version=513,
         parked_max=parked_max,
+        lite_pulls=True,
+        holds_max=3,
+        hold_ms=None,
+        hold_ms_max=60_000,
         barrier=[310, 10],
     )
     made.set_topic("T", 4, 4, 0, 0)
     made.open(1, HOST)
     try:
-        yield made
+        yield made, store
     finally:
         store.close()
 
@@ -82,8 +102,8 @@ def answers(data: bytes) -> dict[int, tuple[int, str | None]]:
 
 def test_answers_wait_for_their_flush_and_no_longer(tmp_path: Path) -> None:
     with ingest(tmp_path, sync=True) as it:
-        replies, frames, broken, pulled = it.feed(1, send(1) + send(2), 1000)
-        assert (frames, broken, pulled) == ([], None, [])
+        replies, frames, broken = it.feed(1, send(1) + send(2), 1000)
+        assert (frames, broken) == ([], None)
         late = it.flushed(1 << 40)
         assert it.counters()["waiting"] == 0
         told = [answers(replies), *(answers(data) for _, data in late)]
@@ -156,7 +176,7 @@ def test_a_late_copy_is_told_and_so_is_a_late_flush(tmp_path: Path) -> None:
 
 def test_without_flush_only_the_copy_counts(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait", flushes=False) as it:
-        replies, _, _, _ = it.feed(1, send(1) + send(2, more="WAIT\x01false\x02"), 1000)
+        replies, _, _ = it.feed(1, send(1) + send(2, more="WAIT\x01false\x02"), 1000)
         assert answers(replies) == {2: (0, None)}
         assert codes(it.expire(1060)) == {1: 12}
         it.feed(1, send(3), 1000)
@@ -175,7 +195,7 @@ def test_a_missing_slave_is_told_at_once_or_with_the_flush(tmp_path: Path) -> No
 def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
         data = send(1, more="WAIT\x01false\x02") + send(2, flag=2)
-        replies, frames, _, _ = it.feed(1, data, 1000)
+        replies, frames, _ = it.feed(1, data, 1000)
         assert (answers(replies), frames) == ({1: (0, None)}, [])
         assert it.counters()["waiting"] == 0
         ((topic, queue_id, messages, _),) = it.take_stored()
@@ -184,7 +204,7 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
 
 def test_beyond_the_bound_sends_are_for_the_processors(tmp_path: Path) -> None:
     with ingest(tmp_path, parked_max=2) as it:
-        _, frames, _, _ = it.feed(1, b"".join(send(n) for n in range(4)), 1000)
+        _, frames, _ = it.feed(1, b"".join(send(n) for n in range(4)), 1000)
         assert [frame[5] for frame in frames] == [2, 3]
         assert it.counters()["waiting"] == 2
 
@@ -192,7 +212,7 @@ def test_beyond_the_bound_sends_are_for_the_processors(tmp_path: Path) -> None:
 def test_nothing_overtakes_a_send_that_was_not_admitted(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
         data = send(1) + HEARTBEAT + send(2, topic="unknown") + send(3)
-        _, frames, _, _ = it.feed(1, data, 1000)
+        _, frames, _ = it.feed(1, data, 1000)
         assert [frame[5] for frame in frames] == [900, 2, 3]
         assert [frame[5] for frame in it.feed(1, send(4), 1000)[1]] == [4]
         it.idle(1)
@@ -202,7 +222,7 @@ def test_nothing_overtakes_a_send_that_was_not_admitted(tmp_path: Path) -> None:
 
 def test_what_came_before_a_broken_frame_is_done(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
-        _, frames, broken, _ = it.feed(1, send(1) + HEARTBEAT + b"\xff\xff\xff\xff", 1000)
+        _, frames, broken = it.feed(1, send(1) + HEARTBEAT + b"\xff\xff\xff\xff", 1000)
         assert broken is not None
         assert "frame length is -1" in broken
         assert [frame[5] for frame in frames] == [900]
@@ -220,33 +240,140 @@ def test_any_split_is_the_same(tmp_path: Path) -> None:
         assert it.counters()["sends"] == 2 * len(data)
 
 
+def pull(opaque: int, *, code: int = 11, encoding: int = 0, **changes: str) -> bytes:
+    ext = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": "1",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": "1",
+        "commitOffset": "9",
+        "suspendTimeoutMillis": "0",
+        "subVersion": "7",
+        **changes,
+    }
+    return encode_command(encoding, code, 0, "GO", 513, opaque, None, ext, b"")
+
+
+def arrival(store_end: Callable[[], int], end: int) -> None:
+    """Wait for the dispatcher, which is a thread of its own."""
+    for _ in range(1000):
+        if store_end() >= end:
+            return
+        select.select([], [], [], 0.01)
+    raise AssertionError("the dispatcher does not keep up")
+
+
 def test_a_pull_gets_the_records_and_says_what_to_note(tmp_path: Path) -> None:
-    with ingest(tmp_path) as it:
+    with ingest_and_store(tmp_path) as (it, store):
         it.set_group("g", 0, [("T", 7, None), ("Tagged", 7, [1])])
         it.feed(1, send(1), 1000)
-        ext = {
-            "consumerGroup": "g",
-            "topic": "T",
-            "queueId": "1",
-            "queueOffset": "0",
-            "maxMsgNums": "1",
-            "sysFlag": "1",
-            "commitOffset": "9",
-            "suspendTimeoutMillis": "0",
-            "subVersion": "7",
-        }
-        pull = encode_command(1, 11, 0, "GO", 513, 5, None, ext, b"")
-        replies, _, _, pulled = it.feed(1, pull, 1000)
-        for _ in range(500):
-            if replies:
-                break
-            select.select([], [], [], 0.01)  # The dispatcher is a thread of its own.
-            replies, _, _, pulled = it.feed(1, pull, 1000)
+        arrival(lambda: store.max_offset("T", 1), 1)
+        replies, _, _ = it.feed(1, pull(5, encoding=1), 1000)
         ((_, code, _, _, _, opaque, remark, _, body),), _ = decode_frames(replies)
         assert (code, opaque, remark) == (0, 5, "FOUND")
         assert [record[13] for record in decode_records(body)] == [b"body"]
-        assert pulled == [("g", "T", 1, 0, 1, 1, 0, 1, 1, len(body))]
-        newer = encode_command(0, 11, 0, "GO", 513, 6, None, {**ext, "subVersion": "8"}, b"")
-        assert [frame[5] for frame in it.feed(1, newer, 1000)[1]] == [6]
+        assert it.take_pulled() == [("g", "T", 1, (0, 1, 1, 1, 0, 1, len(body), 0))]
+        assert it.take_pulled() == []
+        assert [frame[5] for frame in it.feed(1, pull(6, subVersion="8"), 1000)[1]] == [6]
         it.drop_group("g")
-        assert [frame[5] for frame in it.feed(1, pull, 1000)[1]] == [5]
+        assert [frame[5] for frame in it.feed(1, pull(7), 1000)[1]] == [7]
+
+
+def test_what_finds_nothing_is_answered_as_well(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        it.set_group("g", 0, [("T", 7, [1])])
+        it.feed(1, send(1), 1000)
+        arrival(lambda: store.max_offset("T", 1), 1)
+        asked = [("1", 19), ("2", 21), ("0", 20)]
+        for opaque, (offset, code) in enumerate(asked):
+            replies = it.feed(1, pull(opaque, sysFlag="0", queueOffset=offset), 1000)[0]
+            assert answers(replies)[opaque][0] == code
+        assert answers(it.feed(1, pull(9, sysFlag="0", queueId="2"), 1000)[0]) == {
+            9: (19, "NO_MESSAGE_IN_QUEUE")
+        }
+        sums = {queue_id: sums for _, _, queue_id, sums in it.take_pulled()}
+        assert sums == {1: (0, None, 0, 0, 3, 0, 0, 0), 2: (0, None, 0, 0, 1, 0, 0, 0)}
+
+
+def waiting_pull(opaque: int, *, code: int = 11) -> bytes:
+    return pull(opaque, code=code, sysFlag="3", suspendTimeoutMillis="20000")
+
+
+def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        it.set_group("g", 0, [("T", 7, None)])
+        waiting = waiting_pull(1) + waiting_pull(2, code=361)
+        assert it.feed(1, waiting, 1000)[:2] == (b"", [])
+        assert it.held_pulls() == 2
+        assert it.take_pulled() == [("g", "T", 1, (0, 0, 2, 0, 0, 0, 0, 0))]
+        it.feed(1, send(1), 1000)
+        arrival(lambda: store.max_offset("T", 1), 1)
+        assert not it.arrived("T", 0, 5)
+        assert it.arrived("T", 1, 1)
+        out, left, more = it.serve()
+        assert (left, more, it.held_pulls()) == ([], False, 0)
+        assert [(key, answers(data)) for key, data in out] == [
+            (1, {1: (0, "FOUND"), 2: (0, "FOUND")})
+        ]
+        ((_, _, _, sums),) = it.take_pulled()
+        assert sums[:6] == (None, None, 0, 2, 0, 2)
+
+
+def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        it.set_group("g", 0, [("T", 7, [java_hash("B")])])
+        it.feed(1, waiting_pull(1), 1000)
+        it.feed(1, send(1, more="TAGS\x01A\x02"), 1000)
+        arrival(lambda: store.max_offset("T", 1), 1)
+        assert it.arrived("T", 1, 1)
+        assert it.serve() == ([], [], False)
+        assert it.held_pulls() == 1
+        it.feed(1, send(2, more="TAGS\x01B\x02"), 1000)
+        arrival(lambda: store.max_offset("T", 1), 2)
+        assert it.arrived("T", 1, 2)
+        ((_, data),), _, _ = it.serve()
+        ((_, code, _, _, _, opaque, _, ext, body),), _ = decode_frames(data)
+        assert (code, opaque, ext["nextBeginOffset"] if ext else "") == (0, 1, "2")
+        assert len(decode_records(body)) == 1
+
+
+def test_the_time_of_a_held_pull_ends(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, _):
+        it.set_group("g", 0, [("T", 7, None)])
+        it.feed(1, waiting_pull(1), 1000)
+        assert it.expire(18_999) == []
+        assert it.serve() == ([], [], False)
+        assert it.expire(23_001) == []
+        ((_, data),), _, _ = it.serve()
+        assert answers(data) == {1: (19, "NO_MESSAGE_IN_QUEUE")}
+        ((_, _, _, sums),) = it.take_pulled()
+        assert sums[3:5] == (0, 1)
+
+
+def test_held_pulls_are_bounded_and_go_with_their_connection(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, _):
+        it.set_group("g", 0, [("T", 7, None)])
+        it.open(2, HOST)
+        it.set_held_beside(1)
+        it.feed(2, waiting_pull(1), 1000)
+        replies, _, _ = it.feed(1, waiting_pull(2) + waiting_pull(3), 1000)
+        assert answers(replies) == {3: (19, "NO_MESSAGE_IN_QUEUE")}
+        assert it.held_pulls() == 2
+        it.close(1)
+        assert it.held_pulls() == 1
+        it.expire(1 << 40)
+        ((key, _),), _, _ = it.serve()
+        assert key == 2
+
+
+def test_what_is_no_longer_admitted_is_for_the_processors(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, _):
+        it.set_group("g", 0, [("T", 7, None)])
+        it.feed(1, waiting_pull(1), 1000)
+        it.set_topic("T", 4, 0, 0, 0)
+        it.expire(1 << 40)
+        out, ((key, frame),), more = it.serve()
+        assert ([data for _, data in out if data], key, frame[5], more) == ([], 1, 1, False)
+        assert it.held_pulls() == 0

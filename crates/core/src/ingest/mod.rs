@@ -4,9 +4,12 @@
 //! a log that somebody else is writing to, and anything that is not plain, is left to the
 //! processors, which do the same work with all the rules.
 
+pub mod books;
 mod connection;
+mod holds;
 mod parked;
 pub mod pull;
+mod pulls;
 pub mod scan;
 pub mod send;
 mod sends;
@@ -15,32 +18,18 @@ pub mod table;
 use std::collections::{HashMap, HashSet};
 
 use crate::codec_error::CodecError;
-use crate::command::{Header, FLAG_ONE_WAY, FLAG_RESPONSE};
+use crate::command::{Header, FLAG_RESPONSE};
 use crate::frame::{self, Frame};
-use crate::get::{GetStatus, Got, Wanted};
 use crate::store::Store;
+use books::Books;
 use connection::{Connection, Peer, Source};
+use holds::Holds;
 pub use parked::Outbound;
 use parked::Waiting;
+pub use pulls::Left;
+use pulls::Pulls;
 use sends::Sends;
 use table::Table;
-
-/// A pull that was answered, for the tables of offsets and traffic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pulled {
-    /// Group that pulled.
-    pub group: String,
-    /// Topic.
-    pub topic: String,
-    /// Queue.
-    pub queue_id: i32,
-    /// Offset asked for.
-    pub offset: i64,
-    /// Offset to commit, if any.
-    pub commit: Option<i64>,
-    /// What was found.
-    pub found: pull::Found,
-}
 
 /// What came of one read.
 #[derive(Debug, Default)]
@@ -51,8 +40,6 @@ pub struct Fed {
     pub passing: bool,
     /// Why the connection must be closed.
     pub broken: Option<CodecError>,
-    /// Pulls that were answered.
-    pub pulled: Vec<Pulled>,
 }
 
 /// Messages and bytes stored in one queue since they were last asked for.
@@ -65,6 +52,8 @@ pub struct Counters {
     pub sends: u64,
     /// Pulls answered.
     pub pulls: u64,
+    /// Pulls that had to wait.
+    pub held: u64,
     /// Frames given to the processors.
     pub passed: u64,
     /// Admitted sends given to the processors after all, because the log was busy or refused.
@@ -74,14 +63,16 @@ pub struct Counters {
 }
 
 /// The fast path of one listening port. Not for two threads at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ingest {
     table: Table,
     barrier: HashSet<i32>,
     frame_size_max: usize,
     connections: HashMap<u64, Connection>,
     waiting: Waiting,
+    holds: Holds,
     stored: Stored,
+    books: Books,
     counters: Counters,
 }
 
@@ -89,11 +80,19 @@ pub struct Ingest {
 pub type Sink<'s> = &'s mut dyn FnMut(&Frame<'_>, &Header<'_>);
 
 impl Ingest {
-    /// Begins with an empty table, that is, with every frame for the processors.
-    pub fn new(frame_size_max: usize) -> Self {
+    /// Begins with an empty table, that is, with every frame for the processors. `seed` spreads
+    /// the deadlines of held pulls.
+    pub fn new(frame_size_max: usize, seed: u64) -> Self {
         Self {
+            table: Table::default(),
+            barrier: HashSet::new(),
             frame_size_max,
-            ..Self::default()
+            connections: HashMap::new(),
+            waiting: Waiting::default(),
+            holds: Holds::new(seed),
+            stored: Stored::new(),
+            books: Books::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -114,9 +113,11 @@ impl Ingest {
         connection.pulls = pulls;
     }
 
-    /// Forgets a connection; answers that wait for a flush are dropped when their turn comes.
+    /// Forgets a connection and its held pulls; answers that wait for a flush are dropped when
+    /// their turn comes.
     pub fn close(&mut self, key: u64) {
         self.connections.remove(&key);
+        self.holds.drop_connection(key);
     }
 
     /// Bytes kept for a connection.
@@ -134,6 +135,49 @@ impl Ingest {
     /// Answers that wait for a flush.
     pub fn parked(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Pulls that wait for a message.
+    pub fn held_pulls(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// Hears how many pulls wait elsewhere, which count towards the same bound.
+    pub fn set_held_beside(&mut self, count: usize) {
+        self.holds.beside = count;
+    }
+
+    /// Hears how far a queue has grown: pulls that wait for it are due.
+    pub fn arrived(&mut self, topic: &str, queue_id: i32, max_offset: i64) {
+        self.holds.arrived(topic, queue_id, max_offset);
+    }
+
+    /// Whether [`Self::serve`] has anything to do.
+    pub fn has_due(&self) -> bool {
+        self.holds.has_due()
+    }
+
+    /// Serves the held pulls that are due while `spare` says that there is time; those that the
+    /// table no longer covers go to `left`.
+    pub fn serve(
+        &mut self,
+        store: &Store,
+        spare: &mut dyn FnMut() -> bool,
+        left: Left<'_>,
+    ) -> Vec<Outbound> {
+        let mut pulls = Pulls {
+            table: &self.table,
+            store,
+            holds: &mut self.holds,
+            books: &mut self.books,
+            counters: &mut self.counters,
+        };
+        pulls.serve(spare, left)
+    }
+
+    /// Takes what pulls came to since the last call.
+    pub fn take_pulled(&mut self) -> Vec<books::Line> {
+        self.books.take()
     }
 
     /// Takes what was stored since the last call.
@@ -201,8 +245,9 @@ impl Ingest {
         self.waiting.replicated(offset, &self.table.state, open)
     }
 
-    /// The answers that have waited too long.
+    /// The answers that have waited too long; held pulls whose time is over are due.
     pub fn expire(&mut self, now_ms: i64) -> Vec<Outbound> {
+        self.holds.expire(now_ms);
         let open = |key| self.connections.contains_key(&key);
         self.waiting.expire(now_ms, &self.table.state, open)
     }
@@ -219,7 +264,9 @@ impl Ingest {
             table,
             barrier,
             waiting,
+            holds,
             stored,
+            books,
             counters,
             frame_size_max,
             ..
@@ -246,15 +293,24 @@ impl Ingest {
                     break;
                 }
             };
+            let whole = rest.get(..frame.size).unwrap_or_default();
             used += frame.size;
             let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
             if admits && sends.take(&frame, &header, waiting.len()) {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
-            if admits && from.pulls && !passed && answer_pull(table, store, &header, &mut fed) {
-                counters.pulls += 1;
-                continue;
+            if admits && from.pulls && !passed {
+                let mut pulls = Pulls {
+                    table,
+                    store,
+                    holds,
+                    books,
+                    counters,
+                };
+                if pulls.take(&header, whole, from, &mut fed.replies) {
+                    continue;
+                }
             }
             if admits && barrier.contains(&header.code) {
                 // What came before is in the log before the processors hear of it, and what comes
@@ -271,55 +327,4 @@ impl Ingest {
         fed.passing |= sends.commit(store, waiting, stored, counters, replies, &mut *sink);
         (fed, used)
     }
-}
-
-/// Answers a pull that finds messages; everything else about pulls is for the processors.
-fn answer_pull(table: &Table, store: &Store, header: &Header<'_>, fed: &mut Fed) -> bool {
-    if header.code != pull::PULL || !table.state.pulls || header.flag & FLAG_ONE_WAY != 0 {
-        return false;
-    }
-    let Some(request) = pull::read(table, header) else {
-        return false;
-    };
-    let Some(got) = read(store, &request) else {
-        return false;
-    };
-    let found = pull::Found {
-        next_begin: got.next,
-        min: got.min,
-        max: got.max,
-        messages: got.messages,
-        bytes: got.bytes,
-    };
-    let replies = &mut fed.replies;
-    if pull::write_found(&table.state, header.opaque, &request, &found, replies).is_err() {
-        return false;
-    }
-    for part in &got.parts {
-        replies.extend_from_slice(part);
-    }
-    fed.pulled.push(Pulled {
-        group: request.group.to_owned(),
-        topic: request.topic.to_owned(),
-        queue_id: request.queue_id,
-        offset: request.offset,
-        commit: request.commit.map(|commit| commit.min(found.max)),
-        found,
-    });
-    true
-}
-
-/// Reads for a pull; `None` unless messages were found and are probably in memory.
-fn read(store: &Store, request: &pull::Request<'_>) -> Option<Got> {
-    let wanted = Wanted {
-        topic: request.topic,
-        queue_id: request.queue_id,
-        offset: request.offset,
-        messages: request.messages,
-        bytes: pull::BYTES_MAX,
-        tag_codes: request.codes,
-        filter: None,
-    };
-    let got = store.get(wanted).ok()?;
-    (got.status == GetStatus::Found && !got.suggest_slave).then_some(got)
 }

@@ -8,9 +8,19 @@ use super::table::{State, Table};
 use crate::codec_error::CodecError;
 use crate::command::Header;
 use crate::frame;
+use crate::get::{GetStatus, Got};
 
 /// PULL_MESSAGE.
 pub const PULL: i32 = 11;
+/// LITE_PULL_MESSAGE.
+pub const LITE_PULL: i32 = 361;
+
+/// Response code of a pull that finds nothing and may wait.
+pub const NOT_FOUND: i32 = 19;
+/// Response code of one that should come again at once.
+const RETRY_IMMEDIATELY: i32 = 20;
+/// Response code of one that is told another offset.
+const OFFSET_MOVED: i32 = 21;
 
 const COMMIT_OFFSET: i32 = 0x1;
 const SUSPEND: i32 = 0x2;
@@ -158,40 +168,46 @@ pub fn read<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>>
     })
 }
 
-/// What was read for a pull.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Where to go on.
-    pub next_begin: i64,
-    /// First offset of the queue.
-    pub min: i64,
-    /// Offset behind the last of the queue.
-    pub max: i64,
-    /// How many messages.
-    pub messages: u64,
-    /// Bytes of their records.
-    pub bytes: u64,
+/// The response code of a read that began at `offset` (spec: wire §10.3).
+pub fn code_of(status: GetStatus, offset: i64) -> i32 {
+    match status {
+        GetStatus::Found => 0,
+        GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => RETRY_IMMEDIATELY,
+        GetStatus::NoMessageInQueue if offset == 0 => NOT_FOUND,
+        GetStatus::OffsetFoundNull | GetStatus::OffsetOverflowOne => NOT_FOUND,
+        GetStatus::NoMessageInQueue
+        | GetStatus::OffsetOverflowBadly
+        | GetStatus::OffsetTooSmall => OFFSET_MOVED,
+    }
 }
 
-/// Appends the answer FOUND; the records follow it.
-pub fn write_found(
+/// The name of a status: the remark of its answer.
+fn name_of(status: GetStatus) -> &'static str {
+    match status {
+        GetStatus::Found => "FOUND",
+        GetStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+        GetStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+        GetStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+        GetStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+        GetStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+        GetStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+        GetStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+    }
+}
+
+/// Appends the answer to a pull; the records follow it.
+pub fn write_answer(
     state: &State,
     opaque: i32,
     request: &Request<'_>,
-    found: &Found,
+    got: &Got,
     out: &mut Vec<u8>,
 ) -> Result<(), CodecError> {
     let mut text = String::with_capacity(80);
     let mut ends = [0; 5];
     let topic_flag = i64::from(request.topic_sys_flag);
     let group_flag = i64::from(request.group_sys_flag);
-    let values = [
-        found.next_begin,
-        found.min,
-        found.max,
-        topic_flag,
-        group_flag,
-    ];
+    let values = [got.next, got.min, got.max, topic_flag, group_flag];
     for (end, value) in ends.iter_mut().zip(values) {
         // Writing to a string cannot fail.
         let _ = write!(text, "{value}");
@@ -211,7 +227,12 @@ pub fn write_found(
         (*name, value)
     });
     let fields = std::iter::once(("suggestWhichBrokerId", "0")).chain(fields);
-    let body_size = usize::try_from(found.bytes).unwrap_or(usize::MAX);
-    let header = response(state, 0, opaque, Some("FOUND"));
+    let body_size = usize::try_from(got.bytes).unwrap_or(usize::MAX);
+    let header = response(
+        state,
+        code_of(got.status, request.offset),
+        opaque,
+        Some(name_of(got.status)),
+    );
     frame::encode_start(state.encoding, &header, Some(fields), body_size, out)
 }

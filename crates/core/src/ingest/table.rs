@@ -51,6 +51,19 @@ pub enum Slaves {
     Lacking,
 }
 
+/// What holds for every pull.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulling {
+    /// Whether lite pulls are answered as well.
+    pub lite: bool,
+    /// Pulls that may wait for a message at a time, everywhere together.
+    pub holds_max: usize,
+    /// How long every one of them waits, in milliseconds; `None` lets each say.
+    pub hold_ms: Option<i64>,
+    /// How long it may say at most.
+    pub hold_ms_max: i64,
+}
+
 /// What holds for every message and answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -80,6 +93,8 @@ pub struct State {
     pub version: i32,
     /// Answers that may wait for a flush at a time.
     pub parked_max: usize,
+    /// How pulls are answered, if they are.
+    pub pulling: Pulling,
 }
 
 impl Default for State {
@@ -98,6 +113,7 @@ impl Default for State {
             encoding: Encoding::Json,
             version: 0,
             parked_max: 100_000,
+            pulling: Pulling::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ wait is held by broker/holds.py and answered later, without waiting again.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.config import setting
@@ -307,6 +308,12 @@ class PullProcessor:
         """Answer now, or hold the pull and return None."""
         return self._answer(request, may_hold=True)
 
+    def resume(self, request: Request) -> None:
+        """Answer a pull that was held: its offsets are noted, and it waits no more."""
+        answer = self._answer(request, may_hold=False)
+        if answer is not None:
+            request.reply(answer)
+
     def _answer(self, request: Request, *, may_hold: bool) -> Command | None:
         command = request.command
         try:
@@ -368,17 +375,12 @@ class PullProcessor:
         if not self._rules.long_polling:
             wait_ms = self._rules.short_polling_ms
 
-        def resume() -> None:
-            answer = self._answer(request, may_hold=False)
-            if answer is not None:
-                request.reply(answer)
-
         held = Held(
             topic=header.topic,
             queue_id=header.queue_id,
             peer=request.peer,
             offset=header.queue_offset,
-            resume=resume,
+            resume=functools.partial(self.resume, request),
             matches=_Matches(self._store, admitted) if admitted.is_filtered else None,
         )
         return self._holds.hold(held, max(0, wait_ms))

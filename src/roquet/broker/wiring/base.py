@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 from typing import TYPE_CHECKING
 
 from roquet.broker.days import Days
@@ -28,8 +29,6 @@ from roquet.store.store import MessageStore
 from roquet.store.topics import TopicTable
 
 if TYPE_CHECKING:
-    import random
-
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
 
@@ -65,7 +64,8 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     metrics.watch_lanes(lanes)
     stats = BrokerStats(rules.cluster, clock, Days(clock, JsonFile(folder / "brokerStats.json")))
     stats.watch(metrics)
-    holds = Holds(clock, rng, config.server.holds_max)
+    # Numbers of its own: which pulls are held where must not change what else is drawn.
+    holds = Holds(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
     return Base(
         config=config,

@@ -15,8 +15,11 @@ from roquet.broker.wiring.base import make_stamps
 if TYPE_CHECKING:
     from roquet.broker.appender import Appender
     from roquet.broker.fast_fail import FastFail
+    from roquet.broker.ports import Listeners
     from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
+    from roquet.protocol.command import Command
+    from roquet.remoting.fast_ingest import FastPath
 
 
 def make_admission(base: Base, fast_fail: FastFail) -> Admission:
@@ -28,7 +31,13 @@ def make_admission(base: Base, fast_fail: FastFail) -> Admission:
         state=base.state,
         gate=fast_fail,
         traffic=base.stats,
-        rules=Rules(config.server.fast_path, make_stamps(base), config.pull, config.store),
+        rules=Rules(
+            config.server.fast_path,
+            make_stamps(base),
+            config.pull,
+            config.store,
+            config.server.holds_max,
+        ),
     )
 
 
@@ -94,3 +103,17 @@ def make_pull(base: Base) -> PullProcessor:
         traffic=base.stats,
         rules=base.config.pull,
     )
+
+
+def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: PullProcessor) -> None:
+    """Let the fast path hold pulls beside the processor, which answers those it may no longer."""
+
+    def resume(key: int, command: Command) -> None:
+        request = listeners.late(key, command)
+        if request is not None:
+            pull.resume(request)
+
+    path.resume_by(resume)
+    base.holds.share(path)
+    base.store.on_arrival(base.holds.arrived)
+    base.store.on_arrivals(path.arrived)

@@ -1,0 +1,92 @@
+//! What was done and must be entered in Python's tables: counted here, handed out together.
+
+use std::collections::HashMap;
+
+use crate::get::{GetStatus, Got};
+
+/// What the pulls of one queue for one group came to since they were last handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulled {
+    /// Offset that the last of them asked for.
+    pub offset: Option<i64>,
+    /// Offset that the last commit among them gave.
+    pub commit: Option<i64>,
+    /// How many commits there were.
+    pub commits: u64,
+    /// Answers that found messages.
+    pub reads: u64,
+    /// Answers that found none.
+    pub misses: u64,
+    /// Messages found.
+    pub messages: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+    /// Messages left unread behind each answer that found some, added up.
+    pub behind: u64,
+}
+
+type Topics = HashMap<Box<str>, HashMap<i32, Pulled>>;
+
+/// By group, topic and queue.
+#[derive(Debug, Default)]
+pub struct Books {
+    groups: HashMap<Box<str>, Topics>,
+}
+
+/// One line of [`Books`]: group, topic, queue, sums.
+pub type Line = (Box<str>, Box<str>, i32, Pulled);
+
+impl Books {
+    /// The sums of a queue.
+    fn line(&mut self, group: &str, topic: &str, queue_id: i32) -> &mut Pulled {
+        let topics = below(&mut self.groups, group);
+        below(topics, topic).entry(queue_id).or_default()
+    }
+
+    /// Enters what a pull asked for; `commit` counts up to the queue's end.
+    pub(super) fn asked(&mut self, request: &super::pull::Request<'_>, max: i64) {
+        let line = self.line(request.group, request.topic, request.queue_id);
+        line.offset = Some(request.offset);
+        if let Some(commit) = request.commit {
+            line.commit = Some(commit.min(max));
+            line.commits += 1;
+        }
+    }
+
+    /// Enters what it was answered with.
+    pub(super) fn answered(&mut self, request: &super::pull::Request<'_>, got: &Got) {
+        let line = self.line(request.group, request.topic, request.queue_id);
+        if got.status == GetStatus::Found {
+            line.reads += 1;
+            line.messages += got.messages;
+            line.bytes += got.bytes;
+            line.behind += u64::try_from(got.max - got.next).unwrap_or(0);
+        } else {
+            line.misses += 1;
+        }
+    }
+
+    /// Takes everything.
+    pub fn take(&mut self) -> Vec<Line> {
+        let groups = std::mem::take(&mut self.groups);
+        let mut lines = Vec::new();
+        for (group, topics) in groups {
+            for (topic, queues) in topics {
+                let line = |(queue, sums)| (group.clone(), topic.clone(), queue, sums);
+                lines.extend(queues.into_iter().map(line));
+            }
+        }
+        lines
+    }
+}
+
+/// What stands under a name; the name is copied only when it is new.
+fn below<'m, T: Default>(map: &'m mut HashMap<Box<str>, T>, name: &str) -> &'m mut T {
+    if !map.contains_key(name) {
+        map.insert(name.into(), T::default());
+    }
+    match map.get_mut(name) {
+        Some(found) => found,
+        None => unreachable!("inserted above"),
+    }
+}

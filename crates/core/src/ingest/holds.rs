@@ -1,0 +1,311 @@
+//! Pulls that found nothing and wait for a message, for their time to end, or for their connection
+//! to close (architecture §3.6). Who they are is known here; what they are answered is not.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// One waiting pull.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    /// Connection it came from.
+    pub(super) key: u64,
+    pub(super) topic: Box<str>,
+    pub(super) queue_id: i32,
+    /// Where a message must come that could be for it; what lies before was looked at.
+    pub(super) from: i64,
+    /// Tag codes wanted when it began to wait; `None` wants every message.
+    pub(super) codes: Option<Box<[i64]>>,
+    /// The whole frame, to be judged anew when its turn comes.
+    pub(super) frame: Box<[u8]>,
+    /// When it is given up, Unix milliseconds.
+    pub(super) deadline_ms: i64,
+    state: Turn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Waits,
+    /// Its queue has grown: it is to be looked at.
+    Due,
+    /// Its time is over: it is to be answered.
+    Over,
+}
+
+impl Held {
+    pub(super) fn is_over(&self) -> bool {
+        self.state == Turn::Over
+    }
+}
+
+/// Spreads deadlines: consumers that came together do not go together.
+#[derive(Clone, Debug)]
+struct Jitter(u64);
+
+impl Jitter {
+    /// A wait moved by up to a tenth, either way.
+    fn spread(&mut self, wait_ms: i64) -> i64 {
+        // The generator called splitmix64: good enough, and its seed is given.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        let permille = i64::try_from(mixed % 2001).unwrap_or(0) - 1000;
+        wait_ms + wait_ms.saturating_mul(permille) / 10_000
+    }
+}
+
+type Queues = HashMap<Box<str>, HashMap<i32, BTreeSet<u64>>>;
+
+/// All waiting pulls, each under a number that grows.
+#[derive(Debug)]
+pub(super) struct Holds {
+    held: HashMap<u64, Held>,
+    queues: Queues,
+    connections: HashMap<u64, BTreeSet<u64>>,
+    deadlines: BTreeSet<(i64, u64)>,
+    due: VecDeque<u64>,
+    last: u64,
+    jitter: Jitter,
+    /// Pulls that wait elsewhere and count towards the same bound.
+    pub(super) beside: usize,
+}
+
+impl Holds {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            held: HashMap::new(),
+            queues: HashMap::new(),
+            connections: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            due: VecDeque::new(),
+            last: 0,
+            jitter: Jitter(seed),
+            beside: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether one more may wait where `most` may.
+    pub(super) fn has_room(&self, most: usize) -> bool {
+        self.held.len() + self.beside < most
+    }
+
+    /// Lets a pull wait for about `wait_ms`.
+    pub(super) fn hold(&mut self, request: &super::pull::Request<'_>, wait: Wait<'_>) {
+        let deadline_ms = wait
+            .now_ms
+            .saturating_add(self.jitter.spread(wait.at_most_ms));
+        self.last += 1;
+        let id = self.last;
+        self.deadlines.insert((deadline_ms, id));
+        self.connections.entry(wait.key).or_default().insert(id);
+        let topic: Box<str> = request.topic.into();
+        let queues = match self.queues.get_mut(&topic) {
+            Some(queues) => queues,
+            None => self.queues.entry(topic.clone()).or_default(),
+        };
+        queues.entry(request.queue_id).or_default().insert(id);
+        let held = Held {
+            key: wait.key,
+            topic,
+            queue_id: request.queue_id,
+            from: request.offset,
+            codes: request.codes.map(Into::into),
+            frame: wait.frame.into(),
+            deadline_ms,
+            state: Turn::Waits,
+        };
+        self.held.insert(id, held);
+    }
+
+    /// Makes the pulls due that wait for messages below `max` of a queue.
+    pub(super) fn arrived(&mut self, topic: &str, queue_id: i32, max: i64) {
+        let waiting = self.queues.get(topic).and_then(|all| all.get(&queue_id));
+        for id in waiting.into_iter().flatten() {
+            if let Some(held) = self.held.get_mut(id) {
+                if max > held.from && held.state == Turn::Waits {
+                    held.state = Turn::Due;
+                    self.due.push_back(*id);
+                }
+            }
+        }
+    }
+
+    /// Makes the pulls due whose time is over.
+    pub(super) fn expire(&mut self, now_ms: i64) {
+        while let Some((_, id)) = self.deadlines.first().filter(|first| first.0 <= now_ms) {
+            let id = *id;
+            self.deadlines.pop_first();
+            if let Some(held) = self.held.get_mut(&id) {
+                if held.state == Turn::Waits {
+                    self.due.push_back(id);
+                }
+                held.state = Turn::Over;
+            }
+        }
+    }
+
+    /// Whether any pull is due.
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Takes the next due pull's number and says what it waits for.
+    pub(super) fn next_due(&mut self) -> Option<(u64, &Held)> {
+        while let Some(id) = self.due.pop_front() {
+            if self.held.contains_key(&id) {
+                return self.held.get(&id).map(|held| (id, held));
+            }
+        }
+        None
+    }
+
+    /// Lets a due pull wait on: nothing before `from` is for it.
+    pub(super) fn wait_on(&mut self, id: u64, from: i64) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.from = held.from.max(from);
+            held.state = Turn::Waits;
+        }
+    }
+
+    /// Takes a pull out.
+    pub(super) fn take(&mut self, id: u64) -> Option<Held> {
+        let held = self.held.remove(&id)?;
+        self.deadlines.remove(&(held.deadline_ms, id));
+        if let Some(queues) = self.queues.get_mut(&held.topic) {
+            forget(queues, &held.queue_id, id);
+            if queues.is_empty() {
+                self.queues.remove(&held.topic);
+            }
+        }
+        forget(&mut self.connections, &held.key, id);
+        Some(held)
+    }
+
+    /// Drops the pulls of a connection.
+    pub(super) fn drop_connection(&mut self, key: u64) {
+        for id in self.connections.get(&key).cloned().unwrap_or_default() {
+            self.take(id);
+        }
+    }
+}
+
+/// How and for how long a pull waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait<'a> {
+    pub(super) key: u64,
+    pub(super) frame: &'a [u8],
+    pub(super) now_ms: i64,
+    pub(super) at_most_ms: i64,
+}
+
+fn forget<K: std::hash::Hash + Eq>(table: &mut HashMap<K, BTreeSet<u64>>, at: &K, id: u64) {
+    if let Some(ids) = table.get_mut(at) {
+        ids.remove(&id);
+        if ids.is_empty() {
+            table.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pull::Request;
+    use super::{Holds, Wait};
+
+    fn hold(holds: &mut Holds, key: u64, queue_id: i32, offset: i64, wait_ms: i64) {
+        let request = Request {
+            group: "g",
+            topic: "T",
+            queue_id,
+            offset,
+            messages: 32,
+            commit: None,
+            suspend_ms: Some(wait_ms),
+            codes: None,
+            topic_sys_flag: 0,
+            group_sys_flag: 0,
+        };
+        let wait = Wait {
+            key,
+            frame: b"frame",
+            now_ms: 1000,
+            at_most_ms: wait_ms,
+        };
+        holds.hold(&request, wait);
+    }
+
+    fn due(holds: &mut Holds) -> Vec<u64> {
+        let mut found = Vec::new();
+        while let Some((id, _)) = holds.next_due() {
+            found.push(id);
+        }
+        found
+    }
+
+    #[test]
+    fn the_queue_wakes_those_it_has_grown_past() {
+        let mut holds = Holds::new(1);
+        hold(&mut holds, 1, 0, 5, 9000);
+        hold(&mut holds, 1, 0, 6, 9000);
+        hold(&mut holds, 2, 1, 0, 9000);
+        holds.arrived("T", 0, 5);
+        holds.arrived("U", 0, 50);
+        assert!(!holds.has_due());
+        holds.arrived("T", 0, 6);
+        holds.arrived("T", 0, 6);
+        assert_eq!(due(&mut holds), [1]);
+        holds.wait_on(1, 6);
+        holds.arrived("T", 0, 6);
+        assert!(due(&mut holds).is_empty());
+        holds.arrived("T", 0, 7);
+        assert_eq!(due(&mut holds), [1, 2]);
+    }
+
+    #[test]
+    fn deadlines_are_spread_by_a_tenth() {
+        let mut holds = Holds::new(7);
+        for _ in 0..200 {
+            hold(&mut holds, 1, 0, 0, 10_000);
+        }
+        holds.expire(9_999);
+        assert!(!holds.has_due());
+        holds.expire(11_000);
+        let early = due(&mut holds).len();
+        assert!((50..150).contains(&early), "{early}");
+        holds.expire(12_000);
+        assert_eq!(early + due(&mut holds).len(), 200);
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_has_gone() {
+        let mut holds = Holds::new(1);
+        hold(&mut holds, 1, 0, 0, 100);
+        hold(&mut holds, 1, 1, 0, 100);
+        hold(&mut holds, 2, 0, 0, 100);
+        holds.arrived("T", 0, 1);
+        holds.drop_connection(1);
+        assert_eq!((holds.len(), due(&mut holds)), (1, vec![3]));
+        assert!(holds.has_room(2) && !holds.has_room(1));
+        holds.beside = 1;
+        assert!(!holds.has_room(2));
+        assert!(holds.take(3).is_some() && holds.take(3).is_none());
+        assert!(holds.queues.is_empty() && holds.connections.is_empty());
+        assert!(holds.deadlines.is_empty());
+    }
+
+    #[test]
+    fn one_that_is_both_due_and_over_has_one_turn() {
+        let mut holds = Holds::new(1);
+        hold(&mut holds, 1, 0, 0, 100);
+        holds.arrived("T", 0, 1);
+        holds.expire(5000);
+        let (id, held) = holds.next_due().unwrap();
+        assert!(held.is_over());
+        assert_eq!(id, 1);
+        assert!(!holds.has_due());
+    }
+}

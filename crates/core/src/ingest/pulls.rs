@@ -1,0 +1,203 @@
+//! Pulls: answered at once, held until a message comes, and answered then.
+
+use super::books::Books;
+use super::connection::Source;
+use super::holds::{Holds, Wait};
+use super::parked::{bytes_for, Outbound};
+use super::pull::{self, Request};
+use super::table::Table;
+use super::Counters;
+use crate::command::{Header, FLAG_ONE_WAY};
+use crate::frame::{self, Frame};
+use crate::get::{GetStatus, Got, Wanted};
+use crate::store::Store;
+
+/// Bytes of answers to woken pulls that one turn of the loop writes at most.
+const TURN_BYTES: usize = 8 << 20;
+
+/// Takes a held pull that the processors must answer: connection, frame, header.
+pub type Left<'s> = &'s mut dyn FnMut(u64, &Frame<'_>, &Header<'_>);
+
+/// All that answering pulls needs of the ingest.
+pub(super) struct Pulls<'i> {
+    pub(super) table: &'i Table,
+    pub(super) store: &'i Store,
+    pub(super) holds: &'i mut Holds,
+    pub(super) books: &'i mut Books,
+    pub(super) counters: &'i mut Counters,
+}
+
+impl Pulls<'_> {
+    /// Answers or holds a pull that the table covers; false leaves it to the processors.
+    pub(super) fn take(
+        &mut self,
+        header: &Header<'_>,
+        whole: &[u8],
+        from: Source,
+        replies: &mut Vec<u8>,
+    ) -> bool {
+        self.try_take(header, whole, from, replies).is_some()
+    }
+
+    fn try_take(
+        &mut self,
+        header: &Header<'_>,
+        whole: &[u8],
+        from: Source,
+        replies: &mut Vec<u8>,
+    ) -> Option<()> {
+        let state = &self.table.state;
+        let request = plain(self.table, header)?;
+        let got = read(self.store, &request)?;
+        let code = pull::code_of(got.status, request.offset);
+        let wait_ms = request
+            .suspend_ms
+            .filter(|_| code == pull::NOT_FOUND && self.holds.has_room(state.pulling.holds_max));
+        if let Some(asked_ms) = wait_ms {
+            let wait_ms = state
+                .pulling
+                .hold_ms
+                .unwrap_or_else(|| asked_ms.min(state.pulling.hold_ms_max));
+            let wait = Wait {
+                key: from.key,
+                frame: whole,
+                now_ms: from.now_ms,
+                at_most_ms: wait_ms.max(0),
+            };
+            self.holds.hold(&request, wait);
+            self.books.asked(&request, got.max);
+            self.counters.held += 1;
+            return Some(());
+        }
+        write(self.table, header.opaque, &request, &got, replies)?;
+        self.books.asked(&request, got.max);
+        self.books.answered(&request, &got);
+        self.counters.pulls += 1;
+        Some(())
+    }
+
+    /// Serves the pulls that are due for as long as there is time to spare, but at least one.
+    pub(super) fn serve(
+        &mut self,
+        spare: &mut dyn FnMut() -> bool,
+        left: Left<'_>,
+    ) -> Vec<Outbound> {
+        let mut out = Vec::new();
+        let mut written = 0;
+        while let Some((id, held)) = self.holds.next_due() {
+            let found = held.is_over() || {
+                let wanted = Wanted {
+                    topic: &held.topic,
+                    queue_id: held.queue_id,
+                    offset: held.from,
+                    messages: 1,
+                    bytes: pull::BYTES_MAX,
+                    tag_codes: held.codes.as_deref(),
+                    filter: None,
+                };
+                match seek(self.store, wanted) {
+                    None => true,
+                    Some(next) => {
+                        self.holds.wait_on(id, next);
+                        false
+                    }
+                }
+            };
+            if found {
+                written += self.resume(id, &mut out, left);
+            }
+            if written > TURN_BYTES || !spare() {
+                break;
+            }
+        }
+        out
+    }
+
+    /// Answers a held pull by the table of now; returns the bytes written.
+    fn resume(&mut self, id: u64, out: &mut Vec<Outbound>, left: Left<'_>) -> usize {
+        let Some(held) = self.holds.take(id) else {
+            return 0;
+        };
+        // It was cut and decoded once before.
+        let Ok(Some(frame)) = frame::cut(&held.frame, usize::MAX) else {
+            return 0;
+        };
+        let Ok(header) = frame.decode_header() else {
+            return 0;
+        };
+        let bytes = bytes_for(held.key, out);
+        let before = bytes.len();
+        if self.answer_now(&header, bytes).is_none() {
+            left(held.key, &frame, &header);
+        }
+        bytes.len() - before
+    }
+
+    fn answer_now(&mut self, header: &Header<'_>, bytes: &mut Vec<u8>) -> Option<()> {
+        let request = plain(self.table, header)?;
+        let got = read(self.store, &request)?;
+        write(self.table, header.opaque, &request, &got, bytes)?;
+        self.books.answered(&request, &got);
+        self.counters.pulls += 1;
+        Some(())
+    }
+}
+
+/// Looks for a message that a pull wants; says where the next may come when there is none yet.
+fn seek(store: &Store, mut wanted: Wanted<'_>) -> Option<i64> {
+    wanted.tag_codes?;
+    loop {
+        let got = store.get(wanted).ok()?;
+        match got.status {
+            GetStatus::NoMatchedMessage if got.next > wanted.offset => wanted.offset = got.next,
+            GetStatus::OffsetOverflowOne | GetStatus::NoMessageInQueue => {
+                return Some(wanted.offset);
+            }
+            GetStatus::NoMatchedMessage => return Some(wanted.offset),
+            _ => return None,
+        }
+    }
+}
+
+/// The pull in a frame, if the table covers it.
+fn plain<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>> {
+    let state = &table.state;
+    let served = match header.code {
+        pull::PULL => state.pulls,
+        pull::LITE_PULL => state.pulls && state.pulling.lite,
+        _ => false,
+    };
+    if !served || header.flag & FLAG_ONE_WAY != 0 {
+        return None;
+    }
+    pull::read(table, header)
+}
+
+/// Reads for a pull; `None` when the log cannot be read or another broker should be asked.
+fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
+    let wanted = Wanted {
+        topic: request.topic,
+        queue_id: request.queue_id,
+        offset: request.offset,
+        messages: request.messages,
+        bytes: pull::BYTES_MAX,
+        tag_codes: request.codes,
+        filter: None,
+    };
+    store.get(wanted).ok().filter(|got| !got.suggest_slave)
+}
+
+/// Appends the whole answer.
+fn write(
+    table: &Table,
+    opaque: i32,
+    request: &Request<'_>,
+    got: &Got,
+    replies: &mut Vec<u8>,
+) -> Option<()> {
+    pull::write_answer(&table.state, opaque, request, got, replies).ok()?;
+    for part in &got.parts {
+        replies.extend_from_slice(part);
+    }
+    Some(())
+}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +73,11 @@ class Running:
     def name_servers(self) -> str:
         assert self.cluster is not None
         return self.cluster.name_servers
+
+    @property
+    def store(self) -> Path:
+        """The folder of the broker's store."""
+        return Path(self._folder) / "broker-a"
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
         async def create() -> None:

@@ -13,12 +13,15 @@ __all__ = [
     "ArrowBatch",
     "Filter",
     "Ingest",
+    "LogReader",
     "Store",
     "StoreError",
+    "checkpoint_of",
     "crc32",
     "decode_frames",
     "decode_records",
     "encode_command",
+    "is_locked",
     "records_to_arrow",
 ]
 
@@ -75,6 +78,8 @@ class ArrowBatch:
     """A finished record batch; hand it to `pyarrow.record_batch`."""
 
     num_rows: Final[int]
+    next: Final[tuple[int, int] | None]
+    """(body, byte) where the next batch goes on, when this one was full before the end."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[Any, Any]: ...
 
 def records_to_arrow(
@@ -87,12 +92,55 @@ def records_to_arrow(
     tags: Sequence[str] | None = None,
     decompress_max: int = 67_108_864,
     check_crc: bool = True,
+    rows_max: int = ...,
+    bytes_max: int = ...,
+    start: tuple[int, int] = ...,
 ) -> ArrowBatch:
     """Decode pull response bodies into one batch with the columns of the Spark source.
 
     Only rows with begin <= queue offset < end are kept, and only those whose TAGS is one of
-    `tags` when given. Column order and types: docs/design/spark.md.
+    `tags` when given. The batch ends early, saying so in `next`, at `rows_max` rows or `bytes_max`
+    bytes; `start` is such a `next`. Column order and types: docs/design/spark.md.
     """
+
+@final
+class LogReader:
+    """The records of one part of one commit-log file. Offsets are those of the log.
+
+    The file begins at `base` and should end at `file_end`; records and damage that begin in
+    [begin, end) are this reader's. `stored` is a half-open range of store times.
+    """
+
+    def __new__(
+        cls,
+        path: str,
+        base: int,
+        file_end: int,
+        begin: int,
+        end: int,
+        *,
+        broker_name: str = "",
+        columns: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        stored: tuple[int, int] = ...,
+        last: bool = False,
+        live: bool = False,
+        stop: int = ...,
+        stop_time: int = ...,
+        rows_max: int = 16_384,
+        bytes_max: int = 33_554_432,
+        decompress_max: int = 67_108_864,
+    ) -> LogReader:
+        """Open the file. Raises OSError."""
+    def next(self) -> tuple[ArrowBatch, list[tuple[int, int, str]]] | None:
+        """Return a batch and the damage (begin, end, why) passed meanwhile; None at the end."""
+
+def checkpoint_of(data: bytes) -> tuple[int, int, int | None]:
+    """Read a `checkpoint` file: (log time, confirmed offset, durable end if ours is valid)."""
+
+def is_locked(path: str) -> bool:
+    """Whether a broker holds the lock file at `path`; the lock is not taken. Raises OSError."""
 
 # --- store --------------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ fn main() {
                 begin: 0,
                 end: i64::MAX,
                 tags: None,
+                topics: None,
+                stored: i64::MIN..i64::MAX,
+                rows_max: usize::MAX,
+                bytes_max: usize::MAX,
                 decompress_max: 1 << 26,
             });
             builder.add(records(&log, true)).unwrap();

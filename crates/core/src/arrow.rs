@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::codec_error::CodecError;
 use crate::decompress;
@@ -183,6 +184,14 @@ pub struct Options<'a> {
     pub end: i64,
     /// When given, only rows whose TAGS is one of these.
     pub tags: Option<Vec<String>>,
+    /// When given, only rows of these topics.
+    pub topics: Option<Vec<String>>,
+    /// Only rows stored at these Unix milliseconds.
+    pub stored: Range<i64>,
+    /// The batch is full at this many rows.
+    pub rows_max: usize,
+    /// The batch is full at this many bytes of text and bodies.
+    pub bytes_max: usize,
     /// Most bytes that one compressed body may become.
     pub decompress_max: usize,
 }
@@ -262,10 +271,14 @@ impl<'a> Found<'a> {
     }
 }
 
+/// What a row is taken to need beside its body and properties.
+const FIXED_SIZE: usize = 256;
+
 /// Collects records into columns.
 pub struct Builder<'a> {
     options: Options<'a>,
     rows: usize,
+    bytes: usize,
     columns: Vec<(Field, Column)>,
     wants_properties: bool,
     born_host: HostText,
@@ -290,6 +303,7 @@ impl<'a> Builder<'a> {
         Self {
             options,
             rows: 0,
+            bytes: 0,
             columns,
             wants_properties,
             born_host: HostText::default(),
@@ -297,19 +311,36 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds the wanted records of one pull answer.
-    pub fn add(&mut self, records: Records<'_>) -> Result<(), Failure> {
-        for record in records {
+    /// Adds the wanted records of one pull answer until the batch is full.
+    ///
+    /// Returns where in the answer to go on, `None` when all of it was read.
+    pub fn add(&mut self, mut records: Records<'_>) -> Result<Option<usize>, Failure> {
+        while !self.is_full() {
+            let Some(record) = records.next() else {
+                return Ok(None);
+            };
             let view = record.map_err(|(at, why)| Failure::Record(at, why))?;
-            if (self.options.begin..self.options.end).contains(&view.queue_offset) {
-                self.add_record(&view)
-                    .map_err(|error| Failure::Content(view.physical_offset, error))?;
-            }
+            self.add_record(&view)
+                .map_err(|error| Failure::Content(view.physical_offset, error))?;
         }
-        Ok(())
+        Ok(Some(records.position()))
     }
 
-    fn add_record(&mut self, view: &RecordView<'_>) -> Result<(), CodecError> {
+    /// Whether the batch has as many rows or bytes as it may.
+    pub fn is_full(&self) -> bool {
+        self.rows >= self.options.rows_max || self.bytes >= self.options.bytes_max
+    }
+
+    /// Adds a record if it is wanted; on failure the batch is what it was.
+    pub fn add_record(&mut self, view: &RecordView<'_>) -> Result<(), CodecError> {
+        let options = &self.options;
+        let topics = options.topics.as_ref();
+        if !(options.begin..options.end).contains(&view.queue_offset)
+            || !options.stored.contains(&view.store_timestamp)
+            || topics.is_some_and(|all| all.iter().all(|it| it.as_bytes() != view.topic))
+        {
+            return Ok(());
+        }
         let text = if self.wants_properties {
             String::from_utf8_lossy(view.properties)
         } else {
@@ -322,11 +353,26 @@ impl<'a> Builder<'a> {
                 return Ok(());
             }
         }
+        let body = self.add_body(view)?;
+        self.bytes += body + view.properties.len() + FIXED_SIZE;
         self.rows += 1;
         for at in 0..self.columns.len() {
             self.add_field(at, view, &found)?;
         }
         Ok(())
+    }
+
+    /// Adds the body, the one field that may be refused, before all others; returns its bytes.
+    fn add_body(&mut self, view: &RecordView<'_>) -> Result<usize, CodecError> {
+        let Some((Field::Body, Column::Bytes(column))) = self.columns.last_mut() else {
+            return Ok(0);
+        };
+        let before = column.data.len();
+        if let Err(error) = body(view, self.options.decompress_max, column) {
+            column.data.truncate(before);
+            return Err(error);
+        }
+        Ok(column.data.len() - before)
     }
 
     fn add_field(
@@ -369,7 +415,8 @@ impl<'a> Builder<'a> {
                 Field::Tags => column.push_option(found.get(properties::TAGS))?,
                 Field::BornHost => column.push(self.born_host.of(view.born_host))?,
                 Field::StoreHost => column.push(self.store_host.of(view.store_host))?,
-                _ => body(view, self.options.decompress_max, column)?,
+                // The body is there already.
+                _ => {}
             },
         }
         Ok(())

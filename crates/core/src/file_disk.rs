@@ -336,12 +336,7 @@ fn lock_first_byte(file: &File) -> io::Result<()> {
     const SET_LOCK: libc::c_int = libc::F_OFD_SETLK;
     #[cfg(not(target_os = "linux"))]
     const SET_LOCK: libc::c_int = libc::F_SETLK;
-    // SAFETY: `flock` is plain numbers, for which zeros are valid.
-    let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = libc::c_short::try_from(libc::F_WRLCK).unwrap_or_default();
-    range.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default();
-    range.l_start = 0;
-    range.l_len = 1;
+    let range = first_byte();
     // SAFETY: the descriptor is open and `range` lives through the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), SET_LOCK, &range) } == 0 {
         return Ok(());
@@ -351,6 +346,35 @@ fn lock_first_byte(file: &File) -> io::Result<()> {
         Some(libc::EAGAIN | libc::EACCES) => Err(io::Error::from(io::ErrorKind::WouldBlock)),
         _ => Err(error),
     }
+}
+
+/// Whether somebody holds that lock on the file `path`; it is not taken. A file that is not there
+/// is not locked.
+pub fn is_locked(path: &Path) -> io::Result<bool> {
+    #[cfg(target_os = "linux")]
+    const GET_LOCK: libc::c_int = libc::F_OFD_GETLK;
+    #[cfg(not(target_os = "linux"))]
+    const GET_LOCK: libc::c_int = libc::F_GETLK;
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    let mut range = first_byte();
+    // SAFETY: the descriptor is open and `range` lives through the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), GET_LOCK, &raw mut range) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(libc::c_int::from(range.l_type) != libc::F_UNLCK)
+}
+
+fn first_byte() -> libc::flock {
+    // SAFETY: `flock` is plain numbers, for which zeros are valid.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = libc::c_short::try_from(libc::F_WRLCK).unwrap_or_default();
+    range.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default();
+    range.l_start = 0;
+    range.l_len = 1;
+    range
 }
 
 fn absent_is_fine(done: io::Result<()>) -> io::Result<()> {

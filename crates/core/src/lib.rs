@@ -27,6 +27,7 @@ pub mod ingest;
 pub mod java_hash;
 pub mod latency;
 pub mod limits;
+pub mod log_scan;
 pub mod message_id;
 pub mod properties;
 pub mod record;

@@ -457,6 +457,13 @@ pub fn records(buf: &[u8], check_crc: bool) -> Records<'_> {
     }
 }
 
+impl Records<'_> {
+    /// Where in the buffer the next record begins.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+}
+
 impl<'a> Iterator for Records<'a> {
     type Item = Result<RecordView<'a>, (usize, Why)>;
 

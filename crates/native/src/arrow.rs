@@ -19,6 +19,16 @@ use crate::codec::bad_record;
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct ArrowBatch {
     batch: Arc<Batch>,
+    next: Option<(usize, usize)>,
+}
+
+impl ArrowBatch {
+    pub(crate) fn new(batch: Batch) -> Self {
+        Self {
+            batch: Arc::new(batch),
+            next: None,
+        }
+    }
 }
 
 #[pymethods]
@@ -26,6 +36,12 @@ impl ArrowBatch {
     #[getter]
     fn num_rows(&self) -> usize {
         self.batch.rows
+    }
+
+    /// Body and byte where the next batch goes on, when this one was full before the end.
+    #[getter]
+    fn next(&self) -> Option<(usize, usize)> {
+        self.next
     }
 
     /// The capsules of the Arrow C data interface; a wish for another schema is not heard.
@@ -48,7 +64,8 @@ impl ArrowBatch {
 /// Decode pull response bodies into one batch with the columns of the Spark source.
 #[pyfunction]
 #[pyo3(signature = (bodies, broker_name, *, columns = None, begin = 0, end = i64::MAX, tags = None,
-    decompress_max = 67_108_864, check_crc = true))]
+    decompress_max = 67_108_864, check_crc = true, rows_max = usize::MAX, bytes_max = usize::MAX,
+    start = (0, 0)))]
 #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
 pub(crate) fn records_to_arrow(
     py: Python<'_>,
@@ -60,35 +77,52 @@ pub(crate) fn records_to_arrow(
     tags: Option<Vec<String>>,
     decompress_max: usize,
     check_crc: bool,
+    rows_max: usize,
+    bytes_max: usize,
+    start: (usize, usize),
 ) -> PyResult<ArrowBatch> {
-    let fields = match columns {
-        None => Field::ALL.to_vec(),
-        Some(names) => names
-            .iter()
-            .map(|name| field(name))
-            .collect::<PyResult<_>>()?,
-    };
+    let fields = fields(columns)?;
     let options = Options {
         fields,
         broker_name,
         begin,
         end,
         tags,
+        topics: None,
+        stored: i64::MIN..i64::MAX,
+        rows_max,
+        bytes_max,
         decompress_max,
     };
-    let batch = py.detach(|| {
+    let made = py.detach(|| {
         let mut builder = Builder::new(options);
-        for (number, body) in bodies.iter().enumerate() {
-            builder
-                .add(record::records(body, check_crc))
-                .map_err(|failure| (number, failure))?;
+        let mut next = None;
+        for (number, body) in bodies.iter().enumerate().skip(start.0) {
+            let from = if number == start.0 { start.1 } else { 0 };
+            let rest = body.get(from..).unwrap_or_default();
+            next = builder
+                .add(record::records(rest, check_crc))
+                .map_err(|failure| (number, from, failure))?
+                .map(|at| (number, from + at));
+            if next.is_some() {
+                break;
+            }
         }
-        Ok(builder.finish())
+        Ok((builder.finish(), next))
     });
-    let batch = batch.map_err(|(number, failure)| bad(number, &failure))?;
+    let (batch, next) = made.map_err(|(number, from, failure)| bad(number, from, &failure))?;
     Ok(ArrowBatch {
         batch: Arc::new(batch),
+        next,
     })
+}
+
+/// The fields of a list of names, all of them without a list.
+pub(crate) fn fields(columns: Option<Vec<String>>) -> PyResult<Vec<Field>> {
+    match columns {
+        None => Ok(Field::ALL.to_vec()),
+        Some(names) => names.iter().map(|name| field(name)).collect(),
+    }
 }
 
 fn field(name: &str) -> PyResult<Field> {
@@ -98,9 +132,9 @@ fn field(name: &str) -> PyResult<Field> {
     })
 }
 
-fn bad(number: usize, failure: &Failure) -> PyErr {
+fn bad(number: usize, from: usize, failure: &Failure) -> PyErr {
     match failure {
-        Failure::Record(at, why) => bad_record(&format!("body {number}, "), *at, *why),
+        Failure::Record(at, why) => bad_record(&format!("body {number}, "), from + *at, *why),
         Failure::Content(offset, error) => PyValueError::new_err(format!(
             "body {number}, record at physical offset {offset}: {error}"
         )),

@@ -15,6 +15,7 @@ use pyo3::IntoPyObjectExt;
 use roquet_core::codec_error::CodecError;
 use roquet_core::command::{self, Encoding, Header};
 use roquet_core::frame::{self, Frame};
+use roquet_core::log_scan;
 use roquet_core::record::{self, RecordView, Why};
 
 use crate::buffer::Lent;
@@ -175,12 +176,7 @@ pub(crate) fn decode_records<'py>(
 }
 
 pub(crate) fn bad_record(place: &str, at: usize, why: Why) -> PyErr {
-    let text = match why {
-        Why::Magic => "no record's magic number",
-        Why::Length => "a length that does not fit",
-        Why::Sum => "lengths that do not add up to its size",
-        Why::Checksum => "a body CRC that differs",
-    };
+    let text = log_scan::text(why);
     PyValueError::new_err(format!("{place}record at byte {at}: {text}"))
 }
 

@@ -6,6 +6,7 @@ mod codec;
 mod error;
 mod filter;
 mod ingest;
+mod log;
 mod store;
 
 #[pyo3::pymodule]
@@ -20,6 +21,8 @@ mod roquet_native {
     use crate::filter::Filter;
     #[pymodule_export]
     use crate::ingest::Ingest;
+    #[pymodule_export]
+    use crate::log::{checkpoint_of, is_locked, LogReader};
     #[pymodule_export]
     use crate::store::Store;
 }

@@ -25,6 +25,7 @@ from roquet.spark.offsets import DataLoss, Range
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from roquet._native import ArrowBatch
     from roquet.spark.options import SourceOptions
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class _Collected:
 
     begin: int
     next: int
+    size_max: int
     bodies: list[bytes] = dataclasses.field(default_factory=list[bytes])
     size: int = 0
     skipped: int = 0
@@ -75,7 +77,7 @@ class _Collected:
     @property
     def full(self) -> bool:
         # The next answer may bring PULL_ROWS more.
-        return self.size >= RAW_BYTES_MAX or self.next - self.begin > ROWS_MAX - PULL_ROWS
+        return self.size >= self.size_max or self.next - self.begin > ROWS_MAX - PULL_ROWS
 
 
 class QueueReader:
@@ -92,12 +94,14 @@ class QueueReader:
     ) -> None:
         """Connect to nothing yet."""
         subscription = tags.subscribe(whole.queue.topic, options.tags)
+        self._expression = ("TAG", options.tags) if options.sql is None else ("SQL92", options.sql)
         self._options = options
         self._range = whole
         self._addresses = addresses
         self._connections = connections or Connections(options.wire, wait)
         self._wait = wait
         self._tags = sorted(subscription.tags) or None
+        self._filtered = self._tags is not None or options.sql is not None
         self.lost = 0
         """Offsets that were to be read and are gone."""
 
@@ -106,13 +110,14 @@ class QueueReader:
 
         Raises DataLoss, Corrupt, Refused, Unreachable.
         """
-        collected = _Collected(self._range.begin, self._range.begin)
+        size_max = min(RAW_BYTES_MAX, self._options.bytes_per_batch)
+        collected = _Collected(self._range.begin, self._range.begin, size_max)
         try:
             while collected.next < self._range.end:
                 self._pull(collected)
                 if collected.full:
                     yield from self._decode(collected)
-                    collected = _Collected(collected.next, collected.next)
+                    collected = _Collected(collected.next, collected.next, size_max)
             yield from self._decode(collected)
         finally:
             self._connections.close()
@@ -160,9 +165,9 @@ class QueueReader:
             sys_flag=sys_flag.PULL_SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,
-            subscription=self._options.tags,
+            subscription=self._expression[1],
             sub_version=0,
-            expression_type="TAG",
+            expression_type=self._expression[0],
         )
         command = Command(RequestCode.PULL_MESSAGE, ext=header.encode())
         answer = self._connections.call(self._addresses, command)
@@ -187,26 +192,38 @@ class QueueReader:
             return
         import pyarrow as pa  # noqa: PLC0415  (the driver plans without it)
 
+        start, rows = (0, 0), 0
+        while True:
+            made = self._batch(collected.bodies, start)
+            rows += made.num_rows
+            if made.num_rows:
+                yield from slices(pa.record_batch(made))
+            if made.next is None:
+                break
+            start = made.next
+        self._account(collected, rows)
+
+    def _batch(self, bodies: list[bytes], start: tuple[int, int]) -> ArrowBatch:
+        # Bodies may grow when they are decompressed: never all of them at once.
         try:
-            made = records_to_arrow(
-                collected.bodies,
+            return records_to_arrow(
+                bodies,
                 self._range.queue.broker,
                 columns=self._options.columns,
                 begin=self._range.begin,
                 end=self._range.end,
                 tags=self._tags,
+                bytes_max=self._options.bytes_per_batch,
+                start=start,
             )
         except ValueError as error:
             raise Corrupt(f"messages of {self._range} cannot be decoded: {error}") from error
-        self._account(collected, made.num_rows)
-        if made.num_rows:
-            yield from slices(pa.record_batch(made))
 
     def _account(self, collected: _Collected, rows: int) -> None:
         """Without a filter, each offset passed is a row, or it is lost."""
         passed = min(collected.next, self._range.end) - collected.begin
         missing = passed - rows - collected.skipped
-        if self._tags is not None or missing <= 0:
+        if self._filtered or missing <= 0:
             return
         if self._options.fail_on_data_loss:
             raise DataLoss(

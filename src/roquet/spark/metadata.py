@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
-from roquet.protocol.bodies.routes import decode_route
+from roquet.protocol.bodies.offsets import ConsumerOffsetBody
+from roquet.protocol.bodies.routes import ClusterInfo, decode_route
 from roquet.protocol.bodies.stats import TopicStats
 from roquet.protocol.bodies.topics import decode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -27,7 +28,7 @@ from roquet.spark.offsets import Bounds, QueueKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from roquet.model.route import BrokerData
+    from roquet.model.route import BrokerData, TopicRoute
     from roquet.spark.options import Topics, Wire
 
 T = TypeVar("T")
@@ -117,9 +118,9 @@ class Metadata:
         """
         bounds: dict[QueueKey, Bounds] = {}
         addresses: dict[str, tuple[str, ...]] = {}
-        for topic in self._topics(topics):
+        for topic in self.topics(topics):
             try:
-                brokers, queues = self._route(topic)
+                brokers, queues = self._readable(topic)
             except Refused as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
@@ -127,7 +128,7 @@ class Metadata:
                     continue
                 raise UsageError(f"topic {topic} does not exist: {error.remark}") from error
             for broker in brokers:
-                addresses[broker.broker_name] = _addresses(broker)
+                addresses[broker.broker_name] = addresses_of(broker)
                 counts = queues.get(broker.broker_name, 0)
                 found = self._bounds(topic, addresses[broker.broker_name])
                 for number in range(counts):
@@ -149,9 +150,13 @@ class Metadata:
         answer = self._connections.ask(addresses, command)
         return SearchOffsetResponse.decode(answer.ext).offset
 
-    # --- inside ------------------------------------------------------------------------------
+    def clusters(self) -> ClusterInfo:
+        """Return the brokers and clusters that the name servers know."""
+        command = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return _read(ClusterInfo.decode, self._connections.ask(self._wire.name_servers, command))
 
-    def _topics(self, topics: Topics) -> list[str]:
+    def topics(self, topics: Topics) -> list[str]:
+        """Return the names that are meant; all that exist when nothing says which."""
         if topics.names:
             return list(topics.names)
         if topics.queues:
@@ -159,30 +164,46 @@ class Metadata:
         command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         answer = self._connections.ask(self._wire.name_servers, command)
         known, _ = _read(decode_topic_list, answer)
-        pattern = re.compile(topics.pattern or "")
+        pattern = re.compile(".*" if topics.pattern is None else topics.pattern)
         return sorted(topic for topic in known if pattern.fullmatch(topic))
 
-    def _route(self, topic: str) -> tuple[tuple[BrokerData, ...], dict[str, int]]:
+    def route(self, topic: str) -> TopicRoute:
+        """Return where a topic is. Raises Refused, TOPIC_NOT_EXIST when it is nowhere."""
         header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
         command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
-        route = _read(decode_route, self._connections.ask(self._wire.name_servers, command))
+        return _read(decode_route, self._connections.ask(self._wire.name_servers, command))
+
+    def stats(self, topic: str, addresses: tuple[str, ...]) -> TopicStats:
+        """Return the bounds of a topic's queues on one broker."""
+        command = Command(
+            RequestCode.GET_TOPIC_STATS_INFO, ext=GetTopicStatsInfoRequest(topic=topic).encode()
+        )
+        return _read(TopicStats.decode, self._connections.ask(addresses, command))
+
+    def group_offsets(self, addresses: tuple[str, ...]) -> Mapping[str, Mapping[int, int]]:
+        """Return what groups have committed on one broker: `topic@group` -> queue -> offset."""
+        command = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        answer = self._connections.ask(addresses, command)
+        return _read(ConsumerOffsetBody.decode, answer).offsets
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _readable(self, topic: str) -> tuple[tuple[BrokerData, ...], dict[str, int]]:
+        route = self.route(topic)
         queues = {it.broker_name: it.read_queues for it in route.queues if can_read(it.perm)}
         return tuple(it for it in route.brokers if it.addresses), queues
 
     def _bounds(self, topic: str, addresses: tuple[str, ...]) -> dict[QueueKey, Bounds]:
-        command = Command(
-            RequestCode.GET_TOPIC_STATS_INFO, ext=GetTopicStatsInfoRequest(topic=topic).encode()
-        )
-        stats = _read(TopicStats.decode, self._connections.ask(addresses, command))
         return {
             QueueKey(queue.topic, queue.broker_name, queue.queue_id): Bounds(
                 max(0, it.min_offset), max(0, it.min_offset, it.max_offset)
             )
-            for queue, it in stats.offsets.items()
+            for queue, it in self.stats(topic, addresses).offsets.items()
         }
 
 
-def _addresses(broker: BrokerData) -> tuple[str, ...]:
+def addresses_of(broker: BrokerData) -> tuple[str, ...]:
+    """Return the addresses of a broker, the master's first."""
     return tuple(broker.addresses[number] for number in sorted(broker.addresses))
 
 

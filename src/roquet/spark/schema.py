@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _TYPES = {
     "topic": "string",
@@ -31,7 +31,64 @@ _TYPES = {
 
 COLUMNS = tuple(_TYPES)
 
+_DAMAGE = {
+    "file": "string",
+    "beginOffset": "bigint",
+    "endOffset": "bigint",
+    "bytes": "bigint",
+    "reason": "string",
+}
+DAMAGE_COLUMNS = tuple(_DAMAGE)
+
+META = {
+    "brokers": {
+        "cluster": "string",
+        "brokerName": "string",
+        "brokerId": "bigint",
+        "address": "string",
+    },
+    "topics": {
+        "topic": "string",
+        "brokerName": "string",
+        "readQueues": "int",
+        "writeQueues": "int",
+        "perm": "int",
+    },
+    "queues": {
+        "topic": "string",
+        "brokerName": "string",
+        "queueId": "int",
+        "minOffset": "bigint",
+        "maxOffset": "bigint",
+        "lastStoreTimestamp": "timestamp",
+    },
+    "groups": {
+        "group": "string",
+        "topic": "string",
+        "brokerName": "string",
+        "queueId": "int",
+        "offset": "bigint",
+        "maxOffset": "bigint",
+        "lag": "bigint",
+    },
+}
+"""Tables of `roquet-meta`; times are null where there is no message."""
+
 
 def ddl(columns: Sequence[str] = COLUMNS) -> str:
     """Return the columns as Spark's DDL text."""
-    return ", ".join(f"`{name}` {_TYPES[name]}" for name in columns)
+    return _ddl({name: _TYPES[name] for name in columns})
+
+
+def damage_ddl() -> str:
+    """Return the columns of damaged ranges: log offsets, the end not included."""
+    return _ddl(_DAMAGE)
+
+
+def meta_ddl(table: str) -> str:
+    """Return the columns of a table of `roquet-meta`."""
+    return _ddl(META[table])
+
+
+def _ddl(types: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {kind}" for name, kind in types.items())

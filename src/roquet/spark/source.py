@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from roquet.spark.batch import BatchReader
+from roquet.spark.log_source import RoquetLogDataSource
 from roquet.spark.marks import override
+from roquet.spark.meta import RoquetMetaDataSource
 from roquet.spark.options import SinkOptions, SourceOptions
 from roquet.spark.schema import ddl
 from roquet.spark.stream import StreamReader
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RoquetDataSource(DataSource):
-    """Batch and stream, source and sink. Options: docs/guide/spark.md."""
+    """Batch and stream, source and sink. Options: docs/reference/spark-options.md."""
 
     @classmethod
     @override
@@ -52,5 +54,6 @@ class RoquetDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("roquet")` known to a session."""
-    spark.dataSource.register(RoquetDataSource)
+    """Make the formats `roquet`, `roquet-log` and `roquet-meta` known to a session."""
+    for source in (RoquetDataSource, RoquetLogDataSource, RoquetMetaDataSource):
+        spark.dataSource.register(source)

@@ -22,6 +22,10 @@ fuzz_target!(|data: &[u8]| {
         begin: i64::MIN,
         end: i64::MAX,
         tags: None,
+        topics: None,
+        stored: i64::MIN..i64::MAX,
+        rows_max: usize::MAX,
+        bytes_max: usize::MAX,
         decompress_max: 1 << 16,
     });
     let _ = builder.add(records(data, false));

@@ -1,0 +1,190 @@
+"""Which commit-log files there are, where the log in them ends, and how tasks share them."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import logging
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from roquet._native import checkpoint_of, is_locked
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+log = logging.getLogger(__name__)
+
+NAME: Final = r"[0-9]{20}"
+BLOCK: Final = 1 << 20
+NO_STOP: Final = 2**64 - 1
+NO_TIME: Final = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file. `end` is the log offset behind its last byte, where the next file begins."""
+
+    path: str
+    base: int
+    end: int
+    last: bool
+    """The log ends in this file."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """How far the log of a store that a broker has open may be read."""
+
+    stop: int = NO_STOP
+    """Log offset that is not read any more."""
+    stop_time_ms: int = NO_TIME
+    """The log ends before the first record stored later."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogPartition(InputPartition):
+    """What one task reads: records that begin at log offsets `begin` to `end`."""
+
+    file: LogFile
+    begin: int
+    end: int
+    limit: Limit
+
+
+@dataclasses.dataclass(frozen=True)
+class GapPartition(InputPartition):
+    """Log offsets that no file has, although later ones are there."""
+
+    folder: str
+    begin: int
+    end: int
+
+
+Part = LogPartition | GapPartition
+
+
+def plan(paths: Iterable[str], parts_min: int | None = None) -> list[Part]:
+    """Return what tasks read of the stores at `paths`; files of each in order.
+
+    Raises UsageError for a folder without commit log, or files that overlap; OSError.
+    """
+    stores = [Store.find(path) for path in paths]
+    total = sum(file.end - file.base for store in stores for file in store.files)
+    found: list[Part] = []
+    for store in stores:
+        limit = store.limit()
+        for before, file in itertools.pairwise((None, *store.files)):
+            assert file is not None
+            if before is not None and before.end < file.base:
+                found.append(GapPartition(str(Path(file.path).parent), before.end, file.base))
+            if file.base < limit.stop:
+                found += _split(file, limit, parts_min, total)
+    return found
+
+
+def _split(file: LogFile, limit: Limit, parts_min: int | None, total: int) -> Iterator[Part]:
+    size = file.end - file.base
+    # Rounded up, so that the wish is met.
+    count = 1 if parts_min is None or total == 0 else max(1, -(-size * parts_min // total))
+    edges = [file.base + size * number // count for number in range(count + 1)]
+    for begin, end in itertools.pairwise(edges):
+        if begin < end:
+            yield LogPartition(file, begin, end, limit)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Store:
+    """A store's folder and the files of its log."""
+
+    root: Path
+    files: Sequence[LogFile]
+
+    @classmethod
+    def find(cls, path: str) -> Store:
+        """Look at a store folder or a commitlog folder; several folders of one log by `:`."""
+        folders = [Path(part) for part in path.split(":") if part]
+        inner = [it / "commitlog" if (it / "commitlog").is_dir() else it for it in folders]
+        named = [file for folder in inner for file in _named(folder)]
+        if not named:
+            raise UsageError(
+                f"path = {path[:200]!r}: there is no commit-log file, neither in it nor in its"
+                " folder commitlog"
+            )
+        return cls(inner[0].parent, _in_order(named))
+
+    def limit(self) -> Limit:
+        """Return how far to read: all of a stopped store, what is durable of an open one."""
+        if not is_locked(str(self.root / "lock")):
+            return Limit()
+        try:
+            data = (self.root / "checkpoint").read_bytes()
+        except FileNotFoundError:
+            data = b""
+        time_ms, confirmed, flushed = checkpoint_of(data)
+        stops = [stop for stop in (flushed, confirmed) if stop]
+        if stops:
+            return Limit(stop=min(stops))
+        if time_ms > 0:
+            return Limit(stop_time_ms=time_ms)
+        log.warning("%s is open and nothing says what is durable: nothing is read", self.root)
+        return Limit(stop=0)
+
+
+def _named(folder: Path) -> list[Path]:
+    try:
+        found = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(f"path = {str(folder)[:200]!r}: there is no such folder") from error
+    return [it for it in found if re.fullmatch(NAME, it.name) is not None]
+
+
+def _in_order(paths: Iterable[Path]) -> list[LogFile]:
+    by_base = sorted(paths, key=lambda path: int(path.name))
+    # Files are made before they are needed; the log ends before those.
+    while len(by_base) > 1 and _is_blank(by_base[-1]):
+        by_base.pop()
+    found: list[LogFile] = []
+    for path, following in itertools.zip_longest(by_base, by_base[1:]):
+        base, size = int(path.name), path.stat().st_size
+        if following is not None and base + size > int(following.name):
+            raise UsageError(f"{path} and {following} overlap: they are of different logs")
+        found.append(LogFile(str(path), base, base + size, following is None))
+    return _full_length(found)
+
+
+def _full_length(files: Sequence[LogFile]) -> list[LogFile]:
+    """Give files that were cut off the length that the others have, so that the loss shows."""
+    size = max((file.end - file.base for file in files), default=0)
+    found: list[LogFile] = []
+    for file, following in itertools.zip_longest(files, files[1:]):
+        end = file.end
+        if following is not None:
+            end = max(end, min(file.base + size, following.base))
+        found.append(dataclasses.replace(file, end=end))
+    return found
+
+
+def _is_blank(path: Path) -> bool:
+    """Whether a file holds zeros only; holes are not read."""
+    with path.open("rb", buffering=0) as file:
+        at = 0
+        while True:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return True
+                raise
+            block = os.pread(file.fileno(), BLOCK, at)
+            if not block:
+                return True
+            if block.count(0) != len(block):
+                return False
+            at += len(block)

@@ -1,0 +1,197 @@
+"""Every option of the Spark sources and sinks: name, values, default, meaning. Pure.
+
+The tables are what options are checked against and what docs/reference/spark-options.md is
+written from. Names are those of Spark's Kafka connector where the meaning is the same. Spark hands
+them over in lower case, so case never matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARTITIONERS: Final = ("none", "key", "queue")
+LOG_TABLES: Final = ("messages", "damage")
+META_TABLES: Final = ("brokers", "topics", "queues", "groups")
+ENGINE: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""What Spark itself passes along."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option. `low` to `high` are the limits of a number; `choices` the only values."""
+
+    name: str
+    default: str
+    doc: str
+    number: bool = False
+    flag: bool = False
+    low: int = 0
+    high: int = 2**62
+    choices: tuple[str, ...] = ()
+
+
+Table = tuple[Option, ...]
+
+
+def _number(name: str, default: str, doc: str, low: int = 1, high: int = 2**62) -> Option:
+    return Option(name=name, default=default, doc=doc, number=True, low=low, high=high)
+
+
+def _flag(name: str, default: str, doc: str) -> Option:
+    return Option(name=name, default=default, doc=doc, flag=True)
+
+
+def _text(name: str, default: str, doc: str) -> Option:
+    return Option(name=name, default=default, doc=doc)
+
+
+_WIRE: Table = (
+    _text("nameServers", "needed", "`host:port`, several by `;`, `rmq://` in front allowed"),
+    _number("timeoutMs", "10000", "milliseconds that one request may take", 1, 3_600_000),
+    _number("fetchOffset.numRetries", "3", "how often a request is tried again", 0, 1000),
+    _number("fetchOffset.retryIntervalMs", "500", "milliseconds between tries", 0, 60_000),
+)
+_SUBSCRIBE = _text("subscribe", "", "topics by comma")
+_PATTERN = _text("subscribePattern", "", "a regular expression that the whole topic name matches")
+_TIMES: Table = (
+    _number("startingTimestamp", "", "Unix milliseconds by store time: from here on", 0),
+    _number("endingTimestamp", "", "Unix milliseconds by store time: before this", 0),
+)
+_COLUMNS: Table = (
+    _text("columns", "all", "columns by comma; what is left out is never decoded"),
+    _flag("includeBody", "true", "whether there is a column `body`"),
+    _flag("includeHeaders", "true", "whether there is a column `properties`"),
+    _text("tags", "*", "`a || b`: only messages with one of these tags"),
+)
+_SPLIT: Table = (
+    _number("minPartitions", "", "about how many tasks share the work, at least"),
+    _number(
+        "maxBytesPerBatch",
+        "33554432",
+        "bytes of one Arrow batch; a task needs a few times as much memory",
+        1 << 16,
+        1 << 30,
+    ),
+)
+
+SOURCE: Final[Table] = (
+    *_WIRE,
+    _SUBSCRIBE,
+    _PATTERN,
+    _text("assign", "", 'queues: `{"topic": {"broker": [0, 1]}}`'),
+    _text(
+        "startingOffsets",
+        "batch `earliest`, stream `latest`",
+        'or JSON `{"topic": {"broker": {"0": 5}}}`, -2 earliest, -1 latest; queues not named:'
+        " earliest. A stream uses it only when it has no checkpoint",
+    ),
+    _text(
+        "endingOffsets",
+        "`latest`",
+        "batch only, same JSON; the end is not part of the range; queues not named: latest",
+    ),
+    *_TIMES,
+    _number("maxOffsetsPerTrigger", "", "offsets of a micro-batch, shared out by backlog"),
+    *_SPLIT,
+    _number("maxRecordsPerPartition", "", "offsets of one task at most"),
+    _flag("failOnDataLoss", "true", "whether messages that are gone fail the query"),
+    *_COLUMNS,
+    _text("sql", "", "an SQL92 expression that the broker evaluates; instead of `tags`"),
+    _text("group", "TOOLS_CONSUMER", "the group that brokers see; nothing is committed to it"),
+)
+LOG: Final[Table] = (
+    _text("path", "needed", "store folders or commitlog folders by comma, the same everywhere"),
+    Option(name="table", default="messages", doc="rows: records, or ranges", choices=LOG_TABLES),
+    Option(
+        name="onCorrupt",
+        default="fail",
+        doc="what a damaged range does to `messages`; `damage` always has it",
+        choices=("fail", "report"),
+    ),
+    _SUBSCRIBE,
+    _PATTERN,
+    *_TIMES,
+    *_COLUMNS,
+    *_SPLIT,
+    _text("brokerName", "", "what the column `brokerName` says: files do not know it"),
+)
+META: Final[Table] = (
+    *_WIRE,
+    Option(name="table", default="queues", doc="which table", choices=META_TABLES),
+    _SUBSCRIBE,
+    _PATTERN,
+    _text("groups", "all", "consumer groups by comma"),
+)
+SINK: Final[Table] = (
+    *_WIRE,
+    _text("topic", "", "for rows without a column `topic`"),
+    Option(
+        name="partitioner",
+        default="none",
+        doc="batches in turn, by the first key, or by the column `queueId`",
+        choices=PARTITIONERS,
+    ),
+    _text("group", "roquet_spark", "the producer group"),
+)
+
+
+class Given:
+    """Given options, found by name in any case and checked against a table."""
+
+    def __init__(self, given: Mapping[str, str], table: Table) -> None:
+        """Raise UsageError for a name that is not in the table, listing near ones."""
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._table = {option.name.lower(): option for option in table}
+        for name in self._given:
+            if name not in self._table and name not in ENGINE:
+                near = difflib.get_close_matches(name, self._table, n=3)
+                known = [self._table[item].name for item in near or self._table]
+                raise UsageError(f"unknown option {name[:80]!r}; did you mean: {', '.join(known)}?")
+
+    def text(self, name: str) -> str | None:
+        """Return the value without blanks around it; None when it is not given."""
+        value = self._given.get(name.lower())
+        return None if value is None else value.strip()
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number within the limits. Raises UsageError."""
+        value, option = self.text(name), self._table[name.lower()]
+        if value is None:
+            return None
+        if not (
+            value.isascii() and value.isdigit() and option.low <= int(value[:20]) <= option.high
+        ):
+            raise UsageError(
+                f"{name} = {value[:80]!r}: must be a whole number from {option.low} to"
+                f" {option.high}"
+            )
+        return int(value)
+
+    def flag(self, name: str) -> bool:
+        """Return true or false. Raises UsageError."""
+        value = self.text(name)
+        if value is None:
+            return self._table[name.lower()].default == "true"
+        if value.lower() not in {"true", "false"}:
+            raise UsageError(f"{name} = {value[:80]!r}: must be true or false")
+        return value.lower() == "true"
+
+    def choice(self, name: str) -> str:
+        """Return one of the allowed values. Raises UsageError."""
+        option = self._table[name.lower()]
+        value = (self.text(name) or option.default).lower()
+        if value not in option.choices:
+            raise UsageError(f"{name} = {value[:80]!r}: must be one of {', '.join(option.choices)}")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return the parts of a list by comma, each once."""
+        parts = (part.strip() for part in (self.text(name) or "").split(","))
+        return tuple(dict.fromkeys(part for part in parts if part))

@@ -61,6 +61,7 @@ pub enum Step<R> {
 }
 
 /// How the bytes at a place are to be passed over.
+#[derive(Clone, Copy)]
 enum Next {
     Skip(usize, &'static str),
     Search(&'static str),

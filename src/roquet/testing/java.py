@@ -238,8 +238,9 @@ class Driver:
         command[command.index("-cp") + 1] = f"{classes}:{jars}/*"
         command[1:1] = flags
         self._errors = (folder / "driver.err").open("ab")
+        # Some admin commands leave files where they run.
         self._child = subprocess.Popen(  # noqa: S603  (our own arguments)
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
         self._buffer = b""
         self._read(60.0)
@@ -247,6 +248,20 @@ class Driver:
     def mqadmin(self, *arguments: str, timeout_s: float = 60.0) -> str:
         """Run one admin command and return what it printed."""
         return str(self._ask({"do": "mqadmin", "args": list(arguments)}, timeout_s))
+
+    def mqadmin_for(self, limit_s: float, *arguments: str) -> str:
+        """Run an admin command that may not end by itself for at most `limit_s`."""
+        request = {"do": "mqadmin", "args": list(arguments), "limit_ms": int(limit_s * 1000)}
+        return str(self._ask(request, limit_s + 60.0))
+
+    def stay(self, kind: str, namesrv: str, topic: str, group: str) -> str:
+        """Start a client ("producer" or "consumer") that stays until `leave`; return its id."""
+        request = {"do": "stay", "kind": kind, "namesrv": namesrv, "topic": topic, "group": group}
+        return str(self._ask({**request, "tags": "*"}, 60.0))
+
+    def leave(self, client: str) -> None:
+        """Stop a client that stays."""
+        self._ask({"do": "leave", "client": client}, 60.0)
 
     def send(
         self,

@@ -7,6 +7,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -37,6 +38,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public final class Driver {
     private static final PrintStream ANSWERS = System.out;
+    private static final Map<String, Runnable> STAYING = new LinkedHashMap<>();
     private static int instances = 0;
 
     public static void main(String[] args) throws Exception {
@@ -64,19 +66,58 @@ public final class Driver {
     private static Object answer(JSONObject request) throws Exception {
         switch (request.getString("do")) {
             case "mqadmin":
-                return mqadmin(request.getJSONArray("args"));
+                return mqadmin(request.getJSONArray("args"), request.getLongValue("limit_ms", 50_000));
             case "send":
                 return send(request);
             case "consume":
                 return consume(request);
             case "filter":
                 return Filters.evaluate(request);
+            case "stay":
+                return stay(request);
+            case "leave":
+                return leave(request);
             default:
                 throw new IllegalArgumentException(request.getString("do"));
         }
     }
 
-    private static String mqadmin(JSONArray args) {
+    /** Starts a client that stays connected until "leave"; it consumes what comes. */
+    private static String stay(JSONObject request) throws Exception {
+        String name = "driver-" + instances++;
+        if ("producer".equals(request.getString("kind"))) {
+            DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"));
+            producer.setNamesrvAddr(request.getString("namesrv"));
+            producer.setInstanceName(name);
+            producer.start();
+            producer.send(new Message(request.getString("topic"), "hello".getBytes()));
+            STAYING.put(producer.buildMQClientId(), producer::shutdown);
+            return producer.buildMQClientId();
+        }
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        consumer.setNamesrvAddr(request.getString("namesrv"));
+        consumer.setInstanceName(name);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPersistConsumerOffsetInterval(500);
+        consumer.subscribe(request.getString("topic"), request.getString("tags"));
+        consumer.registerMessageListener((MessageListenerConcurrently)
+            (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.start();
+        STAYING.put(consumer.buildMQClientId(), consumer::shutdown);
+        return consumer.buildMQClientId();
+    }
+
+    private static String leave(JSONObject request) {
+        STAYING.remove(request.getString("client")).run();
+        return "left";
+    }
+
+    /** Runs one command; one that does not end by itself is interrupted after its time. */
+    private static String mqadmin(JSONArray args, long limitMs) throws Exception {
+        // The tool means to run once a process: its command objects keep closed clients.
+        Field commands = MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
+        commands.setAccessible(true);
+        ((List<?>) commands.get(null)).clear();
         ByteArrayOutputStream shown = new ByteArrayOutputStream();
         PrintStream capture = new PrintStream(shown, true, StandardCharsets.UTF_8);
         PrintStream out = System.out;
@@ -84,12 +125,41 @@ public final class Driver {
         System.setOut(capture);
         System.setErr(capture);
         try {
-            MQAdminStartup.main0(args.toArray(new String[0]), null);
+            String[] words = args.toArray(new String[0]);
+            Thread thread = new Thread(() -> MQAdminStartup.main0(words, null));
+            thread.setDaemon(true);
+            thread.start();
+            long end = System.currentTimeMillis() + limitMs;
+            while (thread.isAlive() && System.currentTimeMillis() < end) {
+                thread.join(20);
+                hasten(thread);
+            }
+            // What an interrupted command says of it belongs to nobody's answer.
+            capture.flush();
+            String answer = shown.toString(StandardCharsets.UTF_8);
+            if (thread.isAlive()) {
+                thread.interrupt();
+                for (int round = 0; thread.isAlive() && round < 500; round++) {
+                    thread.join(20);
+                    hasten(thread);
+                }
+            }
+            return answer;
         } finally {
             System.setOut(out);
             System.setErr(err);
         }
-        return shown.toString(StandardCharsets.UTF_8);
+    }
+
+    /** A closing client waits up to three seconds for its idle event thread: wakes that up. */
+    private static void hasten(Thread thread) {
+        for (StackTraceElement frame : thread.getStackTrace()) {
+            if (frame.getClassName().endsWith(".ServiceThread")) {
+                Thread.getAllStackTraces().keySet().stream()
+                    .filter(one -> one.getName().equals("NettyEventExecutor"))
+                    .forEach(Thread::interrupt);
+            }
+        }
     }
 
     private static List<Object> send(JSONObject request) throws Exception {

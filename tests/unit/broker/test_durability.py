@@ -30,6 +30,7 @@ def test_a_restart_keeps_topics_groups_offsets_and_messages(tmp_path: Path) -> N
             answer = await it.send("orders", b"m%d" % number, d="2", queue_id=number % 2)
             assert answer.code == 0
         await dispatched(it)
+        await it.pull("orders", 20, consumerGroup="g")
         commit = Command(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             ext={"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "7"},

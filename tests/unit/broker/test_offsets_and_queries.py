@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker_harness import dispatched, ext, play
+from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -24,8 +25,11 @@ async def ask(it: Cluster, code: RequestCode, **fields: str) -> Command:
 
 async def filled(it: Cluster) -> None:
     it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
+    it.broker.metadata.groups.put(SubscriptionGroupConfig(name="g"))
     for number in range(5):
-        await it.send("orders", b"m%d" % number, properties=f"KEYS\x01k{number} all\x02")
+        await it.send(
+            "orders", b"m%d" % number, properties=f"KEYS\x01k{number} all\x02TAGS\x01t{number}\x02"
+        )
     await dispatched(it)
 
 
@@ -59,6 +63,7 @@ def test_commits_that_make_no_sense(tmp_path: Path) -> None:
         for change, code in (
             ({"topic": "unknown"}, 17),
             ({"consumerGroup": "not a name"}, 26),
+            ({"consumerGroup": "nobody_yet"}, 26),
             ({"commitOffset": "-1"}, 29),
             ({"queueId": "-1"}, 29),
             ({"commitOffset": "x"}, 29),
@@ -150,7 +155,16 @@ def test_messages_are_found_by_key(tmp_path: Path) -> None:
         assert len(read_records(unique.body)) == 5
         answer = await ask(it, RequestCode.QUERY_MESSAGE, **{**ask_for, "key": "k3"})
         assert [record.body for record in read_records(answer.body)] == [b"m3"]
-        for change in ({"key": "k9"}, {"topic": "bills"}, {"maxNum": "0"}, {"maxNum": "-1"}):
+        tagged = {**ask_for, "key": "t4", "indexType": "T"}
+        answer = await ask(it, RequestCode.QUERY_MESSAGE, **tagged)
+        assert [record.body for record in read_records(answer.body)] == [b"m4"]
+        for change in (
+            {"key": "k9"},
+            {"key": "t4"},
+            {"topic": "bills"},
+            {"maxNum": "0"},
+            {"maxNum": "-1"},
+        ):
             answer = await ask(it, RequestCode.QUERY_MESSAGE, **{**ask_for, **change})
             assert (answer.code, answer.remark) == (
                 22,

@@ -259,6 +259,7 @@ def test_the_broker_may_serve_no_reads(tmp_path: Path) -> None:
 def test_a_reset_by_the_broker_is_taken_by_one_pull(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await filled(it)
+        it.broker.metadata.groups.put(SubscriptionGroupConfig(name="readers"))
         it.broker.metadata.offsets.reset("readers", "orders", 0, 2)
         commit = Command(
             RequestCode.UPDATE_CONSUMER_OFFSET,

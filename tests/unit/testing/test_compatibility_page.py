@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from interop_commands import COMMANDS
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 CITED = re.compile(r"`(\w+\.(?:py|rs))::(\w+)`")
 PAGES = ("docs/compatibility.md", "docs/reliability.md")
@@ -25,3 +27,12 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
     assert len(cited) >= 10
     for file, name in cited:
         assert re.search(rf"\b(def|fn) {name}\b", _tests(file)), f"{file} has no {name}"
+
+
+def test_the_page_has_every_admin_command_with_its_result() -> None:
+    assert len({command.name for command in COMMANDS}) == len(COMMANDS) == 96
+    page = (REPOSITORY / "docs/compatibility.md").read_text()
+    for result in {command.result for command in COMMANDS}:
+        (row,) = re.findall(rf"^\| {re.escape(result)} \| (.*) \|$", page, re.MULTILINE)
+        named = [command.name for command in COMMANDS if command.result == result]
+        assert row.split(", ") == named, result

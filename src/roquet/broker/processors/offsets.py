@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import Refused
-from roquet.broker.checks import FAQ
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.offset import (
@@ -108,10 +107,11 @@ class OffsetProcessor:
         header = UpdateConsumerOffsetRequest.decode(request.command.ext)
         if self._topics.get(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-        if self._groups.find(header.consumer_group) is None:
+        # A commit creates no group, unlike a heartbeat or a pull.
+        if self._groups.get(header.consumer_group) is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"Group {header.consumer_group} not exist!{FAQ}",
+                f"Group {header.consumer_group} not exist!",
             )
         if header.commit_offset < 0 or header.queue_id < 0:
             raise Refused(

@@ -52,11 +52,12 @@ class QueryProcessor:
         ext = request.command.ext or {}
         header = QueryMessageRequest.decode(ext)
         wanted = header.max_num
+        key = f"T#{header.key}" if header.index_type == "T" else header.key
         if ext.get(UNIQUE_KEY_QUERY, "").lower() == "true":
             wanted = self._query_max
         found = self._store.query(
             header.topic,
-            header.key,
+            key,
             max(0, min(wanted, self._query_max)),
             header.begin_timestamp,
             header.end_timestamp,

@@ -110,7 +110,7 @@ class ClientAdmin:
             name: [
                 ProducerInfo(
                     client_id=member.client.client_id or "",
-                    remote_ip=member.client.peer.address,
+                    remote_ip=f"/{member.client.peer.address}",
                     language=member.client.language,
                     version=member.client.version,
                     last_update=member.seen_ms,

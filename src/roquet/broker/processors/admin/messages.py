@@ -51,8 +51,14 @@ class QueueAdmin:
         group = header.consumer_group
         subscription = self._registry.subscription(group, topic) if group else None
         count = min(header.count, COUNT_MAX)
+        asked: dict[str, Any] = {}
+        if group:
+            # A group that filters by tags alone has no filter data: Java prints null.
+            offline = f"{group}@{topic} is not online!"
+            asked["filterData"] = offline if subscription is None else "null"
         units = self._store.units(topic, header.queue_id, header.index, count)
         answer = {
+            **asked,
             "maxQueueIndex": self._store.max_offset(topic, header.queue_id),
             "minQueueIndex": self._store.min_offset(topic, header.queue_id),
             "queueData": [self._unit(unit, subscription) for unit in units],

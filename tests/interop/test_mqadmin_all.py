@@ -1,0 +1,104 @@
+"""Every command of mqadmin 5.5.0 against our cluster and against Java's, outputs compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import interop_commands as commands
+from interop_twins import arguments, furnish, make_twins
+from roquet.broker.routes import DECLINED
+from roquet.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from interop_twins import Twin
+    from roquet.testing.java import Driver
+
+
+@dataclasses.dataclass
+class Pair:
+    """The two clusters and the JVM with the tool."""
+
+    ours: Twin
+    java: Twin
+    driver: Driver
+
+    def run(self, twin: Twin, command: commands.Command, words: str) -> str:
+        given = arguments(words, twin.facts)
+        return self.driver.mqadmin_for(command.limit_s, command.name, "-n", twin.namesrv, *given)
+
+    def both(self, command: commands.Command) -> Iterator[tuple[str, str]]:
+        for words in command.asked:
+            yield self.run(self.ours, command, words), self.run(self.java, command, words)
+
+
+@pytest.fixture(scope="module")
+def pair(jars: Path, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    ours, java = make_twins(jars, tmp_path_factory.mktemp("twins"))
+    try:
+        for twin in (java, ours):
+            twin.start()
+            furnish(driver, twin)
+        yield Pair(ours, java, driver)
+        for twin in (ours, java):
+            for client in ("client", "maker"):
+                driver.leave(twin.facts[client])
+    finally:
+        ours.stop()
+        java.stop()
+
+
+def keys(text: str) -> dict[str, str]:
+    """Return the `key : value` or `key = value` lines of an output."""
+    found = re.findall(r"^(?:127\.0\.0\.1:\d+\s+)?(\S+?)\s*[:=]\s+(.*?)\s*$", text, re.MULTILINE)
+    return dict(found)
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=lambda it: it.name)
+def test_command(pair: Pair, command: commands.Command) -> None:
+    served = not any(RequestCode(code) in DECLINED for code in command.codes)
+    for ours, java in pair.both(command):
+        shown = f"ours:\n{ours}\nJava's:\n{java}"
+        if command.result == commands.DECLINED and not (served and command.codes):
+            assert "not supported" in ours or "failed" in ours, shown
+        elif command.result == commands.BETTER:
+            assert "success" in ours, shown
+            assert "Exception" not in ours, shown
+        elif command.result == commands.ENDLESS:
+            assert ours == java == "", shown
+        elif command.result == commands.OWN:
+            assert keys(ours), shown
+        else:
+            numbers = command.result != commands.APART
+            assert pair.ours.shown(ours, numbers=numbers) == pair.java.shown(
+                java, numbers=numbers
+            ), shown
+
+
+def test_the_runtime_keys_are_those_of_java(pair: Pair) -> None:
+    (command,) = [it for it in commands.COMMANDS if it.name == "brokerStatus"]
+    ours, java = (keys(text) for text in next(pair.both(command)))
+    log_ratio = "commitLogDiskRatio_"
+    theirs = {key for key in java if not key.startswith(log_ratio)}
+    assert theirs <= set(ours)
+    assert any(key.startswith(log_ratio) for key in ours)
+    for name in ("brokerVersionDesc", "brokerActive", "sendThreadPoolQueueCapacity"):
+        assert ours[name] == java[name]
+
+
+def test_settings_that_both_have_agree(pair: Pair) -> None:
+    """One file for both, and defaults for the rest."""
+    (command,) = [it for it in commands.COMMANDS if it.name == "getBrokerConfig"]
+    ours, java = (keys(text) for text in next(pair.both(command)))
+    both = set(ours) & set(java)
+    assert len(both) > 60
+    # Ports and folders are each broker's own.
+    own = {"namesrvAddr", "listenPort", "haListenPort", "storePathRootDir", "storePathCommitLog"}
+    differ = {name: (ours[name], java[name]) for name in both - own if ours[name] != java[name]}
+    assert differ == {}

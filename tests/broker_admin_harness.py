@@ -27,10 +27,12 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
+from roquet.store.cleaning import Cleaner
 from roquet.store.files import JsonFile
 from roquet.store.groups import GroupRules, GroupTable
 from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft
+from roquet.store.settings import StoreSettings
 from roquet.store.store import MessageStore
 from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
@@ -165,7 +167,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
         ),
         BrokerAdmin(settings, topics, runtime),
         QueueAdmin(topics, registry, store),
-        UpkeepAdmin(topics, store, clock, keep_hours=72),
+        UpkeepAdmin(topics, store, Cleaner(store, StoreSettings(delete_interval_ms=0), clock)),
     ]
     routes = all_routes(processors)
     server = Server(

@@ -274,6 +274,7 @@ class Store:
     # Upkeep.
     def delete_topic(self, topic: str) -> int:
         """Delete a topic's queues; returns how many."""
+    def self_check(self) -> list[str]: ...
     def delete_expired(self, before: int, limit: int = 10) -> int:
         """Delete whole commit-log files last written before a time, oldest first, never the last; then queues and index follow."""
 

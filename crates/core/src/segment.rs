@@ -46,19 +46,27 @@ pub struct Segment {
 impl Segment {
     /// Makes the file with all its blocks and makes it and its name durable.
     ///
-    /// What happens to be left of a file that could not be finished is removed.
+    /// What happens to be left of a file that could not be finished is removed. With `warm` zeros
+    /// are written over the blocks: a later sync need not turn them from promised into written
+    /// ones, which on some file systems takes a commit of the journal each time.
     pub fn create(
         disk: &dyn Disk,
         folder: &Path,
         base: u64,
         size: u64,
+        warm: bool,
     ) -> Result<Self, StoreError> {
         let path = folder.join(file_name(base));
         let file = disk
             .create(&path, size, Space::Allocated)
             .map_err(|error| StoreError::io("create", &path, &error))?;
-        let made = file
-            .sync()
+        let written = if warm {
+            write_zeros(file.as_ref(), size)
+        } else {
+            Ok(())
+        };
+        let made = written
+            .and_then(|()| file.sync())
             .and_then(|()| disk.sync_dir(folder))
             .and_then(|()| file.map());
         match made {
@@ -208,6 +216,17 @@ impl Segment {
         }
         Ok(wrote)
     }
+}
+
+fn write_zeros(file: &dyn DiskFile, size: u64) -> io::Result<()> {
+    let zeros = vec![0; usize::try_from(PIECE.min(size)).unwrap_or(0)];
+    let mut at = 0;
+    while at < size {
+        let piece = usize::try_from(PIECE.min(size - at)).unwrap_or(0);
+        file.write_at(zeros.get(..piece).unwrap_or_default(), at)?;
+        at += piece as u64;
+    }
+    Ok(())
 }
 
 /// Whether every byte is zero; fast, for tails of a gibibyte.

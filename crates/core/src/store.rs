@@ -379,6 +379,7 @@ fn log_settings(config: &StoreConfig) -> LogSettings {
         read_only: config.commit_log_read_only.clone(),
         file_size: config.commit_file_size,
         sync_flush: config.sync_flush,
+        warm: config.warm,
     }
 }
 

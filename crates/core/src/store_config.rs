@@ -77,6 +77,8 @@ pub struct StoreConfig {
     pub index_entries: u32,
     /// Whether a put counts only when it is durable.
     pub sync_flush: bool,
+    /// Whether new commit-log files are written full of zeros.
+    pub warm: bool,
     /// Milliseconds between two flushes otherwise.
     pub flush_interval_ms: u64,
     /// Milliseconds between two checkpoints.
@@ -207,6 +209,7 @@ impl StoreConfig {
             index_slots: count(from.int("maxHashSlotNum", 5_000_000, (1, 100_000_000))?),
             index_entries: count(from.int("maxIndexNum", 20_000_000, (2, 100_000_000))?),
             sync_flush: flush_type(&from)?,
+            warm: from.bool("warmMapedFileEnable", false)?,
             flush_interval_ms: from.int("flushIntervalCommitLog", 500, (1, 60_000))?,
             checkpoint_interval_ms: from.int(
                 "flushConsumeQueueThoroughInterval",

@@ -140,6 +140,14 @@ impl Store {
         Ok(dropped)
     }
 
+    /// What is wrong with the files of log and queues.
+    pub fn self_check(&self) -> Result<Vec<String>, StoreError> {
+        self.usable()?;
+        let mut found = self.log.self_check();
+        found.extend(self.queues().self_check());
+        Ok(found)
+    }
+
     /// Looks at the disk and notes how far the log is durable; once a second is enough.
     pub fn tend(&self) {
         let fill = self.disk_fill();

@@ -177,6 +177,23 @@ fn queues_that_cannot_be_written_wait_for_space() {
 }
 
 #[test]
+fn a_topic_is_not_deleted_when_the_disk_has_no_room_for_the_note() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[SMALL]);
+    put(&store, b"kept").unwrap();
+    drain(&store);
+    disk.set_capacity(Some(0));
+    let refused = store.delete_topic("T").unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::DiskFull);
+    assert_eq!(store.read_all("T", 0), [b"kept"]);
+    assert_eq!(put(&store, b"more"), Ok(1));
+    disk.set_capacity(None);
+    assert_eq!(store.delete_topic("T").unwrap(), 1);
+    assert_eq!(put(&store, b"new"), Ok(0));
+    store.close().unwrap();
+}
+
+#[test]
 fn what_is_not_durable_is_not_shown_with_sync_flush() {
     let disk = SimDisk::new();
     let store = open(&disk, &[sync_flush()]);

@@ -459,6 +459,11 @@ impl Store {
         raise(py.detach(|| self.core.delete_expired(before, limit)))
     }
 
+    /// What is wrong with the files of log and queues.
+    fn self_check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        raise(py.detach(|| self.core.self_check()))
+    }
+
     /// The descriptor that is readable while there is news.
     fn event_fd(&self) -> RawFd {
         self.core.events().fd()

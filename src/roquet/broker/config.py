@@ -21,6 +21,7 @@ from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsRules, with_tls_file
 from roquet.store.groups import GroupRules
+from roquet.store.plugins import PluginRules
 from roquet.store.settings import StoreSettings
 from roquet.store.topics import TopicRules
 
@@ -185,6 +186,7 @@ class BrokerConfig:
     topics: TopicRules = dataclasses.field(default_factory=TopicRules)
     groups: GroupRules = dataclasses.field(default_factory=GroupRules)
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
+    plugins: PluginRules = dataclasses.field(default_factory=PluginRules)
     send: SendRules = dataclasses.field(default_factory=SendRules)
     transactions: TransactionRules = dataclasses.field(default_factory=TransactionRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)

@@ -11,23 +11,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
+from roquet.base.overriding import override
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode
 from roquet.remoting.connection import InFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from typing_extensions import override
-
     from roquet.protocol.command import Command
     from roquet.remoting.ingest import Fed, Ingest
-else:
-
-    def override(method: Callable[..., object]) -> Callable[..., object]:
-        """Stand in for `typing.override`, which Python 3.11 lacks."""
-        return method
-
 
 log = logging.getLogger(__name__)
 

@@ -117,6 +117,27 @@ class StoreSettings:
     delete_batch: int = setting(
         "deleteFileBatchMax", 10, "Files deleted in one round.", low=1, high=10_000
     )
+    delete_interval_ms: int = setting(
+        "deleteCommitLogFilesInterval",
+        100,
+        "Pause between two files that are deleted.",
+        unit="ms",
+        low=0,
+        high=60_000,
+    )
+    redelete_interval_ms: int = setting(
+        "redeleteHangedFileInterval",
+        120_000,
+        "Pause after a file that could not be deleted.",
+        unit="ms",
+        low=1000,
+    )
+    warm_files: bool = setting(
+        "warmMapedFileEnable",
+        False,
+        "Whether new commit-log files are written full of zeros, so that no flush has to give"
+        " blocks to them.",
+    )
     clean_interval_ms: int = setting(
         "cleanResourceInterval", 10_000, "Between looks for old files.", unit="ms", low=10
     )

@@ -315,6 +315,10 @@ class MessageStore:
         """Delete whole log files last written before a time; return how many."""
         return _guarded(self.native.delete_expired, before_ms, limit)
 
+    def self_check(self) -> list[str]:
+        """Return what is wrong with the files: missing or cut ones, holes. Raises StoreFault."""
+        return _guarded(self.native.self_check)
+
     def dispatch_behind(self) -> int:
         """Return the bytes of the log that are not in the queues yet."""
         return self.native.dispatch_behind()

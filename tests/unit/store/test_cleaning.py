@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import itertools
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from broker_harness import dispatched, play, records
+from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.base.errors import UsageError
-from roquet.store.cleaning import HOUR_MS, Cleaner, Plan, plan
+from roquet.store.cleaning import HOUR_MS, JUMP_HOLD_MS, Cleaner, SteadyTime, plan
+from roquet.store.results import StoreFault
+from roquet.store.self_check import SelfCheck
 from roquet.store.settings import StoreSettings
 from roquet.testing.clock import FakeClock
 
@@ -50,39 +55,142 @@ def test_hours_are_a_list() -> None:
         load(StoreSettings, {"deleteWhen": "24"})
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_somebody_may_ask_for_a_round(*, asked: bool) -> None:
+    found = plan(StoreSettings(), NOW, 3, 10, asked=asked)
+    assert (found is not None) == asked
+
+
 class Files:
     def __init__(self, used: list[int], deletable: int) -> None:
         self.used = used
         self.deletable = deletable
-        self.asked: list[Plan] = []
+        self.asked: list[int] = []
+        self.hung = 0
 
     def disk_used_percent(self) -> int:
         return self.used.pop(0) if len(self.used) > 1 else self.used[0]
 
     def delete_expired(self, before_ms: int, limit: int) -> int:
-        self.asked.append(Plan(before_ms, limit, ""))
+        assert limit == 1
+        self.asked.append(before_ms)
+        if self.hung:
+            self.hung -= 1
+            raise StoreFault("io", "a file that cannot be removed")
         deleted = min(limit, self.deletable)
         self.deletable -= deleted
         return deleted
 
 
+AT_ONCE = StoreSettings(delete_when="", delete_interval_ms=0)
+
+
 def test_forced_cleaning_ends_as_soon_as_there_is_room() -> None:
     files = Files([95, 92, 88, 80], 100)
-    settings = StoreSettings(delete_when="")
-    asyncio.run(Cleaner(files, settings, FakeClock(NOW)).clean())
-    assert files.asked == [
-        Plan(NOW, 1, ""),
-        Plan(NOW, 1, ""),
-        Plan(NOW, 1, ""),
-        Plan(EXPIRED, 10, ""),
-    ]
+    asyncio.run(Cleaner(files, AT_ONCE, FakeClock(NOW)).clean())
+    # Then those that have expired, ten at most.
+    assert files.asked == [NOW] * 3 + [EXPIRED] * 10
     assert files.deletable == 87
 
 
 def test_a_round_that_finds_nothing_ends() -> None:
     files = Files([99], 0)
-    asyncio.run(Cleaner(files, StoreSettings(), FakeClock(NOW)).clean())
+    asyncio.run(Cleaner(files, AT_ONCE, FakeClock(NOW)).clean())
     assert len(files.asked) == 1
+
+
+def test_files_go_one_after_another_with_a_pause() -> None:
+    async def run() -> None:
+        files, clock = Files([80], 5), FakeClock(NOW)
+        cleaning = asyncio.ensure_future(Cleaner(files, StoreSettings(), clock).clean())
+        seen: list[int] = []
+        for _ in range(60):
+            # The disk is looked at in a thread.
+            await asyncio.sleep(0.01)
+            seen.append(len(files.asked))
+            await clock.advance(0.05)
+            if cleaning.done():
+                break
+        await cleaning
+        assert files.deletable == 0
+        assert all(after - before <= 1 for before, after in itertools.pairwise(seen))
+
+    asyncio.run(run())
+
+
+def test_a_file_that_hangs_is_left_alone_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        files = Files([80], 3)
+        files.hung = 1
+        cleaner = Cleaner(files, AT_ONCE, FakeClock(NOW))
+        for _ in range(5):
+            await cleaner.clean()
+        assert len(files.asked) == 1
+        assert "next try in 120 s" in caplog.text
+        # By hand it is tried at once.
+        await cleaner.clean_now()
+        assert files.deletable == 0
+
+    asyncio.run(run())
+
+
+def test_who_asks_gets_more_than_one_round() -> None:
+    async def run() -> None:
+        files = Files([10], 25)
+        cleaner = Cleaner(files, AT_ONCE, FakeClock(NOW))
+        await cleaner.clean()
+        assert not files.asked
+        await cleaner.clean_now()
+        assert files.deletable == 15
+        for _ in range(30):
+            await cleaner.clean()
+        assert files.deletable == 0
+        # 19 more rounds: two that were cut short by their limit, and those that found nothing.
+        assert len(files.asked) == 25 + 18
+
+    asyncio.run(run())
+
+
+def test_g10_a_clock_that_jumps_ahead_makes_nothing_expire() -> None:
+    time = SteadyTime()
+    assert time.look(NOW, 0) == NOW
+    assert time.look(NOW + 10_000, 10_000) == NOW + 10_000
+    jump = 80 * HOUR_MS
+    for passed in range(20_000, JUMP_HOLD_MS, HOUR_MS):
+        assert time.look(NOW + jump + passed, passed) == NOW + passed
+    later = JUMP_HOLD_MS + 30_000
+    assert time.look(NOW + jump + later, later) == NOW + jump + later
+
+
+def test_g10_a_clock_that_is_put_right_again_counts_at_once() -> None:
+    time = SteadyTime()
+    time.look(NOW, 0)
+    assert time.look(NOW + 10 * 365 * 24 * HOUR_MS, 1000) == NOW + 1000
+    assert time.look(NOW + 2000, 2000) == NOW + 2000
+    # Backwards nothing expires either way.
+    assert time.look(NOW - HOUR_MS, 3000) == NOW - HOUR_MS
+    assert time.look(NOW - HOUR_MS + 1000, 4000) == NOW - HOUR_MS + 1000
+
+
+def test_g10_no_file_goes_when_the_clock_has_jumped(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for _ in range(40):
+            assert (await it.send("orders", b"x" * 60_000)).code == 0
+        await dispatched(it)
+        await it.broker.store.flush()
+        clock = SystemClock()
+        now_ms = clock.now_ms()
+        settings = dataclasses.replace(AT_ONCE, disk_used_percent=0, disk_clean_percent=100)
+        for jump in (HOUR_MS, -HOUR_MS, 80 * HOUR_MS, 10 * 365 * 24 * HOUR_MS, 0):
+            moved = FakeClock(now_ms)
+            cleaner = Cleaner(it.broker.store, settings, moved)
+            await cleaner.clean()
+            await moved.advance(jump / 1000)
+            for _ in range(3):
+                await cleaner.clean()
+            assert it.broker.store.min_offset("orders", 0) == 0, jump
+
+    play(tmp_path, tell)
 
 
 def test_expired_files_go_and_their_offsets_with_them(tmp_path: Path) -> None:
@@ -95,7 +203,7 @@ def test_expired_files_go_and_their_offsets_with_them(tmp_path: Path) -> None:
         folder = tmp_path / "broker-a" / "commitlog"
         names = sorted(path.name for path in folder.iterdir())
         os.utime(folder / names[0], (1, 1))
-        settings = StoreSettings(disk_used_percent=0, disk_clean_percent=100)
+        settings = dataclasses.replace(AT_ONCE, disk_used_percent=0, disk_clean_percent=100)
         clock = FakeClock(2_000_000_000_000)
         os.utime(folder / names[1], (2_000_000_000, 2_000_000_000))
         await Cleaner(it.broker.store, settings, clock).clean()
@@ -108,3 +216,40 @@ def test_expired_files_go_and_their_offsets_with_them(tmp_path: Path) -> None:
         assert found[0].body.startswith(b"%03d" % first)
 
     play(tmp_path, tell)
+
+
+def test_the_self_check_names_what_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell(it: Cluster) -> None:
+        for _ in range(60):
+            assert (await it.send("orders", b"x" * 60_000)).code == 0
+        await dispatched(it)
+        check = SelfCheck(it.broker.store)
+        await check.check()
+        assert not list(check.problems)
+        folder = tmp_path / "broker-a" / "commitlog"
+        gone = sorted(folder.iterdir())[1]
+        kept = gone.rename(tmp_path / "kept")
+        await check.check()
+        assert list(check.problems) == [f"{gone} is gone"]
+        assert f"the store is damaged: {gone} is gone" in caplog.text
+        kept.rename(gone)
+        await check.check()
+        assert not list(check.problems)
+
+    play(tmp_path, tell)
+
+
+def test_warm_files_are_written_and_work_alike(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for _ in range(40):
+            assert (await it.send("orders", b"x" * 60_000)).code == 0
+        await dispatched(it)
+        assert it.broker.store.max_offset("orders", 0) == 40
+        for path in (tmp_path / "broker-a" / "commitlog").iterdir():
+            with path.open("rb") as file:
+                # All of it is data: no hole, no block that is only promised.
+                assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == 1 << 20
+
+    play(tmp_path, tell, warmMapedFileEnable="true", flushDiskType="SYNC_FLUSH")

@@ -41,6 +41,8 @@ pub struct LogSettings {
     pub file_size: u64,
     /// Whether each append asks for a flush.
     pub sync_flush: bool,
+    /// Whether new files are written full of zeros.
+    pub warm: bool,
 }
 
 /// Counters that only grow.
@@ -247,6 +249,35 @@ impl CommitLog {
             }
         }
         Ok(())
+    }
+
+    /// Files that are missing or have another length, and holes between two.
+    pub fn self_check(&self) -> Vec<String> {
+        let segments = self.segments();
+        let mut found = Vec::new();
+        for pair in segments.windows(2) {
+            if let [left, right] = pair {
+                if left.end() != right.base() {
+                    found.push(format!("no file holds offset {} of the log", left.end()));
+                }
+            }
+        }
+        for segment in segments.iter() {
+            let folder = segment.path().parent().unwrap_or_else(|| segment.path());
+            let listed = self.disk.list(folder).unwrap_or_default();
+            let len = listed.iter().find(|(path, ..)| path == segment.path());
+            // It may have been deleted for its age since.
+            let is_there = || self.segments().iter().any(|it| Arc::ptr_eq(it, segment));
+            match len {
+                Some((_, _, len)) if *len == self.settings.file_size => {}
+                Some((_, _, len)) => {
+                    found.push(format!("{} has {len} bytes", segment.path().display()));
+                }
+                None if is_there() => found.push(format!("{} is gone", segment.path().display())),
+                None => {}
+            }
+        }
+        found
     }
 
     fn change_segments(&self, change: impl FnOnce(&mut Vec<Arc<Segment>>)) {

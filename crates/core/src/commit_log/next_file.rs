@@ -75,7 +75,15 @@ impl CommitLog {
 
     fn make(&self, base: u64) -> Result<Arc<Segment>, StoreError> {
         let folder = self.folder_for(base)?;
-        Segment::create(self.disk.as_ref(), &folder, base, self.settings.file_size).map(Arc::new)
+        let settings = &self.settings;
+        Segment::create(
+            self.disk.as_ref(),
+            &folder,
+            base,
+            settings.file_size,
+            settings.warm,
+        )
+        .map(Arc::new)
     }
 
     /// Folders take turns (spec: store §1).

@@ -279,6 +279,23 @@ impl ConsumeQueues {
         old
     }
 
+    /// Queues that lack a file between two others.
+    pub fn self_check(&self) -> Vec<String> {
+        let queues = self.every_queue();
+        let holes = queues.iter().filter_map(|queue| {
+            let state = queue.lock();
+            let mut pairs = state.files.windows(2);
+            let size = self.shared.file_size;
+            let hole = pairs.find(|pair| matches!(pair, [left, right] if left + size != *right))?;
+            let after = hole.first()?;
+            Some(format!(
+                "{} lacks what follows the file {after:020}",
+                queue.dir.display()
+            ))
+        });
+        holes.collect()
+    }
+
     /// Makes every unit put before this call durable. After one failed sync it fails for ever:
     /// what is on disk is unknown then, and the checkpoint must not move any more.
     pub fn sync(&self) -> io::Result<()> {

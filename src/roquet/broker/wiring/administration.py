@@ -65,7 +65,7 @@ def make_administration(
         ),
         BrokerAdmin(settings, topics, runtime_info),
         QueueAdmin(topics, base.registry, store),
-        UpkeepAdmin(topics, store, base.clock, keep_hours=config.store.reserved_hours),
+        UpkeepAdmin(topics, store, base.cleaner),
     ]
 
 

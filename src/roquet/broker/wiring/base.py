@@ -21,16 +21,18 @@ from roquet.remoting.tls import ServerTls
 from roquet.service.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
+from roquet.store.cleaning import Cleaner
 from roquet.store.files import JsonFile
 from roquet.store.filters import FilterTable
 from roquet.store.groups import GroupTable
 from roquet.store.offsets import OffsetTable
-from roquet.store.store import MessageStore
+from roquet.store.plugins import find_plugins, make_store
 from roquet.store.topics import TopicTable
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
+    from roquet.store.store import MessageStore
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Base:
     state: BrokerState
     metadata: Metadata
     store: MessageStore
+    cleaner: Cleaner
     lanes: Lanes
     registry: Registry
     locks: QueueLocks
@@ -67,6 +70,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     # Numbers of its own: which pulls are held where must not change what else is drawn.
     holds = Holds(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
+    store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
     return Base(
         config=config,
         clock=clock,
@@ -91,7 +95,8 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
             OffsetTable(JsonFile(folder / "consumerOffset.json"), clock),
             FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
         ),
-        store=MessageStore(config.store.native(), config.store),
+        store=store,
+        cleaner=Cleaner(store, config.store, clock),
         lanes=lanes,
         registry=Registry(config.clients.expire_ms),
         locks=QueueLocks(),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def make_admission(base: Base, fast_fail: FastFail) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
+    # What plugins of the store want to see must not pass them by.
+    fast = config.server.fast_path and not config.plugins.chosen
     return Admission(
         metadata=base.metadata,
         registry=base.registry,
@@ -32,7 +34,7 @@ def make_admission(base: Base, fast_fail: FastFail) -> Admission:
         gate=fast_fail,
         traffic=base.stats,
         rules=Rules(
-            config.server.fast_path,
+            fast,
             make_stamps(base),
             config.pull,
             config.store,

@@ -8,7 +8,7 @@ from roquet.broker.wiring.network import make_endpoint, make_registration
 from roquet.remoting.client import Client
 from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Role, Timer
-from roquet.store.cleaning import Cleaner
+from roquet.store.self_check import SelfCheck
 
 if TYPE_CHECKING:
     from roquet.broker.admission import FastIngest
@@ -36,7 +36,7 @@ def list_parts(
     fast, listeners = entrance
     offsets_s = config.server.offsets_interval_ms / 1000
     cleaning_s = config.store.clean_interval_ms / 1000
-    cleaner = Cleaner(base.store, config.store, base.clock)
+    checker = SelfCheck(base.store)
     client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
     registration = make_registration(base, client)
     parts = [
@@ -58,9 +58,15 @@ def list_parts(
         Part("store", base.store, needs=("metadata",), stop_within_s=60),
         Part(
             "cleaning",
-            cleaner,
+            base.cleaner,
             needs=("store",),
-            timers=(Timer("delete old files", cleaner.clean, cleaning_s, 60),),
+            timers=(Timer("delete old files", base.cleaner.clean, cleaning_s, 60),),
+        ),
+        Part(
+            "self_check",
+            checker,
+            needs=("store",),
+            timers=(Timer("check the store's files", checker.check, 600, 60),),
         ),
         Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
         transactions.part(),

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
-    from roquet.base.clock import Clock
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable
 
 log = logging.getLogger(__name__)
 
-FILES_MAX = 10
-"""Log files that one request deletes at most, as Java's cleaner does in a round."""
+
+class Cleaner(Protocol):
+    """Deletes old files."""
+
+    async def clean_now(self) -> None:
+        """Delete what has expired, whatever the hour."""
+        ...
 
 
 class UpkeepAdmin:
     """Deletes what nobody can read any more, or what is older than the store keeps."""
 
-    def __init__(
-        self, topics: TopicTable, store: MessageStore, clock: Clock, *, keep_hours: int
-    ) -> None:
-        """`keep_hours` is how long log files are kept (fileReservedTime)."""
+    def __init__(self, topics: TopicTable, store: MessageStore, cleaner: Cleaner) -> None:
         self._topics = topics
         self._store = store
-        self._clock = clock
-        self._keep_ms = keep_hours * 3_600_000
+        self._cleaner = cleaner
 
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
@@ -51,8 +51,10 @@ class UpkeepAdmin:
         return reply_to(request.command)
 
     async def old_files(self, request: Request) -> Command:
-        """Delete log files that are older than they are kept; their queues' files follow."""
-        before = self._clock.now_ms() - self._keep_ms
-        count = await asyncio.to_thread(self._store.native.delete_expired, before, FILES_MAX)
-        log.info("%d log files older than %d ms were deleted", count, self._keep_ms)
+        """Delete log files that are older than they are kept; their queues' files follow.
+
+        What one round leaves, the next ones of the cleaner take, as in Java.
+        """
+        log.info("%s asks for old files to be deleted", request.peer.address)
+        await self._cleaner.clean_now()
         return reply_to(request.command)

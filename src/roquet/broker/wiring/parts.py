@@ -35,8 +35,6 @@ def list_parts(
     config = base.config
     fast, listeners = entrance
     offsets_s = config.server.offsets_interval_ms / 1000
-    cleaning_s = config.store.clean_interval_ms / 1000
-    checker = SelfCheck(base.store)
     client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
     registration = make_registration(base, client)
     parts = [
@@ -54,20 +52,7 @@ def list_parts(
             base.stats.days,
             timers=(Timer("save totals", base.stats.days.persist, 60, 60),),
         ),
-        # Recovery of a large log may take minutes, and so may the last flush.
-        Part("store", base.store, needs=("metadata",), stop_within_s=60),
-        Part(
-            "cleaning",
-            base.cleaner,
-            needs=("store",),
-            timers=(Timer("delete old files", base.cleaner.clean, cleaning_s, 60),),
-        ),
-        Part(
-            "self_check",
-            checker,
-            needs=("store",),
-            timers=(Timer("check the store's files", checker.check, 600, 60),),
-        ),
+        *_store_parts(base),
         Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
         transactions.part(),
         Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
@@ -97,3 +82,25 @@ def list_parts(
     if config.server.metrics == "PROM":
         parts.insert(0, make_endpoint(base))
     return parts
+
+
+def _store_parts(base: Base) -> list[Part]:
+    """List the store and what keeps it in order."""
+    checker = SelfCheck(base.store)
+    cleaning_s = base.config.store.clean_interval_ms / 1000
+    return [
+        # Recovery of a large log may take minutes, and so may the last flush.
+        Part("store", base.store, needs=("metadata",), stop_within_s=60),
+        Part(
+            "cleaning",
+            base.cleaner,
+            needs=("store",),
+            timers=(Timer("delete old files", base.cleaner.clean, cleaning_s, 60),),
+        ),
+        Part(
+            "self_check",
+            checker,
+            needs=("store",),
+            timers=(Timer("check the store's files", checker.check, 600, 60),),
+        ),
+    ]

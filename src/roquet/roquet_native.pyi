@@ -349,6 +349,7 @@ class Ingest:
         encoding: int,
         version: int,
         parked_max: int,
+        busy_remark: str,
         lite_pulls: bool,
         holds_max: int,
         hold_ms: int | None,
@@ -358,6 +359,7 @@ class Ingest:
         """Set what holds for every message and answer.
 
         With `waits_for_slave` answers wait for `set_replicated` as well, at most `slave_timeout_ms`;
+        beyond `parked_max` waiting answers sends are refused with SYSTEM_BUSY and `busy_remark`;
         with `lacks_slave` they say SLAVE_NOT_AVAILABLE instead. `stamps` are properties that every message gets (one that has any of them already is not
         admitted), `send_ext` the fields at the end of every answer to a send, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
@@ -385,4 +387,4 @@ class Ingest:
         answers without, messages, bytes, messages left behind).
         """
     def counters(self) -> dict[str, int]:
-        """What happened so far: `sends pulls held passed returned parked`, and answers now `waiting`."""
+        """What happened so far: `sends pulls held passed returned parked refused`, and answers now `waiting`."""

@@ -234,6 +234,7 @@ impl Ingest {
                 .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?,
             version: required(&values, "version")?,
             parked_max: required(&values, "parked_max")?,
+            busy_remark: required(&values, "busy_remark")?,
             pulling: Pulling {
                 lite: required(&values, "lite_pulls")?,
                 holds_max: required(&values, "holds_max")?,
@@ -320,6 +321,7 @@ impl Ingest {
             ("passed", counters.passed),
             ("returned", counters.returned),
             ("parked", counters.parked),
+            ("refused", counters.refused),
             ("waiting", core.parked() as u64),
         ])
     }

@@ -17,12 +17,13 @@ from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import VERSION
+from roquet.service.lanes import OVERLOAD
 from roquet.service.lifecycle import Timer
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from roquet.broker.metadata import Metadata
     from roquet.broker.processors.pull import PullRules
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from roquet.store.store import Durability, MessageStore
 
 PARKED_MAX = 100_000
-"""Answers that may wait for a flush at a time; more sends than that go to the processors."""
+"""Answers that may wait for a flush or a slave at a time; sends beyond that are refused."""
 
 BARRIER = (
     RequestCode.SEND_MESSAGE,
@@ -63,6 +64,14 @@ class Gate(Protocol):
 
     def takes_sends(self) -> bool:
         """Tell whether a send would be taken at the moment."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called when that has changed; a timer looks as well."""
+        ...
+
+    def look(self) -> None:
+        """Notice what has changed since the last sample."""
         ...
 
 
@@ -100,17 +109,20 @@ class Admission:
         self._topics: set[str] = set()
         self._groups: set[str] = set()
         self._known: tuple[object, ...] = ()
+        self._known_rows: tuple[int, bool] | None = None
         self._failed = False
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
         metadata.groups.listen(self._groups.update)
         metadata.offsets.listen(self._groups.update)
         registry.listen(self._groups.add)
+        gate.listen(self._look_at_gate)
 
     # --- the rows -------------------------------------------------------------------------------
 
     def before(self, rows: Rows) -> None:
         """Write what has changed since the last bytes."""
+        self._gate.look()
         state = self._state
         known = (
             state.permission,
@@ -125,6 +137,11 @@ class Admission:
         if known != self._known:
             self._known = known
             self._write_state(rows)
+        if (state.permission, state.is_slave) != self._known_rows:
+            # Rows depend on it, and at the start there are none yet.
+            self._known_rows = (state.permission, state.is_slave)
+            self._topics.update(self._metadata.topics.all())
+            self._groups.update(self._metadata.groups.all())
         if self._topics:
             for name in self._topics:
                 self._write_topic(rows, name)
@@ -136,11 +153,14 @@ class Admission:
 
     async def tick(self) -> None:
         """Look whether overload keeps sends out: the action of a timer."""
-        self._open_for_sends = self._takes_sends()
+        self._look_at_gate()
 
     def store_failed(self) -> None:
         """Keep all sends out from now on: a flush failed."""
         self._failed = True
+
+    def _look_at_gate(self) -> None:
+        self._open_for_sends = self._takes_sends()
 
     def _takes_sends(self) -> bool:
         opens_ms = self._state.accept_sends_from_ms
@@ -168,15 +188,13 @@ class Admission:
             encoding=self._rules.encoding,
             version=VERSION,
             parked_max=PARKED_MAX,
+            busy_remark=OVERLOAD,
             lite_pulls=self._rules.pull.lite_pull,
             holds_max=self._rules.holds_max,
             hold_ms=None if self._rules.pull.long_polling else self._rules.pull.short_polling_ms,
             hold_ms_max=SUSPEND_MS_MAX,
             barrier=BARRIER,
         )
-        # Rows may depend on the state, and at the start there are none yet.
-        self._topics.update(self._metadata.topics.all())
-        self._groups.update(self._metadata.groups.all())
 
     def _write_topic(self, rows: Rows, name: str) -> None:
         config = self._metadata.topics.get(name)

@@ -14,6 +14,8 @@ from roquet.base.errors import Refused
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.broker.state import BrokerState
     from roquet.service.lanes import Lanes
 
@@ -56,6 +58,14 @@ class Lag(Protocol):
         """The latest sample in milliseconds."""
         ...
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each sample."""
+        ...
+
+    def look(self) -> None:
+        """Take a sample at once when one is long overdue."""
+        ...
+
 
 class FastFail:
     """Refuses what waits too long, and says whether sends are taken."""
@@ -75,6 +85,12 @@ class FastFail:
         self._lanes = lanes
         self._state = state
         self._lagging = False
+        self._listeners: list[Callable[[], None]] = []
+        lag.listen(self._sampled)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called when the loop begins to lag, and when it has caught up."""
+        self._listeners.append(listener)
 
     async def start(self) -> None:
         """Nothing to do: a timer calls `tick`."""
@@ -86,11 +102,17 @@ class FastFail:
         """Look at the waiting requests: the action of a timer."""
         if not self._rules.enabled:
             return
-        limit_ms = LAG_ENDS_MS if self._lagging else LAG_BEGINS_MS
-        self._lagging = self._lag.last_ms > limit_ms
         while self.page_cache_is_busy() and self._lanes["send"].refuse_head("PCBUSY_CLEAN_QUEUE"):
             pass
         await self._lanes.refuse_old()
+
+    def _sampled(self) -> None:
+        limit_ms = LAG_ENDS_MS if self._lagging else LAG_BEGINS_MS
+        lagging = self._rules.enabled and self._lag.last_ms > limit_ms
+        if lagging != self._lagging:
+            self._lagging = lagging
+            for hear in self._listeners:
+                hear()
 
     def page_cache_is_busy(self) -> bool:
         """Tell whether an append hangs in the operating system."""
@@ -99,6 +121,10 @@ class FastFail:
     def takes_sends(self) -> bool:
         """Tell whether overload lets sends in at the moment."""
         return not (self._lagging or self.page_cache_is_busy())
+
+    def look(self) -> None:
+        """Notice a lag that no sample has shown yet: before sends are read."""
+        self._lag.look()
 
     def check(self) -> None:
         """Raise Refused when no send is taken at the moment."""

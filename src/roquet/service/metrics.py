@@ -20,6 +20,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _TICK_S = 0.01
+_OVERDUE_S = 0.1
 
 
 class Metrics:
@@ -95,7 +96,9 @@ class LoopLag:
         """The latest sample."""
         self._max_ms = 0.0
         self._due_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._listeners: list[Callable[[], None]] = []
         self._histogram = None
         if metrics is not None:
             self._histogram = metrics.histogram(
@@ -107,6 +110,19 @@ class LoopLag:
                 lambda: self.take_max_ms() / 1000,
             )
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each sample, before the loop reads from any socket."""
+        self._listeners.append(listener)
+
+    def look(self) -> None:
+        """Take a sample at once when the tick is long overdue: sockets may come before timers."""
+        if self._loop is None:
+            return
+        late_s = self._loop.time() - self._due_s
+        if late_s > _OVERDUE_S:
+            self.last_ms = late_s * 1000
+            self._tell()
+
     def take_max_ms(self) -> float:
         """Return the worst lag since the last time, and begin anew."""
         worst, self._max_ms = self._max_ms, 0.0
@@ -114,10 +130,12 @@ class LoopLag:
 
     async def start(self) -> None:
         """Begin to tick."""
-        self._schedule(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._schedule(self._loop)
 
     async def stop(self) -> None:
         """End the tick."""
+        self._loop = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -132,4 +150,9 @@ class LoopLag:
         self._max_ms = max(self._max_ms, self.last_ms)
         if self._histogram is not None:
             self._histogram.observe(lag_s)
+        self._tell()
         self._schedule(loop)
+
+    def _tell(self) -> None:
+        for hear in self._listeners:
+            hear()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import socket
+import time
 from typing import TYPE_CHECKING
 
 from broker_harness import dispatched, ext, play, records
+from roquet.remoting.codec import decode, encode
+from roquet.testing.cluster import send_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +121,36 @@ def test_the_bound_of_held_pulls_holds_for_both_ways_together(tmp_path: Path) ->
         assert {(await first).code, (await second).code} == {0}
 
     play(tmp_path, tell, heldPullsMax="2")
+
+
+def test_a_loop_that_lags_takes_no_sends_until_it_has_caught_up(tmp_path: Path) -> None:
+    async def taken(it: Cluster) -> None:
+        """Send until the broker takes it: other work may make this machine's loops late."""
+        async with asyncio.timeout(20):
+            while (await it.send("orders", properties="UNIQ_KEY\x01M\x02")).code:
+                pass
+
+    async def tell(it: Cluster) -> None:
+        await taken(it)
+        command = send_command("orders", b"late", properties="UNIQ_KEY\x01L\x02")
+        with socket.create_connection(("127.0.0.1", it.broker.identity.port)) as peer:
+            peer.settimeout(20)
+            peer.sendall(encode(command, opaque=1))
+            await asyncio.to_thread(answer_code, peer)
+            # It lies there while the loop is busy with something else.
+            peer.sendall(encode(command, opaque=2))
+            time.sleep(0.3)  # noqa: ASYNC251
+            assert await asyncio.to_thread(answer_code, peer) == 2
+        await taken(it)
+
+    play(tmp_path, tell, brokerFastFailureEnable="true")
+
+
+def answer_code(peer: socket.socket) -> int:
+    """Read one answer from a blocking socket."""
+    data = b""
+    while True:
+        data += peer.recv(65536)
+        commands, _ = decode(data)
+        if commands:
+            return commands[0].code

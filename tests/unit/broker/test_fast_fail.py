@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,9 @@ from roquet.broker.lanes import lane_configs
 from roquet.broker.state import BrokerState
 from roquet.service.lanes import Lanes
 from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REJECTED = "2[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -36,6 +40,12 @@ class Story:
             state=self.state,
         )
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        self.sampled = listener
+
+    def look(self) -> None:
+        self.sampled()
+
     def append_busy_ms(self) -> int:
         return self.busy_ms
 
@@ -48,7 +58,7 @@ class Story:
 
     async def lag(self, last_ms: float) -> str | None:
         self.last_ms = last_ms
-        await self.fast_fail.tick()
+        self.sampled()
         return self.refusal()
 
 
@@ -63,6 +73,18 @@ def test_a_lagging_loop_refuses_until_it_has_caught_up() -> None:
         assert await story.lag(101) is not None
         assert await story.lag(100) is None
         assert await story.lag(150) is None
+
+    asyncio.run(tell())
+
+
+def test_who_listens_hears_of_every_change_once() -> None:
+    async def tell() -> None:
+        story = Story()
+        heard: list[bool] = []
+        story.fast_fail.listen(lambda: heard.append(story.fast_fail.takes_sends()))
+        for lag_ms in (50, 300, 250, 120, 99, 10):
+            await story.lag(lag_ms)
+        assert heard == [False, True]
 
     asyncio.run(tell())
 

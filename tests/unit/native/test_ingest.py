@@ -80,6 +80,7 @@ def ingest_and_store(
         encoding=0,
         version=513,
         parked_max=parked_max,
+        busy_remark="too busy",
         lite_pulls=True,
         holds_max=3,
         hold_ms=None,
@@ -202,11 +203,13 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
         assert (topic, queue_id, messages) == ("T", 1, 2)
 
 
-def test_beyond_the_bound_sends_are_for_the_processors(tmp_path: Path) -> None:
+def test_beyond_the_bound_sends_are_refused(tmp_path: Path) -> None:
     with ingest(tmp_path, parked_max=2) as it:
-        _, frames, _ = it.feed(1, b"".join(send(n) for n in range(4)), 1000)
-        assert [frame[5] for frame in frames] == [2, 3]
-        assert it.counters()["waiting"] == 2
+        data = b"".join(send(n) for n in range(4)) + send(4, more="WAIT\x01false\x02")
+        replies, frames, _ = it.feed(1, data, 1000)
+        assert frames == []
+        assert answers(replies) == {2: (2, "too busy"), 3: (2, "too busy"), 4: (0, None)}
+        assert (it.counters()["waiting"], it.counters()["refused"]) == (2, 2)
 
 
 def test_nothing_overtakes_a_send_that_was_not_admitted(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ pub use parked::Outbound;
 use parked::Waiting;
 pub use pulls::Left;
 use pulls::Pulls;
-use sends::Sends;
+use sends::{Refused, Sends};
 use table::Table;
 
 /// What came of one read.
@@ -60,6 +60,8 @@ pub struct Counters {
     pub returned: u64,
     /// Answers that waited for a flush.
     pub parked: u64,
+    /// Sends refused because too many answers waited.
+    pub refused: u64,
 }
 
 /// The fast path of one listening port. Not for two threads at once.
@@ -296,7 +298,11 @@ impl Ingest {
             let whole = rest.get(..frame.size).unwrap_or_default();
             used += frame.size;
             let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
-            if admits && sends.take(&frame, &header, waiting.len()) {
+            let mut refused = Refused {
+                replies: &mut fed.replies,
+                count: &mut counters.refused,
+            };
+            if admits && sends.take(&frame, &header, waiting.len(), &mut refused) {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.

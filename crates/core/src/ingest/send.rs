@@ -16,6 +16,9 @@ pub const SEND: i32 = 10;
 /// SEND_MESSAGE_V2: the same with one-letter names.
 pub const SEND_SHORT: i32 = 310;
 
+/// SYSTEM_BUSY.
+const SYSTEM_BUSY: i32 = 2;
+
 /// sysFlag bits that make a message something else than a plain one.
 const SYS_UNPLAIN: i32 = SYS_TRANSACTION | 0x40 | 0x80;
 
@@ -169,6 +172,18 @@ pub fn write_refusal(
         .map(|(name, value)| (name.as_str(), value.as_str()));
     let header = response(state, code, opaque, Some(remark));
     frame::encode_start(state.encoding, &header, Some(fixed), 0, out)
+}
+
+/// Appends the answer to a send for which there is no room.
+pub fn write_busy(
+    state: &State,
+    opaque: i32,
+    remark: &str,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let none: Option<std::iter::Empty<(&str, &str)>> = None;
+    let header = response(state, SYSTEM_BUSY, opaque, Some(remark));
+    frame::encode_start(state.encoding, &header, none, 0, out)
 }
 
 /// The header of an answer without its extFields.

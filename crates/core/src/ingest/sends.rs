@@ -32,6 +32,12 @@ pub(super) struct Sends<'t, 'f> {
     properties: Vec<u8>,
 }
 
+/// Where sends are refused, and counted.
+pub(super) struct Refused<'r> {
+    pub(super) replies: &'r mut Vec<u8>,
+    pub(super) count: &'r mut u64,
+}
+
 impl<'t, 'f> Sends<'t, 'f> {
     pub(super) fn new(table: &'t Table, from: Source) -> Self {
         Self {
@@ -44,12 +50,25 @@ impl<'t, 'f> Sends<'t, 'f> {
         }
     }
 
-    /// Encodes the record of a plain send; false leaves the frame to the processors.
-    pub(super) fn take(&mut self, frame: &Frame<'f>, header: &Header<'_>, parked: usize) -> bool {
-        self.try_take(frame, header, parked).is_some()
+    /// Encodes the record of a plain send, or refuses it when too many answers wait already; false
+    /// leaves the frame to the processors.
+    pub(super) fn take(
+        &mut self,
+        frame: &Frame<'f>,
+        header: &Header<'_>,
+        parked: usize,
+        refused: &mut Refused<'_>,
+    ) -> bool {
+        self.try_take(frame, header, parked, refused).is_some()
     }
 
-    fn try_take(&mut self, frame: &Frame<'f>, header: &Header<'_>, parked: usize) -> Option<()> {
+    fn try_take(
+        &mut self,
+        frame: &Frame<'f>,
+        header: &Header<'_>,
+        parked: usize,
+        refused: &mut Refused<'_>,
+    ) -> Option<()> {
         let state = &self.table.state;
         let is_send = header.code == send::SEND_SHORT || header.code == send::SEND;
         if !is_send || !state.sends || frame.body.is_empty() || frame.body.len() > state.body_max {
@@ -64,7 +83,10 @@ impl<'t, 'f> Sends<'t, 'f> {
         let one_way = header.flag & FLAG_ONE_WAY != 0;
         let waits = scanned.wait && !one_way;
         if waits && Needs::of(state, 0).waits() && parked + self.taken.len() >= state.parked_max {
-            return None;
+            let remark = &state.busy_remark;
+            send::write_busy(state, header.opaque, remark, refused.replies).ok()?;
+            *refused.count += 1;
+            return Some(());
         }
         self.properties.clear();
         scan::stored_properties(

@@ -93,6 +93,8 @@ pub struct State {
     pub version: i32,
     /// Answers that may wait for a flush at a time.
     pub parked_max: usize,
+    /// What a send beyond that is told.
+    pub busy_remark: String,
     /// How pulls are answered, if they are.
     pub pulling: Pulling,
 }
@@ -113,6 +115,7 @@ impl Default for State {
             encoding: Encoding::Json,
             version: 0,
             parked_max: 100_000,
+            busy_remark: String::new(),
             pulling: Pulling::default(),
         }
     }

@@ -15,6 +15,7 @@ from roquet.client import SendStatus as SendStatus
 from roquet.client import Sql as Sql
 from roquet.client import StoredMessage as StoredMessage
 from roquet.client import TlsOptions as TlsOptions
+from roquet.client import TransactionState as TransactionState
 from roquet.client import Unreachable as Unreachable
 from roquet.client import UsageError as UsageError
 from roquet.client import connect as connect

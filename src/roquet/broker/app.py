@@ -31,6 +31,7 @@ from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
     make_pull,
+    make_reply,
     make_send,
     share_holds,
 )
@@ -104,6 +105,7 @@ def build(
     processors: list[Routed] = [
         make_send(base, appender, fast_fail, transactions.door),
         transactions.processor,
+        make_reply(base, appender, fast_fail),
         pull,
         OffsetProcessor(
             base.metadata.topics, base.metadata.groups, base.metadata.offsets, base.store

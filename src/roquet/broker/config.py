@@ -103,6 +103,9 @@ class ServerRules:
     heartbeat_queue: int = setting(
         "heartbeatThreadPoolQueueCapacity", 50_000, "Waiting heartbeats.", low=1, live=True
     )
+    reply_queue: int = setting(
+        "replyThreadPoolQueueCapacity", 10_000, "Waiting replies.", low=1, live=True
+    )
     end_transaction_queue: int = setting(
         "endTransactionPoolQueueCapacity",
         100_000,

@@ -34,7 +34,6 @@ _NAME_SERVER = "served by name servers"
 _CONTROLLER = "served by controllers"
 _LEGACY = "not served by 5.x brokers either"
 _LATER = {
-    "request-reply": (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
     "timer wheel": (
         RequestCode.RECALL_MESSAGE,
         RequestCode.GET_TIMER_CHECK_POINT,

@@ -23,9 +23,16 @@ class Balancer:
     """Computes shares. Members of other languages compute the same, so nothing is negotiated."""
 
     def __init__(
-        self, session: Session, calls: BrokerCalls, group: str, rng: random.Random
+        self,
+        session: Session,
+        calls: BrokerCalls,
+        group: str,
+        rng: random.Random,
+        *,
+        broadcast: bool = False,
     ) -> None:
-        """Balance the queues of `group`'s topics."""
+        """Balance the queues of `group`'s topics; with `broadcast` each member has them all."""
+        self._broadcast = broadcast
         self._session = session
         self._calls = calls
         self._group = group
@@ -40,6 +47,8 @@ class Balancer:
             if not queues or not brokers:
                 return None
             await self._session.beat_new()
+            if self._broadcast:
+                return queues
             clients = await self._calls.client_ids(self._group, self._rng.choice(brokers))
         except (Refused, Unreachable, OutcomeUnknown) as error:
             log.debug("no share of %s now: %s", topic, error)

@@ -48,11 +48,17 @@ class Encoded:
     sys_flag: int = 0
     flag: int = 0
     is_batch: bool = False
+    is_reply: bool = False
 
 
-def encode_one(message: Message, message_id: str, options: ProducerOptions) -> Encoded:
-    """Make a single message ready. Raises UsageError."""
-    text = _properties(message, message_id)
+def encode_one(
+    message: Message,
+    message_id: str,
+    options: ProducerOptions,
+    system: Mapping[str, str] | None = None,
+) -> Encoded:
+    """Make a single message ready. `system` are properties of RocketMQ's own. Raises UsageError."""
+    text = _properties(message, message_id, system or {})
     _check(message, options)
     body, sys_flag = message.body, 0
     if 0 < options.compress_over <= len(body):
@@ -79,7 +85,7 @@ def encode_batches(
     for message, message_id in zip(messages, message_ids, strict=True):
         _check_member(message, first)
         _check(message, options)
-        text = _properties(message, message_id).encode()
+        text = _properties(message, message_id, {}).encode()
         length = len(message.body) + len(text) + 22
         if elements and size + length > options.message_size_max:
             found.append(_batch(first, elements, ids))
@@ -122,7 +128,7 @@ def _check(message: Message, options: ProducerOptions) -> None:
         )
 
 
-def _properties(message: Message, message_id: str) -> str:
+def _properties(message: Message, message_id: str, system: Mapping[str, str]) -> str:
     found = dict(message.properties)
     reserved = properties.RESERVED & found.keys() - _MAY_BE_SET
     if reserved:
@@ -138,6 +144,7 @@ def _properties(message: Message, message_id: str) -> str:
     if not message.wait_store_ok:
         found[properties.WAIT] = "false"
     found[properties.UNIQ_KEY] = message_id
+    found.update(system)
     try:
         text = properties.write(found)
     except properties.PropertyError as error:

@@ -90,7 +90,7 @@ class Fetcher:
             count=self.options.batch,
             suspend_s=self.options.suspend_s,
             timeout_s=self.options.pull_timeout_s,
-            commit_offset=self.offsets.get(held.queue) or 0,
+            commit_offset=self.offsets.to_commit(held.queue),
             broker_id=broker_id,
         )
         try:

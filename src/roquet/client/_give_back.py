@@ -25,6 +25,28 @@ _FIRST_LEVEL = 3
 _TIMEOUT_S = 5.0
 
 
+class TryHere:
+    """Stands for giving back where every consumer gets every message: it is tried again here."""
+
+    def __init__(self, group: str, retry_times_max: int) -> None:
+        """Give a message up after so many tries; -1 stands for 16."""
+        self._group = group
+        self._tries_max = DEFAULT_RETRIES if retry_times_max < 0 else retry_times_max
+
+    async def give(self, message: StoredMessage, delay_level: int) -> bool:
+        """Tell whether the message is done with; otherwise it is to be handed out again."""
+        if delay_level >= 0 and message.reconsume_times < self._tries_max:
+            return False
+        log.error(
+            "%s gives up message %s of %s after %d tries",
+            self._group,
+            message.unique_key or message.msg_id,
+            message.topic,
+            message.reconsume_times + 1,
+        )
+        return True
+
+
 class GiveBack:
     """Sends messages back, by the request made for it or, failing that, as new messages."""
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.stats import ConsumedDirectly, RunningInfo
+    from roquet.protocol.headers.client import CheckTransactionStateRequest
 
 
 class Consumer(Protocol):
@@ -43,6 +44,16 @@ class Consumer(Protocol):
         ...
 
 
+class Checker(Protocol):
+    """Answers brokers that ask how transactions of a producer group ended."""
+
+    async def asked(
+        self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
+    ) -> None:
+        """Tell the broker at `address` (39)."""
+        ...
+
+
 class Members:
     """Producer and consumer groups, at most one consumer a group."""
 
@@ -51,6 +62,7 @@ class Members:
         self.client_id = client_id
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Consumer] = {}
+        self._checkers: dict[str, Checker] = {}
 
     def add_producer(self, group: str) -> None:
         """Know a producer of a group; several may share one."""
@@ -80,6 +92,20 @@ class Members:
     def consumer(self, group: str) -> Consumer | None:
         """Return the consumer of a group."""
         return self._consumers.get(group)
+
+    def add_checker(self, group: str, checker: Checker) -> None:
+        """Know who answers checks. Raises UsageError for a second one of the same group."""
+        if self._checkers.setdefault(group, checker) is not checker:
+            raise UsageError(f"group {group} has a producer of transactions in this client already")
+
+    def remove_checker(self, group: str, checker: Checker) -> None:
+        """Forget who answers checks."""
+        if self._checkers.get(group) is checker:
+            del self._checkers[group]
+
+    def checker(self, group: str) -> Checker | None:
+        """Return who answers checks of a producer group."""
+        return self._checkers.get(group)
 
     @property
     def empty(self) -> bool:

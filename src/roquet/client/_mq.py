@@ -17,7 +17,8 @@ from roquet.client._admin import Admin
 from roquet.client._answers import Answers
 from roquet.client._balancer import Balancer
 from roquet.client._broker_calls import BrokerCalls
-from roquet.client._give_back import GiveBack
+from roquet.client._give_back import GiveBack, TryHere
+from roquet.client._local_offsets import LocalOffsets
 from roquet.client._members import Members
 from roquet.client._name_servers import NameServers
 from roquet.client._offsets import Offsets
@@ -25,8 +26,10 @@ from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._producer import Producer
 from roquet.client._pull_consumer import PullConsumer
 from roquet.client._push_consumer import Consumer, Helpers
+from roquet.client._replies import Replies
 from roquet.client._routes import RouteBook
 from roquet.client._session import Session
+from roquet.client._transactions import TransactionProducer
 from roquet.model.subscription import ExpressionType, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.message_id import UniqueIds
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.client._offsets import Start
+    from roquet.client._transactions import Check
     from roquet.remoting.router import Peer
 
     Subscriptions = Mapping[str, "str | Sql | None"] | Iterable[str] | str
@@ -67,10 +71,11 @@ class MQ:
         self._rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
         address = _local_address(target.name_servers[0])
         self._members = Members(f"{address}@{os.getpid()}#{self._nanos()}")
+        self._replies = Replies(self._rng)
         # `handlers` need the members, the session needs the client: hence the small knot.
         client = Client(
             clock=self._clock,
-            handlers=Answers(self._members).routes(),
+            handlers=Answers(self._members, self._replies, self._clock).routes(),
             on_close=self._connection_closed,
             tls=client_tls(tls, self._clock),
         )
@@ -125,6 +130,28 @@ class MQ:
             options=options or ProducerOptions(),
             ids=self._ids,
             rng=self._rng,
+            replies=self._replies,
+        )
+        self._made.add(made)
+        return made
+
+    def transaction_producer(
+        self, group: str, check: Check, *, options: ProducerOptions | None = None
+    ) -> TransactionProducer:
+        """Make a producer of transactions. `check(message)` says how one ended, when brokers ask.
+
+        It is asked about every open transaction of the group, also about those of members that
+        have died. Raises UsageError for a bad group name.
+        """
+        _check_group(group)
+        made = TransactionProducer(
+            session=self._session,
+            group=group,
+            options=options or ProducerOptions(),
+            ids=self._ids,
+            rng=self._rng,
+            replies=self._replies,
+            check=check,
         )
         self._made.add(made)
         return made
@@ -146,13 +173,9 @@ class MQ:
         """
         _check_group(group)
         chosen = options or ConsumerOptions()
-        helpers = Helpers(
-            session=self._session,
-            calls=self._calls,
-            offsets=Offsets(self._calls, group, start),
-            balancer=Balancer(self._session, self._calls, group, self._rng),
-            give_back=GiveBack(self._session, self._calls, group, chosen.retry_times_max),
-        )
+        if chosen.broadcast and ordered:
+            raise UsageError("a broadcasting consumer locks no queues: it cannot be an ordered one")
+        helpers = self._helpers(group, start, chosen)
         made = Consumer(
             group=group,
             subscriptions=_subscriptions(subscriptions, self._clock.now_ms()),
@@ -163,6 +186,25 @@ class MQ:
         )
         self._made.add(made)
         return made
+
+    def _helpers(self, group: str, start: Start, chosen: ConsumerOptions) -> Helpers:
+        session, calls = self._session, self._calls
+        if chosen.broadcast:
+            folder = chosen.offsets_folder.expanduser()
+            return Helpers(
+                session=session,
+                calls=calls,
+                offsets=LocalOffsets(calls, group, start, folder),
+                balancer=Balancer(session, calls, group, self._rng, broadcast=True),
+                give_back=TryHere(group, chosen.retry_times_max),
+            )
+        return Helpers(
+            session=session,
+            calls=calls,
+            offsets=Offsets(calls, group, start),
+            balancer=Balancer(session, calls, group, self._rng),
+            give_back=GiveBack(session, calls, group, chosen.retry_times_max),
+        )
 
     def pull_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> PullConsumer:
         """Make a pull consumer. Raises UsageError for a bad group name."""

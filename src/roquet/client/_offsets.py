@@ -36,11 +36,14 @@ class Offsets:
         Raises Refused, Unreachable, OutcomeUnknown: then the queue is not to be taken yet.
         """
         self.forget(queue)
-        committed = await self._calls.committed(self._group, queue)
+        committed = await self._committed(queue)
         if committed is not None and committed >= 0:
             self._known[queue] = committed
             return committed
         return await self._by_rule(queue)
+
+    async def _committed(self, queue: MessageQueue) -> int | None:
+        return await self._calls.committed(self._group, queue)
 
     async def _by_rule(self, queue: MessageQueue) -> int:
         retry = is_retry_of(queue, self._group)
@@ -51,6 +54,10 @@ class Offsets:
         if self._start == "earliest" or retry:
             return 0
         return await self._calls.max_offset(queue)
+
+    def to_commit(self, queue: MessageQueue) -> int:
+        """Return the offset that a pull may commit by the way; 0 commits none."""
+        return self._known.get(queue, 0)
 
     def get(self, queue: MessageQueue) -> int | None:
         """Return the offset in memory."""

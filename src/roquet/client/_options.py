@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from roquet.protocol.compression import CompressionType
 
@@ -44,6 +45,10 @@ class ConsumerOptions:
     queue_bytes_max: int = 100 * 1024 * 1024
     queue_span_max: int = 2000
     """Highest minus lowest offset fetched and not acknowledged, when order does not matter."""
+    broadcast: bool = False
+    """Every consumer of the group gets every message; what fails is tried again here."""
+    offsets_folder: Path = Path("~/.roquet/offsets")
+    """Where a broadcasting consumer keeps its offsets; two of one group need a folder each."""
     retry_times_max: int = -1
     """Tries before a message becomes a dead letter; -1 leaves it to the group (16)."""
     commit_every_s: float = 5.0

@@ -6,16 +6,18 @@ The next file on a message's way is remoting/client.py.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.client._encode import Encoded, compose, encode_batches, encode_one
 from roquet.client._receipt import STATUS_OF_CODE, SendReceipt
-from roquet.client._requests import request
+from roquet.client._replies import reply_properties, request_properties
+from roquet.client._requests import request as make_request
 from roquet.client._retry import may_retry
 from roquet.client._routes import auto_created, publish_queues
-from roquet.model.message import Message
+from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.header import HeaderError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from roquet.client._options import ProducerOptions
+    from roquet.client._received import Received
+    from roquet.client._replies import Replies
     from roquet.client._session import Session
     from roquet.protocol.command import Command
     from roquet.protocol.message_id import UniqueIds
@@ -46,12 +50,14 @@ class Producer:
         options: ProducerOptions,
         ids: UniqueIds,
         rng: random.Random,
+        replies: Replies,
     ) -> None:
         """Take what `MQ.producer` gives."""
         self.group = group
         self._session = session
         self._options = options
         self._ids = ids
+        self._replies = replies
         self._turns = itertools.count(rng.randrange(1 << 16))
         self._tasks = Tasks()
         self._slots = asyncio.Semaphore(options.in_flight_max)
@@ -109,7 +115,7 @@ class Producer:
             topic, body, tag, keys, user_properties=properties, delay_level=delay_level
         )
         encoded = encode_one(message, self._next_id(), self._options)
-        chooser = _chooser(message, order_key, queue, selector)
+        chooser = choose_by(message, order_key, queue, selector)
         receipts = await self._deliver(encoded, chooser, timeout_s)
         return receipts[0]
 
@@ -130,7 +136,7 @@ class Producer:
         if any(message.topic != topic for message in made):
             raise UsageError("the messages of a batch go to one topic")
         parts = encode_batches(made, [self._next_id() for _ in made], self._options)
-        chooser = _chooser(made[0], None, queue, None)
+        chooser = choose_by(made[0], None, queue, None)
         receipts: list[SendReceipt] = []
         for part in parts:
             receipts += await self._deliver(part, chooser, timeout_s)
@@ -152,7 +158,7 @@ class Producer:
         """
         message = compose(topic, body, tag, keys, user_properties=properties)
         encoded = encode_one(message, self._next_id(), self._options)
-        chooser = _chooser(message, None, queue, None)
+        chooser = choose_by(message, None, queue, None)
         found = await self._choose(encoded.topic, chooser, None, self._options.timeout_s)
         address = self._session.master(found.broker_name)
         await self._session.tell(address, self._request(encoded, found))
@@ -176,7 +182,7 @@ class Producer:
         try:
             message = compose(topic, body, tag, keys, user_properties=properties)
             encoded = encode_one(message, self._next_id(), self._options)
-            chooser = _chooser(message, order_key, queue, None)
+            chooser = choose_by(message, order_key, queue, None)
         except BaseException:
             self._slots.release()
             raise
@@ -193,6 +199,66 @@ class Producer:
         failed, self._failed = self._failed, []
         if failed:
             raise failed[0]
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float = 3.0,
+    ) -> StoredMessage:
+        """Send a message and return the consumer's answer to it (see `reply`).
+
+        Raises as `send` does, and OutcomeUnknown when no answer came in time.
+        """
+        message = compose(topic, body, tag, keys, user_properties=properties)
+        chooser = choose_by(message, order_key, queue, None)
+        correlation_id, future = self._replies.expect()
+        try:
+            async with asyncio.timeout(timeout_s):
+                # The broker pushes the answer over the connection of our heartbeats.
+                await self._queues(message.topic, timeout_s)
+                await self._session.beat_new()
+                system = request_properties(
+                    correlation_id, self._session.members.client_id, timeout_s
+                )
+                encoded = encode_one(message, self._next_id(), self._options, system)
+                await self._deliver(encoded, chooser, timeout_s)
+                return await future
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer from {message.topic} in {timeout_s} s") from None
+        finally:
+            self._replies.forget(correlation_id)
+
+    async def reply(
+        self,
+        request: StoredMessage | Received,
+        body: bytes | str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """Answer a message that was sent by `request`, here or in another language.
+
+        Raises UsageError for a message that is no request, Refused when nobody waits any more,
+        and as `send` does.
+        """
+        topic, system = reply_properties(request.properties)
+        message = compose(topic, body, user_properties=properties)
+        encoded = encode_one(message, self._next_id(), self._options, system)
+        encoded = dataclasses.replace(encoded, is_reply=True)
+        given = request if isinstance(request, StoredMessage) else request.message
+        at = given.broker_name
+
+        def same_broker(queues: Sequence[MessageQueue]) -> MessageQueue:
+            return next((queue for queue in queues if queue.broker_name == at), queues[0])
+
+        return (await self._deliver(encoded, same_broker, timeout_s))[0]
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that the topic's messages go to. Raises Refused when it has none."""
@@ -264,8 +330,12 @@ class Producer:
             batch=encoded.is_batch,
             broker_name=queue.broker_name,
         )
-        code = RequestCode.SEND_BATCH_MESSAGE if encoded.is_batch else RequestCode.SEND_MESSAGE_V2
-        return request(code, header, encoded.body, short=True)
+        code = RequestCode.SEND_MESSAGE_V2
+        if encoded.is_batch:
+            code = RequestCode.SEND_BATCH_MESSAGE
+        elif encoded.is_reply:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        return make_request(code, header, encoded.body, short=True)
 
     async def _choose(
         self,
@@ -319,7 +389,7 @@ class Producer:
             raise UsageError("the producer is not started: use it within `async with`")
 
 
-def _chooser(
+def choose_by(
     message: Message,
     order_key: str | None,
     queue: MessageQueue | None,

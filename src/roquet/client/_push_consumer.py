@@ -14,7 +14,7 @@ from roquet.client._process_queue import ProcessQueue
 from roquet.client._received import DEAD_LETTER, Outcome, Received
 from roquet.client._report import running_info
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumeFromWhere, ConsumeType, SubscriptionData
+from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.bodies.clients import ConsumerData
 from roquet.protocol.bodies.stats import ConsumedDirectly
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from roquet.client._balancer import Balancer
     from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._give_back import GiveBack
+    from roquet.client._give_back import GiveBack, TryHere
     from roquet.client._offsets import Offsets, Start
     from roquet.client._options import ConsumerOptions
     from roquet.client._session import Session
@@ -54,7 +54,7 @@ class Helpers:
     calls: BrokerCalls
     offsets: Offsets
     balancer: Balancer
-    give_back: GiveBack
+    give_back: GiveBack | TryHere
 
 
 @dataclasses.dataclass(slots=True)
@@ -135,9 +135,10 @@ class Consumer:
                 await session.route(topic)
             except (Refused, Unreachable) as error:
                 log.warning("%s cannot be consumed yet: %s", topic, error)
-        retry = names.retry_topic(self.group)
-        version = session.clock.now_ms()
-        self._subscriptions[retry] = tags.subscribe(retry, "*", version=version)
+        if not self._options.broadcast:
+            retry = names.retry_topic(self.group)
+            version = session.clock.now_ms()
+            self._subscriptions[retry] = tags.subscribe(retry, "*", version=version)
         await session.beat()
         self._changed.set()
         self._tasks.spawn(self._balance_forever(), f"balance {self.group}")
@@ -418,6 +419,9 @@ class Consumer:
         return ConsumerData(
             group=self.group,
             consume_type=ConsumeType.PASSIVELY,
+            message_model=(
+                MessageModel.BROADCASTING if self._options.broadcast else MessageModel.CLUSTERING
+            ),
             consume_from_where=where,
             subscriptions=tuple(self._subscriptions.values()),
         )

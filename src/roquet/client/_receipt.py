@@ -31,6 +31,8 @@ STATUS_OF_CODE = {
 }
 """The answers that mean "stored"; any other is a refusal."""
 
+CODE_OF_STATUS = {status: code for code, status in STATUS_OF_CODE.items()}
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SendReceipt:

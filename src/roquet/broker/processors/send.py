@@ -59,6 +59,11 @@ class SendRules:
 
     region: str = setting("regionId", "DefaultRegion", "Region label told to producers.")
     trace_on: bool = setting("traceOn", True, "Trace switch told to producers.")
+    store_replies: bool = setting(
+        "storeReplyMessageEnable",
+        True,
+        "Whether answers of request-reply are stored besides being passed on.",
+    )
     message_size_max: int = setting(
         "maxMessageSize", 4 * 1024 * 1024, "Longest body.", unit="bytes", low=1, high=2**31 - 1
     )
@@ -168,7 +173,7 @@ class SendProcessor:
             return reply_to(command, refused.code, remark=refused.remark, ext=self._stamps.ext)
 
     async def _send_one(self, request: Request, header: SendMessageRequest) -> Command:
-        config = await self._checks.topic_for(_target(request, header))
+        config = await self._checks.topic_for(target_of(request, header))
         properties = props.read(header.properties)
         draft = Draft(
             topic=header.topic,
@@ -211,7 +216,7 @@ class SendProcessor:
         return self._reply(request.command, result.status, answer)
 
     async def _send_batch(self, request: Request, header: SendMessageRequest) -> Command:
-        config = await self._checks.topic_for(_target(request, header))
+        config = await self._checks.topic_for(target_of(request, header))
         if len(header.topic) > names.TOPIC_LENGTH_MAX:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header.topic)}"
@@ -375,7 +380,8 @@ def _elements(body: bytes) -> list[batches.Element]:
     return elements
 
 
-def _target(request: Request, header: SendMessageRequest) -> Target:
+def target_of(request: Request, header: SendMessageRequest) -> Target:
+    """Return what a send names."""
     return Target(
         topic=header.topic,
         queue_id=header.queue_id,

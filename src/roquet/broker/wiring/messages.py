@@ -9,6 +9,7 @@ from roquet.broker.checks import SendChecks
 from roquet.broker.notices import GroupNotices
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.pull import PullChecks, PullProcessor
+from roquet.broker.processors.reply import ReplyProcessor
 from roquet.broker.processors.send import Retries, SendProcessor
 from roquet.broker.wiring.base import make_stamps
 
@@ -57,6 +58,19 @@ def make_send(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor) 
         stamps=make_stamps(base),
         appender=appender,
         halves=halves,
+        traffic=base.stats,
+        queues=base.rng,
+    )
+
+
+def make_reply(base: Base, appender: Appender, gate: FastFail) -> ReplyProcessor:
+    """Make the processor of replies."""
+    return ReplyProcessor(
+        gate=gate,
+        checks=make_checks(base),
+        stamps=make_stamps(base),
+        appender=appender,
+        requesters=base.registry,
         traffic=base.stats,
         queues=base.rng,
     )

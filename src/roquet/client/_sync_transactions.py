@@ -1,0 +1,95 @@
+"""Transactions of the blocking client; see sync.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from roquet.client._sync_send import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from roquet.client import _transactions
+    from roquet.client._receipt import SendReceipt
+    from roquet.client._transactions import TransactionState
+    from roquet.model.message import Message
+    from roquet.model.queue import MessageQueue
+    from roquet.service.loop_thread import LoopThread
+
+
+class Transaction:
+    """One message that is not decided yet, blocking. Leaving its `with` block commits it."""
+
+    def __init__(self, inner: _transactions.Transaction, loop: LoopThread) -> None:
+        """Wrap."""
+        self._inner = inner
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        """Begin the work."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit, unless it is decided or an exception leaves it to the check."""
+        if kind is None and self.state is None:
+            self.commit()
+
+    @property
+    def receipt(self) -> SendReceipt:
+        """Where the half message is."""
+        return self._inner.receipt
+
+    @property
+    def state(self) -> TransactionState | None:
+        """What was told to the broker."""
+        return self._inner.state
+
+    def commit(self) -> None:
+        """Let consumers see the message."""
+        self._loop.run(self._inner.commit())
+
+    def rollback(self) -> None:
+        """Drop the message."""
+        self._loop.run(self._inner.rollback())
+
+    def leave_open(self) -> None:
+        """Say nothing now: the broker will ask the check."""
+        self._inner.leave_open()
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages may depend on work of its own, blocking."""
+
+    def __init__(self, inner: _transactions.TransactionProducer, loop: LoopThread) -> None:
+        """Wrap."""
+        super().__init__(inner, loop)
+        self._transactional = inner
+
+    def begin(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        check_after_s: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Transaction:
+        """Send a message that nobody sees before its commit."""
+        inner = self._loop.run(
+            self._transactional.begin(
+                topic,
+                body,
+                tag=tag,
+                keys=keys,
+                properties=properties,
+                order_key=order_key,
+                queue=queue,
+                check_after_s=check_after_s,
+                timeout_s=timeout_s,
+            )
+        )
+        return Transaction(inner, self._loop)

@@ -1,0 +1,231 @@
+"""Transactions: a message that consumers see once the producer's own work is done.
+
+The broker keeps the message aside. `commit` lets consumers see it, `rollback` drops it; when it
+hears neither, the broker asks, and the producer's `check` says how the work ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+from typing import TYPE_CHECKING, Self
+
+from roquet.base.errors import Refused, RoquetError, UsageError
+from roquet.base.overriding import override
+from roquet.client._encode import compose, encode_one
+from roquet.client._producer import Producer, choose_by
+from roquet.client._receipt import CODE_OF_STATUS, SendReceipt
+from roquet.client._requests import request
+from roquet.protocol import message_id, properties, sys_flag
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.headers.message import EndTransactionRequest
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from roquet.client._options import ProducerOptions
+    from roquet.client._replies import Replies
+    from roquet.client._session import Session
+    from roquet.model.message import Message, StoredMessage
+    from roquet.model.queue import MessageQueue
+    from roquet.protocol.command import Command
+    from roquet.protocol.headers.client import CheckTransactionStateRequest
+    from roquet.protocol.message_id import UniqueIds
+
+    Check = Callable[[StoredMessage], Awaitable["TransactionState"]]
+
+log = logging.getLogger(__name__)
+
+
+class TransactionState(enum.Enum):
+    """How the producer's own work ended."""
+
+    COMMIT = sys_flag.TRANSACTION_COMMIT
+    ROLLBACK = sys_flag.TRANSACTION_ROLLBACK
+    UNKNOWN = sys_flag.TRANSACTION_NONE
+    """Not known yet: the broker asks again later."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Half:
+    """Which half message an end is about."""
+
+    topic: str
+    message_id: str
+    log_offset: int
+    half_offset: int
+
+
+class Transaction:
+    """One message that is not decided yet. Leaving its `async with` block commits it.
+
+    An exception in the block decides nothing: the work may have been done before it, so the
+    producer's `check` is asked. Say `rollback` where it is known that the work was not done.
+    """
+
+    def __init__(
+        self, receipt: SendReceipt, end: Callable[[TransactionState], Awaitable[None]]
+    ) -> None:
+        """Take what `TransactionProducer.begin` gives."""
+        self.receipt = receipt
+        """Where the half message is; consumers will see another queue offset."""
+        self.state: TransactionState | None = None
+        """What was told to the broker; None while nothing was."""
+        self._end = end
+
+    async def __aenter__(self) -> Self:
+        """Begin the work."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit, unless it is decided or an exception leaves it to the check."""
+        if kind is None and self.state is None:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Let consumers see the message.
+
+        Raises Refused, Unreachable and OutcomeUnknown: then the broker will ask later.
+        """
+        await self._decide(TransactionState.COMMIT)
+
+    async def rollback(self) -> None:
+        """Drop the message. Raises as `commit` does."""
+        await self._decide(TransactionState.ROLLBACK)
+
+    def leave_open(self) -> None:
+        """Say nothing now: the broker will ask `check`."""
+        self.state = TransactionState.UNKNOWN
+
+    async def _decide(self, state: TransactionState) -> None:
+        if self.state not in (None, TransactionState.UNKNOWN, state):
+            raise UsageError(f"the transaction is decided: {self.state}")
+        await self._end(state)
+        self.state = state
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages may depend on work of its own."""
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        group: str,
+        options: ProducerOptions,
+        ids: UniqueIds,
+        rng: random.Random,
+        replies: Replies,
+        check: Check,
+    ) -> None:
+        """Take what `MQ.transaction_producer` gives."""
+        super().__init__(
+            session=session, group=group, options=options, ids=ids, rng=rng, replies=replies
+        )
+        self._check = check
+
+    @override
+    async def start(self) -> None:
+        """Join the producer group, and answer the brokers' checks for it. Raises UsageError."""
+        self._session.members.add_checker(self.group, self)
+        await super().start()
+
+    @override
+    async def close(self) -> None:
+        """Leave the group; checks then go to its other members."""
+        self._session.members.remove_checker(self.group, self)
+        await super().close()
+
+    async def begin(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        check_after_s: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Transaction:
+        """Send a message that nobody sees before its commit.
+
+        `check_after_s` asks the broker for more time before it asks how the work ended. Raises as
+        `send` does; a message that the broker did not keep as it promised is rolled back and
+        refused.
+        """
+        message = compose(topic, body, tag, keys, user_properties=properties)
+        if message.delay_level or not _TIMERS.isdisjoint(message.properties):
+            raise UsageError("a transaction has no delayed messages")
+        unique = self._next_id()
+        system = {
+            _PREPARED: "true",
+            _GROUP: self.group,
+            _TRANSACTION_ID: unique,
+        }
+        if check_after_s is not None:
+            system[_IMMUNITY] = str(check_after_s)
+        encoded = encode_one(message, unique, self._options, system)
+        encoded = dataclasses.replace(
+            encoded, sys_flag=encoded.sys_flag | sys_flag.TRANSACTION_PREPARED
+        )
+        chooser = choose_by(message, order_key, queue, None)
+        (receipt,) = await self._deliver(encoded, chooser, timeout_s)
+        _, log_offset = message_id.parse_offset_id(receipt.offset_id)
+        half = _Half(encoded.topic, unique, log_offset, receipt.queue_offset)
+
+        async def end(state: TransactionState) -> None:
+            address = self._session.master(receipt.queue.broker_name)
+            await self._session.ask(address, self._end_command(state, half))
+
+        if not receipt.is_durable:
+            await end(TransactionState.ROLLBACK)
+            raise Refused(CODE_OF_STATUS[receipt.status], f"half message: {receipt.status}")
+        return Transaction(receipt, end)
+
+    async def asked(
+        self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
+    ) -> None:
+        """Tell a broker how the work for a message ended."""
+        try:
+            state = await self._check(message)
+        except Exception:
+            log.exception("the check of %s failed: the broker will ask again", message.unique_key)
+            return
+        if state is TransactionState.UNKNOWN:
+            return
+        half = _Half(
+            message.topic,
+            header.msg_id or message.msg_id,
+            header.commit_log_offset,
+            header.tran_state_table_offset,
+        )
+        try:
+            await self._session.tell(address, self._end_command(state, half, checked=True))
+        except RoquetError as error:
+            log.warning("the end of %s was not told: %s", message.unique_key, error)
+
+    def _end_command(
+        self, state: TransactionState, half: _Half, *, checked: bool = False
+    ) -> Command:
+        header = EndTransactionRequest(
+            topic=half.topic,
+            producer_group=self.group,
+            tran_state_table_offset=half.half_offset,
+            commit_log_offset=half.log_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=checked,
+            msg_id=half.message_id,
+            transaction_id=half.message_id,
+        )
+        return request(RequestCode.END_TRANSACTION, header)
+
+
+_TIMERS = properties.TIMER_DELAYS
+_PREPARED = properties.TRANSACTION_PREPARED
+_GROUP = properties.PRODUCER_GROUP
+_TRANSACTION_ID = properties.TRANSACTION_ID
+_IMMUNITY = properties.CHECK_IMMUNITY_TIME_IN_SECONDS

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.config import Setting, settings
 from roquet.broker.config import BrokerConfig
 from roquet.namesrv.config import NamesrvConfig
+from roquet.relay.config import RelayConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,9 @@ file, that over the default. *Live* settings may be changed while the server run
 updateBrokerConfig`, `updateNamesrvConfig`). A key that RocketMQ has and this table has not is named
 at start, and so is a key that nobody knows.
 """
+RELAY = """\
+Keys of the relay's TOML file; the environment variable of `tick_ms` is `ROQUET_RELAY_TICK_MS`.
+A key that nobody knows is an error."""
 PARTS = {
     "identity": "Who the broker is",
     "server": "Network and lanes",
@@ -58,6 +62,8 @@ def page() -> str:
             lines += ["", f"### {PARTS.get(field.name, field.name)}", "", *_TABLE, *rows]
     lines += ["", "## Name server", "", *_TABLE]
     lines += [_row(about, default) for _, about, default in _declared(NamesrvConfig)]
+    lines += ["", "## Relay", "", RELAY, "", *_TABLE]
+    lines += [_row(about, default) for _, about, default in _declared(RelayConfig)]
     return "\n".join(lines) + "\n"
 
 

@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 __all__ = [
     "ArrowBatch",
+    "Exchange",
     "Filter",
     "Ingest",
     "LogReader",
@@ -282,6 +283,67 @@ class Store:
     def event_fd(self) -> int: ...
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         """(flushed offset, [(topic, queue id, max offset)] with news since the last call, failure text)."""
+
+# --- exchange (relay) -----------------------------------------------------------------------------
+
+@final
+class Exchange:
+    """Routes packets between inner servers on their raw bytes; only the loop thread calls it.
+
+    A server is registered on a connection and owned by a worker. What is for the relay itself comes out
+    of `feed`: (frames as `decode_frames` gives them, why the connection must be closed, workers whose
+    servers have output). Sizes are bytes, times Unix milliseconds.
+    """
+
+    def __new__(
+        cls,
+        *,
+        workers: int,
+        frame_size_max: int,
+        queue_max: int,
+        control_max: int,
+        total_max: int,
+        pending_max: int,
+        timeout_ms: int,
+    ) -> Exchange: ...
+    def open(self, key: int, now_ms: int) -> None:
+        """Know a new connection."""
+    def close(self, key: int) -> None:
+        """Forget a connection and its incomplete frame; a server on it stays until `unregister`."""
+    def held(self, key: int) -> int:
+        """Bytes of a connection's incomplete frame."""
+    def feed(
+        self, key: int, data: Buffer, now_ms: int
+    ) -> tuple[list[_Frame], str | None, list[int]]:
+        """Take what a connection received; `data` is not kept."""
+    def set_known(self, ids: Sequence[int]) -> None:
+        """Set the configured ids: a packet for one of them that is away is told `gone`, not `unknown`."""
+    def register(self, server_id: int, kind: int, key: int, worker: int) -> bool:
+        """Register a server in place of an earlier one of the same id; False when the connection has gone."""
+    def unregister(self, server_id: int, key: int) -> bool:
+        """Forget a server; False when it is registered on another connection by now."""
+    def drain(self, server_id: int, drains: bool) -> None:
+        """Give a server no new packets, or again; answers to it still pass."""
+    def notify(self, server_id: int, frame: Buffer) -> bool:
+        """Queue a frame of the relay's own; False when the server is away or takes nothing."""
+    def broadcast(self, worker: int, frame: Buffer, but: int) -> list[int]:
+        """Queue a frame for all servers of a worker but one; returns those whose queue is too full."""
+    def ready_workers(self) -> list[int]:
+        """Workers whose servers have output that was not announced yet."""
+    def take_ready(self, worker: int) -> list[int]:
+        """Servers of a worker with new output; each is named once until `take` returned None."""
+    def take(self, server_id: int) -> bytes | None:
+        """The next piece of a server's output, about 512 KiB at most beyond a frame; None: no more."""
+    def silent(self, worker: int, before_ms: int) -> list[int]:
+        """Servers of a worker from which nothing was read since then."""
+    def expire(self, now_ms: int) -> list[int]:
+        """Refuse requests that were not answered in time; returns servers that take no refusals."""
+    def server(self, server_id: int) -> tuple[int, int, bool, int, int, int, int, int] | None:
+        """(bytes queued, requests to answer, drains, packets in, bytes in, packets out, bytes out, refused)."""
+    def queued(self) -> int:
+        """Bytes in all queues."""
+    def counters(self) -> dict[str, int]:
+        """What happened so far, by name."""
 
 # --- ingest (fast path) -------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ pub mod properties;
 pub mod record;
 pub mod recovery;
 mod recovery_tail;
+pub mod relay;
 pub mod segment;
 pub mod store;
 pub mod store_config;

@@ -7,6 +7,7 @@ mod error;
 mod filter;
 mod ingest;
 mod log;
+mod relay;
 mod store;
 
 #[pyo3::pymodule]
@@ -23,6 +24,8 @@ mod roquet_native {
     use crate::ingest::Ingest;
     #[pymodule_export]
     use crate::log::{checkpoint_of, is_locked, LogReader};
+    #[pymodule_export]
+    use crate::relay::Exchange;
     #[pymodule_export]
     use crate::store::Store;
 }

@@ -37,6 +37,12 @@ Run a broker: it stores messages and gives them to consumers.
 Without -c it listens on loopback only; with a property file, on all addresses
 as Java does. Every property of the file can be set by -s and by an environment
 variable as well: listenPort is ROQUET_LISTEN_PORT."""
+_RELAY_ABOUT = """\
+Run a relay: it connects to the inner servers that a configuration server lists
+and carries their packets to one another.
+
+FILE is flat TOML; each setting is also an environment variable:
+reconnect_ms is ROQUET_RELAY_RECONNECT_MS."""
 _CODES = """\
 exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 5 not found"""
 _SERVER_CODES = """\
@@ -130,6 +136,7 @@ def _servers(commands: Any) -> None:
         help="print the table of parts, and exit",
     )
     broker.set_defaults(run=_run_broker)
+    _relay(commands)
     dev = commands.add_parser(
         "dev",
         help="run a name server and a broker in one process, for development",
@@ -143,6 +150,28 @@ def _servers(commands: Any) -> None:
     )
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
+
+
+def _relay(commands: Any) -> None:
+    relay = commands.add_parser(
+        "relay", help="run a relay", description=_RELAY_ABOUT, epilog=_SERVER_CODES
+    )
+    relay.add_argument("-c", "--config", type=Path, metavar="FILE", help="a TOML file")
+    relay.add_argument(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one setting; wins over environment and file",
+    )
+    relay.add_argument(
+        "--explain",
+        action="store_true",
+        help="print parts, ticks, periods and registries, and exit",
+    )
+    _log_flags(relay, "INFO")
+    relay.set_defaults(run=_run_relay)
 
 
 def _server_flags(parser: argparse.ArgumentParser) -> None:
@@ -194,6 +223,12 @@ def _run_namesrv(options: Options) -> int:
     from roquet.cli.servers import given, namesrv  # noqa: PLC0415
 
     return namesrv(given(options))
+
+
+def _run_relay(options: Options) -> int:
+    from roquet.cli.relay import relay  # noqa: PLC0415
+
+    return relay(options)
 
 
 def _run_broker(options: Options) -> int:

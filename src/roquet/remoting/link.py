@@ -66,6 +66,8 @@ class LinkConfig:
 
     A client must go on reading, or two could wait for each other.
     """
+    first_opaque: int = 0
+    """Number of the first call; one drawn by lot where late answers to an earlier link can come."""
 
 
 class Owner(Protocol):
@@ -123,7 +125,9 @@ class Link(asyncio.BufferedProtocol):
         self._buffer = buffer
         self._budget = budget
         self._config = config
-        self._calls: InFlight[asyncio.Future[Command]] = InFlight(config.calls_max)
+        self._calls: InFlight[asyncio.Future[Command]] = InFlight(
+            config.calls_max, config.first_opaque
+        )
         self._transport: asyncio.Transport | None = None
         self._pending: deque[Command] = deque()
         self._stopped = Stop.NOTHING

@@ -1,0 +1,164 @@
+"""A relay, its configuration server and inner servers in one loop, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+from roquet.base.clock import SystemClock
+from roquet.relay.app import Relay, build
+from roquet.relay.client import ClientOptions, InnerServer, Packet
+from roquet.relay.config import RelayConfig
+from roquet.relay.config_server import ConfigServer
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+ECHO = 1
+COUNT = 2
+SLOW = 3
+GENEROUS_S = 30.0
+OPTIONS = ClientOptions(
+    heartbeat_s=0.2, heartbeat_timeout_s=5.0, probe_s=0.5, reconnect_first_s=0.02
+)
+
+
+def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(reached: Callable[[], bool], within_s: float = GENEROUS_S) -> None:
+    """Wait for a condition, with a deadline that a loaded machine keeps."""
+    async with asyncio.timeout(within_s):
+        while not reached():  # noqa: ASYNC110  (any condition)
+            await asyncio.sleep(0.005)
+
+
+def settings(folder: Path, **changes: Any) -> RelayConfig:
+    """Return settings for tests: short periods, ports that are free."""
+    base = RelayConfig(
+        http_port=0,
+        inbound_port=0,
+        workers=2,
+        config_copy=str(folder / "copy.json"),
+        tick_ms=10,
+        load_config_ms=100,
+        reconnect_ms=100,
+        connect_timeout_ms=2_000,
+        heartbeat_ms=200,
+        heartbeat_timeout_ms=5_000,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+class Node(InnerServer):
+    """An inner server of tests: echoes, counts, is slow when asked to be."""
+
+    def __init__(self, server_id: int, server_type: int, **more: Any) -> None:
+        more.setdefault("options", OPTIONS)
+        super().__init__(server_id=server_id, server_type=server_type, **more)
+        self.got: list[Packet] = []
+        self.handle(ECHO, self.echo)
+        self.handle(COUNT, self.count)
+        self.handle(SLOW, self.slow)
+        self.release = asyncio.Event()
+
+    async def echo(self, packet: Packet) -> bytes:
+        return b"%d:" % self.server_id + packet.body
+
+    async def count(self, packet: Packet) -> None:
+        self.got.append(packet)
+
+    async def slow(self, packet: Packet) -> bytes:
+        await self.release.wait()
+        return packet.body
+
+
+@dataclasses.dataclass
+class World:
+    """What runs."""
+
+    folder: Path
+    config_server: ConfigServer
+    stack: contextlib.AsyncExitStack
+    nodes: dict[int, Node] = dataclasses.field(default_factory=dict[int, Node])
+    version: int = 0
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "servers.json"
+
+    def entry(self, node: Node) -> dict[str, Any]:
+        """Return a server's entry of the list."""
+        entry: dict[str, Any] = {"id": node.server_id, "type": node.server_type}
+        if node.port:
+            entry |= {"host": "127.0.0.1", "port": node.port}
+        return entry
+
+    def publish(self, *more: dict[str, Any]) -> None:
+        """Have the configuration server list the nodes, and `more`."""
+        self.version += 1
+        listed = [*map(self.entry, self.nodes.values()), *more]
+        text = json.dumps({"version": self.version, "servers": listed})
+        side = self.file.with_suffix(".new")
+        side.write_text(text)
+        side.replace(self.file)
+
+    async def node(self, server_id: int, server_type: int, **more: Any) -> Node:
+        """Start a server."""
+        node = Node(server_id, server_type, **more)
+        await self.stack.enter_async_context(node)
+        self.nodes[server_id] = node
+        return node
+
+    async def relay(self, **changes: Any) -> Relay:
+        """Start a relay."""
+        changes.setdefault("config_url", self.config_server.url)
+        relay = build(settings(self.folder, **changes), SystemClock())
+        await self.stack.enter_async_context(relay.app)
+        return relay
+
+    async def whole(self) -> None:
+        """Wait until each node knows exactly all others."""
+        for node in self.nodes.values():
+            expected = self.nodes.keys() - {node.server_id}
+            await until(lambda n=node, e=expected: n.is_ready and n.others.keys() == e)  # type: ignore[misc]
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    """Run a configuration server; relays and nodes are added by the test."""
+    folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
+    async with contextlib.AsyncExitStack() as stack:
+        server = ConfigServer(folder / "servers.json")
+        made = World(folder, server, stack)
+        made.publish()
+        await server.start()
+        stack.push_async_callback(server.stop)
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    folder: Path, nodes: dict[int, int], tls: ssl.SSLContext | None = None, **changes: Any
+) -> AsyncIterator[tuple[World, Relay]]:
+    """Run a relay and servers (id -> type) that all know each other."""
+    async with world(folder) as made:
+        for server_id, server_type in nodes.items():
+            await made.node(server_id, server_type, secret=changes.get("secret"), tls=tls)
+        made.publish()
+        relay = await made.relay(**changes)
+        await made.whole()
+        yield made, relay

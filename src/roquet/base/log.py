@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import sys
+from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, TextIO
 
 from roquet.base.limits import LOG_TEXT_MAX
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from roquet.base.clock import Clock
 
 _RECENT_MAX = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log file: when it has `bytes_max` bytes, it becomes PATH.1; `kept` old ones stay."""
+
+    path: Path
+    bytes_max: int = 64 << 20
+    kept: int = 10
 
 
 class _TextFormatter(logging.Formatter):
@@ -38,9 +51,23 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-def configure(level: str = "INFO", style: str = "text", stream: TextIO | None = None) -> None:
-    """Send all logs to `stream` (standard error): text, or with style `json` one object a line."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+def configure(
+    level: str = "INFO",
+    style: str = "text",
+    stream: TextIO | None = None,
+    *,
+    file: LogFile | None = None,
+) -> None:
+    """Send all logs to `stream` (standard error), or to a file that is rotated.
+
+    Style `text` is for people; `json` writes one object a line. Raises OSError.
+    """
+    handler: logging.Handler = logging.StreamHandler(stream or sys.stderr)
+    if file is not None:
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(
+            file.path, maxBytes=file.bytes_max, backupCount=file.kept, encoding="utf-8"
+        )
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
+from roquet.cli import flags_upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
     _servers(commands)
     _messages(commands)
     _topics(commands)
+    flags_upkeep.add(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return whole
@@ -196,6 +198,23 @@ def _server_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen-port", metavar="PORT", help="port to listen on; 0: any")
     parser.add_argument("--bind-address", metavar="ADDRESS", help="address to listen on")
     _log_flags(parser, "INFO")
+    parser.add_argument(
+        "--log-file", type=Path, metavar="FILE", help="log here instead of to standard error"
+    )
+    parser.add_argument(
+        "--log-file-mb",
+        type=_count,
+        default=64,
+        metavar="N",
+        help="begin a new file at so many MiB (%(default)s)",
+    )
+    parser.add_argument(
+        "--log-files",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="keep so many old ones (%(default)s)",
+    )
 
 
 def _log_flags(parser: argparse.ArgumentParser, level: str) -> None:
@@ -391,15 +410,9 @@ def _run_topic_describe(options: Options) -> int:
 
 
 def _version(_: Options) -> int:
-    from importlib.metadata import PackageNotFoundError  # noqa: PLC0415
-    from importlib.metadata import version as installed  # noqa: PLC0415
-
+    from roquet.base.release import release  # noqa: PLC0415
     from roquet.protocol.command import VERSION  # noqa: PLC0415
     from roquet.protocol.versions import describe  # noqa: PLC0415
 
-    try:
-        number = installed("roquet")
-    except PackageNotFoundError:
-        number = "(from source)"
-    sys.stdout.write(f"roquet {number}, speaks RocketMQ up to {describe(VERSION)}\n")
+    sys.stdout.write(f"roquet {release()}, speaks RocketMQ up to {describe(VERSION)}\n")
     return 0

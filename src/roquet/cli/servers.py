@@ -43,6 +43,7 @@ class Given:
     """`all`, `important` or `explain`: print that instead of running."""
     log_level: str
     log_style: str
+    log_file: logs.LogFile | None = None
 
 
 def given(options: argparse.Namespace, more: Flags | None = None) -> Given:
@@ -57,7 +58,10 @@ def given(options: argparse.Namespace, more: Flags | None = None) -> Given:
         if not equals or not key.strip():
             raise UsageError(f"--set {pair!r}: it should look like listenPort=9876")
         flags[key.strip()] = value
-    return Given(options.config, flags, options.show, options.log_level, options.log_style)
+    file = options.log_file and logs.LogFile(
+        options.log_file, options.log_file_mb << 20, options.log_files
+    )
+    return Given(options.config, flags, options.show, options.log_level, options.log_style, file)
 
 
 def say(line: str) -> None:
@@ -161,7 +165,10 @@ def fail(error: Exception, code: int) -> int:
 
 
 def _start_log(given: Given, report: Report) -> None:
-    logs.configure(given.log_level, given.log_style)
+    try:
+        logs.configure(given.log_level, given.log_style, file=given.log_file)
+    except OSError as error:
+        raise UsageError(f"--log-file cannot be written: {error}") from error
     for line in report.lines():
         log.warning(line)
 

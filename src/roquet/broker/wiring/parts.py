@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.base.release import release
 from roquet.broker.wiring.network import make_endpoint, make_registration
 from roquet.remoting.client import Client
 from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Role, Timer
+from roquet.store.format import StoreFormat
 from roquet.store.self_check import SelfCheck
 
 if TYPE_CHECKING:
@@ -38,9 +40,11 @@ def list_parts(
     client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
     registration = make_registration(base, client)
     parts = [
+        Part("format", StoreFormat(config.store.folder, release())),
         Part(
             "metadata",
             base.metadata,
+            needs=("format",),
             timers=(
                 Timer("save topics and groups", base.metadata.persist_configs, 10, 10),
                 Timer("save offsets", base.metadata.persist_offsets, offsets_s, 10),

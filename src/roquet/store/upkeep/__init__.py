@@ -1,1 +1,1 @@
-"""Looking after a store from outside a broker: check, dump, repair, backup. Nothing here opens it for writing."""
+"""Looking after a store from outside a broker: check, dump, repair, backup."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Corrupt, UsageError
 from roquet.store.files import sync_folder
 from roquet.store.records import Record
-from roquet.store.upkeep.logscan import MAGIC_BLANK, log_files, record_at
+from roquet.store.upkeep.logscan import MAGIC_BLANK, record_at, written_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class Copied:
 
 def backup(store: Path, target: Path, progress: Callable[[int], None] = lambda _: None) -> Copied:
     """Copy a store, running or not; `target` is new or an earlier backup. Raises UsageError."""
-    files = log_files(store)
+    files = written_files(store)
     if target.exists() and any(target.iterdir()) and not (target / MARK).exists():
         raise UsageError(f"{target} is not empty and no backup: name a new folder")
     if target.resolve().is_relative_to(store.resolve()):
@@ -112,7 +112,7 @@ def _is_sealed(path: Path) -> bool:
 
 def _end_of(store: Path) -> int:
     """Return where the log of a copy ends; erase what is torn behind it."""
-    files = log_files(store)
+    files = written_files(store)
     if not files:
         return 0
     last = files[-1]

@@ -56,6 +56,21 @@ def log_files(folder: Path) -> list[Path]:
     return sorted(names, key=lambda path: path.name)
 
 
+def written_files(folder: Path) -> list[Path]:
+    """Return the commit-log files without those made ahead, which hold nothing yet."""
+    files = log_files(folder)
+    while len(files) > 1 and _holds_nothing(files[-1]):
+        files.pop()
+    return files
+
+
+def _holds_nothing(path: Path) -> bool:
+    if path.stat().st_size == 0:
+        return True
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _is_zero(data, 0)
+
+
 def is_log_name(name: str) -> bool:
     """Tell whether a file is called as Java calls them: the offset of its first byte."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
@@ -64,7 +79,7 @@ def is_log_name(name: str) -> bool:
 def scan(folder: Path) -> Iterator[Piece]:
     """Yield every record, every damaged range, and where the log ends. Raises UsageError."""
     expected: int | None = None
-    files = log_files(folder)
+    files = written_files(folder)
     for path in files:
         base = int(path.name)
         if expected is not None and base != expected:

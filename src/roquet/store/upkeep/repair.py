@@ -1,7 +1,7 @@
 """Making a store startable again: derived files go aside, tables come from their copies.
 
 The log is never written here. A start of the broker erases a torn tail and makes queues and index
-anew; what is put aside keeps its name with `.broken` behind it, so that nothing is lost by a repair.
+anew; what is put aside keeps its name with `.broken` behind it: nothing is lost by a repair.
 """
 
 from __future__ import annotations

@@ -1,0 +1,229 @@
+"""`roquet doctor`: whether this machine is ready for a broker, and what to change if not."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import platform
+import resource
+import shutil
+import socket
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import RoquetError
+from roquet.cli.output import json_line, line, table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from roquet.broker.config import BrokerConfig
+
+OPEN_FILES_MIN = 65_536
+MAPS_MIN = 65_530
+FREE_PERCENT_MIN = 15
+_GIBIBYTE = 1 << 30
+_MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+_NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs")
+_EPOCH_2024_S = 1_704_067_200
+
+
+class Verdict(enum.StrEnum):
+    """How a look ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """One thing looked at: what is there, and what to do about it."""
+
+    verdict: Verdict
+    about: str
+    found: str
+    helps: str = ""
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Print every look; 1 when something stands in the way of a start."""
+    from roquet.broker.config import load_config  # noqa: PLC0415
+
+    flags: dict[str, str | int | bool | None] = {"namesrv-addr": options.namesrv_addr}
+    config, _ = load_config(options.config, os.environ, flags)
+    looks = list(examine(config))
+    if options.as_json:
+        for it in looks:
+            json_line(dataclasses.asdict(it))
+    else:
+        table(["", "about", "found"], [[it.verdict, it.about, it.found] for it in looks])
+        for it in looks:
+            if it.helps:
+                line(f"→ {it.about}: {it.helps}")
+    return 1 if any(it.verdict is Verdict.FAIL for it in looks) else 0
+
+
+def examine(config: BrokerConfig) -> Iterator[Look]:
+    """Look at everything that has stopped a broker before."""
+    yield _versions()
+    yield _open_files()
+    yield _maps()
+    yield _clock()
+    yield from _disk(config)
+    yield from _ports(config)
+    yield _advertised(config)
+    yield from _name_servers(config)
+
+
+def _versions() -> Look:
+    try:
+        loop = f"uvloop {metadata.version('uvloop')}"
+    except metadata.PackageNotFoundError:
+        loop = "asyncio's own loop"
+    found = f"Python {platform.python_version()}, {loop}"
+    if loop.startswith("uvloop"):
+        return Look(Verdict.OK, "versions", found)
+    return Look(Verdict.WARN, "versions", found, "pip install uvloop: it needs half the CPU")
+
+
+def _open_files() -> Look:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES_MIN:
+        return Look(Verdict.OK, "open files", f"up to {hard}")
+    helps = f"LimitNOFILE={OPEN_FILES_MIN} in the systemd unit, or ulimit -n {OPEN_FILES_MIN}"
+    return Look(Verdict.WARN, "open files", f"up to {hard}", helps)
+
+
+def _maps() -> Look:
+    path = Path("/proc/sys/vm/max_map_count")
+    if not path.exists():
+        return Look(Verdict.OK, "memory maps", "no limit known here")
+    count = int(path.read_text())
+    if count >= MAPS_MIN:
+        return Look(Verdict.OK, "memory maps", f"up to {count}")
+    helps = f"sysctl -w vm.max_map_count={MAPS_MIN}"
+    return Look(Verdict.WARN, "memory maps", f"up to {count}", helps)
+
+
+def _clock() -> Look:
+    now_s = time.clock_gettime(time.CLOCK_REALTIME)
+    shown = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now_s))
+    if now_s < _EPOCH_2024_S:
+        return Look(Verdict.FAIL, "clock", shown, "it is years behind: set it, and run NTP")
+    return Look(Verdict.OK, "clock", shown)
+
+
+def _disk(config: BrokerConfig) -> Iterator[Look]:
+    folder = config.store.folder
+    place = _existing(folder)
+    if not os.access(place, os.W_OK):
+        user = os.geteuid()
+        yield Look(
+            Verdict.FAIL,
+            "store",
+            f"{place} is not writable",
+            f"chown it to user {user}, or choose another storePathRootDir",
+        )
+        return
+    usage = shutil.disk_usage(place)
+    free = 100 * usage.free // usage.total
+    found = f"{folder}: {usage.free / _GIBIBYTE:.1f} GiB free, {free} %"
+    needed = 2 * config.store.commit_log_file_bytes
+    if usage.free < needed:
+        helps = f"a broker begins with two log files, {needed / _GIBIBYTE:.1f} GiB"
+        yield Look(Verdict.FAIL, "disk", found, helps)
+    elif free < FREE_PERCENT_MIN:
+        helps = "old files are deleted early from 75 % on, sends refused from 90 % on"
+        yield Look(Verdict.WARN, "disk", found, helps)
+    else:
+        yield Look(Verdict.OK, "disk", found)
+    kind = _file_system(place)
+    if kind in _MEMORY_FILE_SYSTEMS:
+        yield Look(Verdict.WARN, "file system", kind, "messages are gone after a restart")
+    elif kind in _NETWORK_FILE_SYSTEMS:
+        yield Look(Verdict.WARN, "file system", kind, "locks and syncs may lie: use a local disk")
+    else:
+        yield Look(Verdict.OK, "file system", kind)
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _file_system(path: Path) -> str:
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return "unknown"
+    best, kind = "", "unknown"
+    where = str(path.resolve())
+    for row in mounts.read_text().splitlines():
+        _, at, found, *_ = row.split()
+        within = where == at or where.startswith(at.rstrip("/") + "/")
+        if within and len(at) >= len(best):
+            best, kind = at, found
+    return kind
+
+
+def _ports(config: BrokerConfig) -> Iterator[Look]:
+    port = config.server.port
+    host = config.server.bind_address or "127.0.0.1"
+    wanted = {"port": port, "fast port": port - 2}
+    for about, number in wanted.items():
+        if number <= 0:
+            continue
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((host, number))
+            except OSError as error:
+                helps = f"stop what uses it (ss -ltnp 'sport = :{number}'), or set listenPort"
+                yield Look(Verdict.FAIL, about, f"{host}:{number}: {error.strerror}", helps)
+                continue
+        yield Look(Verdict.OK, about, f"{host}:{number} is free")
+
+
+def _advertised(config: BrokerConfig) -> Look:
+    told = config.identity.ip1
+    bind = config.server.bind_address
+    if told is None or told.startswith("127.") or told == "::1":
+        if bind in (None, "127.0.0.1", "::1", "localhost"):
+            return Look(
+                Verdict.OK, "address for clients", f"{told or '127.0.0.1'}: this machine only"
+            )
+        helps = "brokerIP1=ADDRESS: clients elsewhere are told this one and cannot reach it"
+        return Look(Verdict.WARN, "address for clients", f"{told}", helps)
+    with socket.socket() as trial:
+        try:
+            trial.bind((told, 0))
+        except OSError:
+            helps = "right behind an address translation, wrong otherwise: check brokerIP1"
+            return Look(
+                Verdict.WARN, "address for clients", f"{told} is not of this machine", helps
+            )
+    return Look(Verdict.OK, "address for clients", told)
+
+
+def _name_servers(config: BrokerConfig) -> Iterator[Look]:
+    from roquet.cli.admin import Admin  # noqa: PLC0415
+
+    given = config.registration.name_servers
+    if not given:
+        helps = "namesrvAddr=HOST:9876, so that clients find this broker"
+        yield Look(Verdict.WARN, "name servers", "none is named", helps)
+        return
+    for address in str(given).split(";"):
+        try:
+            with Admin(address) as admin:
+                brokers = len(admin.clusters().brokers)
+        except (RoquetError, OSError) as error:
+            helps = f"start it (roquet namesrv), or open the way to {address}"
+            yield Look(Verdict.FAIL, f"name server {address}", str(error), helps)
+            continue
+        yield Look(Verdict.OK, f"name server {address}", f"answers, knows {brokers} brokers")

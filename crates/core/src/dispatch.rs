@@ -86,6 +86,23 @@ impl Derived {
         tolerate(index.put(topic, &list, at, record.store_timestamp), ())
     }
 
+    /// Drops the units of a topic that was deleted and made anew: its queues began at 0 once more.
+    pub(crate) fn forget_deleted(
+        &self,
+        topic: &str,
+        record: &RecordView<'_>,
+        at: u64,
+    ) -> Result<(), StoreError> {
+        let last = || self.queues.last(topic, record.queue_id);
+        if record.queue_offset == 0
+            && self.queues.max(topic, record.queue_id) > 0
+            && last().is_some_and(|unit| unit.end() <= at)
+        {
+            self.queues.delete_topic(topic)?;
+        }
+        Ok(())
+    }
+
     fn tags_code(&self, topic: &str, record: &RecordView<'_>) -> i64 {
         if topic == SCHEDULE_TOPIC {
             if let Some(delay) = self.delay(record.properties) {
@@ -207,10 +224,11 @@ impl Dispatcher {
 
     /// Up to where records may be dispatched now.
     pub fn limit(&self) -> u64 {
+        let whole = self.log.whole();
         if self.durable_only {
-            self.log.flushed()
+            self.log.flushed().min(whole)
         } else {
-            self.log.written()
+            whole
         }
     }
 
@@ -293,6 +311,11 @@ impl Dispatcher {
 
     fn take(&self, record: &RecordView<'_>, fresh: &mut NextOffsets) -> Result<(), StoreError> {
         let topic = String::from_utf8_lossy(record.topic);
+        if Derived::is_queued(record) {
+            // A slave hears of a deleted topic only when its queues begin anew.
+            let at = record.physical_offset.cast_unsigned();
+            self.derived.forget_deleted(&topic, record, at)?;
+        }
         if Derived::is_queued(record) && self.derived.put_unit(&topic, record)? {
             let next = record.queue_offset.saturating_add(1);
             fresh.set(&topic, record.queue_id, next);

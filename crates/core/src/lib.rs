@@ -43,4 +43,5 @@ pub mod store_error;
 pub mod store_events;
 pub mod store_health;
 pub mod store_query;
+mod store_replica;
 pub mod store_threads;

@@ -329,29 +329,13 @@ fn restore(
         if !whole && u64::try_from(record.queue_offset).is_ok_and(|offset| offset > next) {
             return Ok(false);
         }
-        forget_deleted(derived, &topic, record, next, at)?;
+        derived.forget_deleted(&topic, record, at)?;
         derived.put_unit(&topic, record)?;
     }
     if at > plan.index || plan.index == 0 {
         derived.put_keys(&topic, record)?;
     }
     Ok(true)
-}
-
-/// Drops the units of a topic that was deleted and made anew: its queues began at 0 once more.
-fn forget_deleted(
-    derived: &Derived,
-    topic: &str,
-    record: &RecordView<'_>,
-    next: u64,
-    at: u64,
-) -> Result<(), StoreError> {
-    let again = record.queue_offset == 0 && next > 0;
-    let last = || derived.queues.last(topic, record.queue_id);
-    if again && last().is_some_and(|unit| unit.end() <= at) {
-        derived.queues.delete_topic(topic)?;
-    }
-    Ok(())
 }
 
 /// Makes the end of what was read the end of the log, or says why that would lose too much.

@@ -8,6 +8,7 @@ mod filter;
 mod ingest;
 mod log;
 mod relay;
+mod replica;
 mod store;
 
 #[pyo3::pymodule]
@@ -26,6 +27,8 @@ mod roquet_native {
     use crate::log::{checkpoint_of, is_locked, LogReader};
     #[pymodule_export]
     use crate::relay::Exchange;
+    #[pymodule_export]
+    use crate::replica::{log_bytes, log_limit, replicate};
     #[pymodule_export]
     use crate::store::Store;
 }

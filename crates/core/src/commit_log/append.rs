@@ -165,8 +165,8 @@ impl Appended {
 /// What only the holder of the lock may touch.
 #[derive(Default)]
 pub(super) struct Writer {
-    position: u64,
-    segment: Option<Arc<Segment>>,
+    pub(super) position: u64,
+    pub(super) segment: Option<Arc<Segment>>,
     last_time: i64,
     offsets: NextOffsets,
 }
@@ -218,7 +218,7 @@ impl CommitLog {
         Some(self.append_held(writer, prepared))
     }
 
-    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+    pub(super) fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
         match self.writer.try_lock() {
             Ok(writer) => Some(writer),
             Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
@@ -249,7 +249,8 @@ impl CommitLog {
         prepared: &mut Prepared<'_>,
     ) -> Appended {
         let total = prepared.len() as u64;
-        if !self.health.takes_writes() {
+        // A log that ends inside a copied record is a slave's.
+        if !self.health.takes_writes() || self.whole() != writer.position {
             self.counters
                 .failed_puts
                 .fetch_add(total, Ordering::Relaxed);
@@ -375,12 +376,19 @@ impl CommitLog {
         self.counters
             .put_bytes
             .fetch_add(at as u64, Ordering::Relaxed);
+        self.whole.store(writer.position, Ordering::Release);
         self.written.store(writer.position, Ordering::Release);
         Ok(())
     }
 
     /// Takes back a write that failed half-way, lest a later recovery finds its pieces.
-    fn undo(&self, writer: &Writer, segment: &Segment, size: u64, error: &StoreError) -> PutStatus {
+    pub(super) fn undo(
+        &self,
+        writer: &Writer,
+        segment: &Segment,
+        size: u64,
+        error: &StoreError,
+    ) -> PutStatus {
         let clean = segment.zero(writer.position, writer.position + size);
         if clean.is_err() || error.kind != ErrorKind::DiskFull {
             self.health.fail(error);
@@ -408,6 +416,7 @@ impl CommitLog {
         self.change_segments(|list| list.push(Arc::clone(&next)));
         writer.segment = Some(next);
         writer.position = next_base;
+        self.whole.store(next_base, Ordering::Release);
         self.written.store(next_base, Ordering::Release);
         self.file_wanted.notify();
         Ok(())

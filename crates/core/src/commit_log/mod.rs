@@ -9,6 +9,7 @@ mod append;
 mod flush;
 mod next_file;
 mod offsets;
+mod replica;
 
 pub use append::{Appended, Entry, Placed, Prepared, PutStatus};
 pub use offsets::NextOffsets;
@@ -75,6 +76,7 @@ pub struct CommitLog {
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     writer: Mutex<Writer>,
     written: AtomicU64,
+    whole: AtomicU64,
     flushed: AtomicU64,
     flushing: Mutex<()>,
     /// Where appends end that wait for their flush, and when they began.
@@ -111,6 +113,7 @@ impl CommitLog {
             segments: RwLock::new(Arc::new(segments)),
             writer: Mutex::new(Writer::default()),
             written: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             flushing: Mutex::new(()),
             unflushed: Mutex::default(),
@@ -130,6 +133,7 @@ impl CommitLog {
         let last = self.segments().last().map(|last| last.end());
         self.next_begins(last.unwrap_or(end));
         self.flushed.store(end, Ordering::Release);
+        self.whole.store(end, Ordering::Release);
         self.written.store(end, Ordering::Release);
     }
 

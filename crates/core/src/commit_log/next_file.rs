@@ -131,6 +131,28 @@ impl CommitLog {
         taken
     }
 
+    /// Lets the first file begin at `base`: one that was made for the start of the log goes.
+    pub(super) fn restart_files(&self, base: u64) -> Result<(), StoreError> {
+        let state = hold(&self.next.state);
+        let (mut state, _) = self
+            .next
+            .changed
+            .wait_timeout_while(state, WAIT, |state| matches!(state.file, File::Making))
+            .unwrap_or_else(PoisonError::into_inner);
+        state.base = base;
+        let made = std::mem::take(&mut state.file);
+        drop(state);
+        match made {
+            File::Ready(segment) if segment.base() == base => {
+                self.put_back(segment);
+                Ok(())
+            }
+            File::Ready(segment) => self.remove(&segment),
+            File::Absent => Ok(()),
+            File::Making => Err(StoreError::new(ErrorKind::Io, "the first file is late")),
+        }
+    }
+
     /// Keeps a file for the next try.
     pub(super) fn put_back(&self, segment: Arc<Segment>) {
         let mut state = hold(&self.next.state);

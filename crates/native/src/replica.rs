@@ -1,0 +1,63 @@
+//! The log as one of a pair, for Python.
+
+// PyO3 hands arguments over by value.
+#![allow(clippy::needless_pass_by_value)]
+
+use pyo3::prelude::{pyfunction, Bound, PyRef, PyResult, Python};
+use pyo3::types::PyBytes;
+use roquet_core::store_error::StoreError as CoreError;
+
+use crate::error::store_error;
+use crate::store::Store;
+
+/// Copies of this size are surely done within a millisecond.
+const SHORT: usize = 256 * 1024;
+
+fn raise<T>(done: Result<T, CoreError>) -> PyResult<T> {
+    done.map_err(|error| store_error(&error))
+}
+
+/// Bytes of the log from an offset on, of one file; empty when there are none yet.
+#[pyfunction]
+pub(crate) fn log_bytes<'py>(
+    py: Python<'py>,
+    store: PyRef<'py, Store>,
+    start: u64,
+    size_max: u64,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let core = store.core();
+    let Some(lease) = raise(core.copyable(start, size_max))? else {
+        return Ok(PyBytes::new(py, b""));
+    };
+    if core.is_hot(start) {
+        return Ok(PyBytes::new(py, &lease));
+    }
+    // Reading an old file may wait for the disk.
+    let bytes = py.detach(|| lease.to_vec());
+    Ok(PyBytes::new(py, &bytes))
+}
+
+/// Up to where slaves may copy the log now.
+#[pyfunction]
+pub(crate) fn log_limit(store: PyRef<'_, Store>) -> u64 {
+    store.core().copy_limit()
+}
+
+/// Append bytes of another broker's log at the same offset; return where the log ends now.
+#[pyfunction]
+pub(crate) fn replicate(
+    py: Python<'_>,
+    store: PyRef<'_, Store>,
+    start: u64,
+    data: Bound<'_, PyBytes>,
+) -> PyResult<u64> {
+    use pyo3::types::PyBytesMethods;
+    let core = store.core();
+    let bytes = data.as_bytes();
+    if bytes.len() <= SHORT {
+        if let Some(done) = core.try_replicate(start, bytes) {
+            return raise(done);
+        }
+    }
+    raise(py.detach(|| core.replicate(start, bytes)))
+}

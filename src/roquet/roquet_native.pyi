@@ -23,7 +23,10 @@ __all__ = [
     "decode_records",
     "encode_command",
     "is_locked",
+    "log_bytes",
+    "log_limit",
     "records_to_arrow",
+    "replicate",
 ]
 
 def crc32(data: Buffer) -> int:
@@ -344,6 +347,22 @@ class Exchange:
         """Bytes in all queues."""
     def counters(self) -> dict[str, int]:
         """What happened so far, by name."""
+# --- the log as one of a pair -------------------------------------------------------------------
+
+def log_bytes(store: Store, start: int, size_max: int) -> bytes:
+    """Bytes of the log from an offset on, of one file; empty when there are none yet.
+
+    Raises StoreError("usage") when they are not kept any more.
+    """
+
+def log_limit(store: Store) -> int:
+    """Up to where slaves may copy the log now: whole records, durable ones with SYNC_FLUSH."""
+
+def replicate(store: Store, start: int, data: bytes) -> int:
+    """Append bytes of another broker's log at the same offset; return where the log ends now.
+
+    Raises StoreError("usage") for what cannot be the continuation of this log; nothing is written then.
+    """
 
 # --- ingest (fast path) -------------------------------------------------------------------------
 

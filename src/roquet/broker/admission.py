@@ -175,7 +175,8 @@ class Admission:
         ext = list(stamps.ext.items())
         rows.set_state(
             sends=on and self._open_for_sends and not self._failed,
-            pulls=on and self._state.is_readable,
+            # Where slaves serve reads an answer says which broker to ask next.
+            pulls=on and self._state.is_readable and not self._rules.pull.slave_read,
             sync_flush=self._rules.durability.sync_flush,
             flush_timeout_ms=self._rules.durability.sync_flush_timeout_ms,
             waits_for_slave=self._state.waits_for_slave,

@@ -37,6 +37,7 @@ from roquet.broker.wiring.messages import (
 )
 from roquet.broker.wiring.network import make_listeners
 from roquet.broker.wiring.parts import list_parts
+from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
     from roquet.broker.metadata import Metadata
     from roquet.broker.ports import Listeners
-    from roquet.broker.state import Identity
+    from roquet.broker.state import BrokerState, Identity
+    from roquet.broker.wiring.replication import Pair
     from roquet.service.health import Health
     from roquet.store.store import MessageStore
 
@@ -75,6 +77,8 @@ class Broker:
     metadata: Metadata
     health: Health
     path: FastPath
+    state: BrokerState
+    pair: Pair
 
 
 def build(
@@ -92,7 +96,8 @@ def build(
     )
     clients = make_clients(base)
     lock = Lock(base.locks, base.clock)
-    appender = Appender(base.store, delays, base.state)
+    replicas = make_replicas(base)
+    appender = Appender(base.store, delays, base.state, replicas)
     transactions = make_transactions(base, appender)
     fast_fail = FastFail(
         rules=config.fast_fail,
@@ -124,11 +129,12 @@ def build(
         ),
         *make_administration(base, schedule, transactions),
     ]
-    routes = all_routes(processors)
-    router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
-    fast_router = Router(routes, None, base.lanes, base.clock, Ports.FAST)
     admission = make_admission(base, fast_fail)
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
+    pair = make_pair(base, replicas, path)
+    routes = all_routes([*processors, pair.admin])
+    router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
+    fast_router = Router(routes, None, base.lanes, base.clock, Ports.FAST)
     listeners = make_listeners(
         base, (router, fast_router), path, [base.holds.drop_peer, clients.peer_closed]
     )
@@ -143,16 +149,17 @@ def build(
         (fast, listeners),
         lock=lock,
         transactions=transactions,
+        pair=pair,
     )
-    app = App(parts, base.clock)
-    seen = (base.store, base.metadata, base.health, path)
+    app = App(parts, base.clock, pair.role)
+    seen = (base.store, base.metadata, base.health, path, base.state, pair)
     return Broker(app, base.identity, listeners, router, routes, *seen)
 
 
 def explain(config: BrokerConfig) -> str:
     """Return the parts in order and the request codes: what `--explain` prints."""
     broker = build(config)
-    return f"{broker.app.explain()}\n\n{broker.router.explain()}"
+    return f"role {config.identity.role}\n\n{broker.app.explain()}\n\n{broker.router.explain()}"
 
 
 async def serve(

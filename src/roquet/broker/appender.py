@@ -32,6 +32,14 @@ class Store(Protocol):
         ...
 
 
+class Copies(Protocol):
+    """Knows what slaves have."""
+
+    async def copied(self, end: int) -> tuple[PutStatus, str]:
+        """Wait until the log up to `end` is on as many slaves as are asked for."""
+        ...
+
+
 class Delays(Protocol):
     """Turns a delay level into a place in the schedule topic."""
 
@@ -43,10 +51,14 @@ class Delays(Protocol):
 class Appender:
     """Appends drafts after the checks."""
 
-    def __init__(self, store: Store, delays: Delays, state: BrokerState) -> None:
+    def __init__(
+        self, store: Store, delays: Delays, state: BrokerState, copies: Copies | None = None
+    ) -> None:
+        """Without `copies` nothing waits for slaves."""
         self._store = store
         self._delays = delays
         self._state = state
+        self._copies = copies
 
     async def append(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
         """Check, convert, append, wait. The draft may be changed; failures are statuses.
@@ -73,8 +85,10 @@ class Appender:
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
         result = await self._store.put(draft, wait=wait)
         # What the message says counts, as in Java; `wait` is about the flush.
-        wait = draft.properties.get(props.WAIT) != "false"
-        return result._replace(status=self._copied(result.status, wait=wait))
+        if draft.properties.get(props.WAIT) == "false" or result.status is not PutStatus.PUT_OK:
+            return result
+        status, why = await self._copied(result.physical_offset + result.size)
+        return result._replace(status=status, why=why)
 
     async def append_batch(self, batch: BatchDraft) -> BatchResult:
         """Check and append a batch, all or none."""
@@ -83,13 +97,16 @@ class Appender:
             return BatchResult(refused.status, [], why=refused.why)
         batch.sys_flag = with_hosts(batch.sys_flag, batch.born_host, batch.store_host)
         result = await self._store.put_batch(batch)
-        return result._replace(status=self._copied(result.status, wait=batch.wait))
+        if not batch.wait or result.status is not PutStatus.PUT_OK:
+            return result
+        status, why = await self._copied(result.physical_offsets[0] + result.size)
+        return result._replace(status=status, why=why)
 
-    def _copied(self, status: PutStatus, *, wait: bool) -> PutStatus:
-        """Return the status of a message that should have a copy on a slave."""
-        if status is PutStatus.PUT_OK and wait and self._state.lacks_slave:
-            return PutStatus.SLAVE_NOT_AVAILABLE
-        return status
+    async def _copied(self, end: int) -> tuple[PutStatus, str]:
+        """Return the status of a stored message that may need copies on slaves."""
+        if self._copies is None:
+            return PutStatus.PUT_OK, ""
+        return await self._copies.copied(end)
 
     def _refused(self, topic: str) -> PutResult | None:
         if self._state.is_slave:

@@ -24,16 +24,27 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
     )
     if config.server.metrics == "PROM":
         lines.append(f"/metrics, /livez and /readyz on {bind}:{config.server.metrics_port}")
-    if config.identity.lacks_slave:
-        lines.append(
-            "a SYNC_MASTER without slaves answers each send with SLAVE_NOT_AVAILABLE (11), the"
-            " message stored; inSyncReplicas=1 asks for no copy"
-        )
-    elif config.identity.role == "SYNC_MASTER":
-        lines.append("inSyncReplicas=1: a send is acknowledged without a copy on a slave")
+    lines += role_lines(config, identity)
     if bind in {"0.0.0.0", "::"}:  # noqa: S104
         lines.append(
             "anybody who reaches this machine may read and write: authentication is off;"
             " bindAddress=127.0.0.1 keeps others out"
         )
+    return lines
+
+
+def role_lines(config: BrokerConfig, identity: Identity) -> list[str]:
+    """Return what the role means for those who send."""
+    rules = config.identity
+    if rules.is_slave:
+        master = config.ha.configured_master or "the master that the name servers tell"
+        return [f"slave {rules.broker_id} of {identity.name}: copies {master}, takes no sends"]
+    lines: list[str] = []
+    if rules.slaves_wanted:
+        lines.append(
+            f"a send is acknowledged when {rules.slaves_wanted} slave(s) have it; without them it"
+            " is stored and answered SLAVE_NOT_AVAILABLE (11)"
+        )
+    elif rules.role == "SYNC_MASTER":
+        lines.append("inSyncReplicas=1: a send is acknowledged without a copy on a slave")
     return lines

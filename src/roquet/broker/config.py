@@ -17,6 +17,7 @@ from roquet.broker.peers import RegistrationRules
 from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
 from roquet.broker.transactions.verdict import TransactionRules
+from roquet.ha.config import HaRules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsRules, with_tls_file
@@ -45,7 +46,9 @@ class IdentityRules:
 
     cluster: str = setting("brokerClusterName", "DefaultCluster", "Cluster of this broker.")
     name: str = setting("brokerName", "", "Name of this broker; the host's when not given.")
-    broker_id: int = setting("brokerId", 0, "0 is the master.", low=0, high=2**31 - 1)
+    broker_id: int = setting(
+        "brokerId", 0, "0 is the master, slaves have others.", low=0, high=2**31 - 1
+    )
     role: str = setting("brokerRole", "ASYNC_MASTER", "Master or slave.", choices=ROLES)
     in_sync_replicas: int | None = setting(
         "inSyncReplicas",
@@ -74,9 +77,16 @@ class IdentityRules:
     )
 
     @property
-    def lacks_slave(self) -> bool:
-        """Whether sends ask for a slave's copy; there are no slaves in this release."""
-        return self.role == "SYNC_MASTER" and self.in_sync_replicas != 1
+    def is_slave(self) -> bool:
+        """Whether the broker only copies a master."""
+        return self.role == "SLAVE"
+
+    @property
+    def slaves_wanted(self) -> int:
+        """Slaves that must have a message before it is acknowledged."""
+        if self.role != "SYNC_MASTER":
+            return 0
+        return (self.in_sync_replicas or 2) - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +205,7 @@ class BrokerConfig:
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
+    ha: HaRules = dataclasses.field(default_factory=HaRules)
     tls: TlsRules = dataclasses.field(default_factory=TlsRules)
     file: Path | None = None
     """The property file that was read: settings changed while running are written down there."""
@@ -236,9 +247,9 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
     for what, text in (("brokerName", name), ("brokerClusterName", identity.cluster)):
         if names.check_topic(text) is not None:
             raise UsageError(f"{what} = {text[:80]!r}: must be letters, digits, `_` and `-`")
-    if identity.role == "SLAVE":
-        raise UsageError("brokerRole = 'SLAVE': this release has no slaves; it serves as a master")
-    if identity.broker_id != 0:
+    if identity.is_slave and identity.broker_id == 0:
+        raise UsageError("brokerRole = 'SLAVE': Slave's brokerId must be > 0")
+    if identity.broker_id != 0 and not identity.is_slave:
         raise UsageError(f"brokerId = '{identity.broker_id}': must be 0 for a master")
     bind = config.server.bind_address or ("0.0.0.0" if from_file else "127.0.0.1")  # noqa: S104
     ip = identity.ip1 or (_own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
@@ -249,7 +260,15 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
         identity=dataclasses.replace(identity, name=name, ip1=ip, ip2=identity.ip2 or ip),
         server=dataclasses.replace(config.server, bind_address=bind),
         topics=dataclasses.replace(config.topics, broker_name=name),
+        store=_with_memory_percent(config.store, is_slave=identity.is_slave),
     )
+
+
+def _with_memory_percent(store: StoreSettings, *, is_slave: bool) -> StoreSettings:
+    """Fill in how much of memory recent messages have; a slave leaves some to its master's."""
+    if store.memory_percent is not None:
+        return store
+    return dataclasses.replace(store, memory_percent=30 if is_slave else 40)
 
 
 def _own_ip() -> str:

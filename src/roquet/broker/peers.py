@@ -25,6 +25,7 @@ from roquet.protocol.headers.namesrv import (
     QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
+    RegisterBrokerResponse,
     UnRegisterBrokerRequest,
 )
 from roquet.protocol.hosts import split_addresses
@@ -99,8 +100,13 @@ class Registration:
         rules: RegistrationRules,
         clock: Clock,
         on_result: Callable[[str | None], None],
+        on_master: Callable[[str | None, str | None], None] | None = None,
     ) -> None:
-        """`on_result` is told after each round: None, or why no name server knows the broker."""
+        """`on_result` is told after each round: None, or why no name server knows the broker.
+
+        `on_master` is told the addresses of a slave's master for clients and for slaves.
+        """
+        self._on_master = on_master
         self._caller = caller
         self._identity = identity
         self._topics = topics
@@ -205,6 +211,10 @@ class Registration:
         answer = await self._caller.call(address, command, self._rules.timeout_ms / 1000)
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(answer.code, answer.remark or "")
+        if self._on_master is not None:
+            told = RegisterBrokerResponse.decode(answer.ext)
+            if told.master_addr:
+                self._on_master(told.master_addr, told.ha_server_addr)
         if not answer.body:
             return None
         try:

@@ -65,13 +65,11 @@ _LATER = {
         RequestCode.TRIGGER_LITE_DISPATCH,
     ),
     "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
-    "slaves": (
-        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-        RequestCode.EXCHANGE_BROKER_HA_INFO,
-        RequestCode.GET_BROKER_HA_STATUS,
-        RequestCode.RESET_MASTER_FLUSH_OFFSET,
+    "controller mode": (
         RequestCode.GET_BROKER_EPOCH_CACHE,
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+    ),
+    "several brokers in one process": (
         RequestCode.ADD_BROKER,
         RequestCode.REMOVE_BROKER,
     ),

@@ -50,6 +50,8 @@ class BrokerState:
     """Whether an acknowledgement waits until slaves have a copy (`FastPath.set_replicated`)."""
     slave_timeout_ms: int = 3000
     """How long it waits for that."""
+    has_master: bool = False
+    """Whether a slave is connected to its master, which clients ought to ask first."""
     lacks_slave: bool = False
     """Whether an acknowledgement would need a slave, and there is none."""
 

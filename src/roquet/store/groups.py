@@ -144,6 +144,14 @@ class GroupTable:
             self._changed(changed)
         return bool(changed)
 
+    def replace(self, table: GroupTableBody) -> None:
+        """Take over another broker's table as it is."""
+        old, self._groups = self._groups, dict(table.groups)
+        self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
+        self._version = table.version
+        for listener in self._listeners:
+            listener({*old, *self._groups})
+
     def follow(self, rules: GroupRules) -> None:
         """Let first uses create groups by other rules from now on."""
         self._rules = rules

@@ -141,6 +141,14 @@ class StoreSettings:
     clean_interval_ms: int = setting(
         "cleanResourceInterval", 10_000, "Between looks for old files.", unit="ms", low=10
     )
+    memory_percent: int | None = setting(
+        "accessMessageInMemoryMaxRatio",
+        None,
+        "Share of memory in which recent messages are thought to be; 40, and 30 on a slave.",
+        unit="%",
+        low=0,
+        high=100,
+    )
     query_max: int = setting(
         "defaultQueryMaxNum", 32, "Messages of one answer to a query.", low=1, high=1024
     )

@@ -291,7 +291,8 @@ class MessageStore:
         if not units:
             return False
         behind = self.native.max_physical_offset() - units[0][0]
-        return behind <= self._memory_bytes * MEMORY_RATIO_PERCENT // 100
+        ratio = int(self._native_config.get("accessMessageInMemoryMaxRatio", MEMORY_RATIO_PERCENT))
+        return behind <= self._memory_bytes * ratio // 100
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is still there."""

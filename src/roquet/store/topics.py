@@ -135,6 +135,18 @@ class TopicTable:
             self._change(rest, (name,))
         return old
 
+    def replace(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """Take over another broker's table as it is; only the built-in topics stay in any case."""
+        built_in = {name: self._topics[name] for name in self._built_in if name in self._topics}
+        safe = {name: config for name, config in topics.items() if is_path_safe(name)}
+        old, self._topics = self._topics, {**built_in, **safe}
+        self._version = version
+        changed = {
+            name for name in {*old, *self._topics} if old.get(name) != self._topics.get(name)
+        }
+        for listener in self._listeners:
+            listener(changed)
+
     def follow(self, rules: TopicRules) -> None:
         """Let sends create topics by other rules from now on."""
         self._rules = rules

@@ -118,7 +118,7 @@ def test_it_leaves_the_name_server_first_and_stops_in_reverse(
     stopped = [line.removeprefix("stopping ") for line in lines if line.startswith("stopping ")]
     ours = started[started.index("metadata") :]
     assert ours[0] == "metadata"
-    assert ours[-2:] == ["server", "registration"]
+    assert ours[-3:] == ["server", "slaves", "registration"]
     assert stopped[: len(ours)] == ours[::-1]
     assert not any("did not stop" in line for line in lines)
 

@@ -80,7 +80,7 @@ impl CommitLog {
 
     /// Lets an empty log begin elsewhere than at 0: older files of the master are not copied.
     fn begin_at(&self, writer: &mut Writer, base: u64) -> Result<(), StoreError> {
-        if base % self.settings.file_size != 0 {
+        if !base.is_multiple_of(self.settings.file_size) {
             return Err(StoreError::usage(format!(
                 "the copied log begins at offset {base}, where no file of {} bytes begins; \
                  mappedFileSizeCommitLog must be the master's",

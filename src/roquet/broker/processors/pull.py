@@ -64,6 +64,12 @@ class PullRules:
     reject_pull_consumers: bool = setting(
         "rejectPullConsumerEnable", False, "Whether groups without a heartbeat are refused."
     )
+    slave_read: bool = setting(
+        "slaveReadEnable", False, "Whether slaves serve reads, and masters send slow readers there."
+    )
+    offset_check_in_slave: bool = setting(
+        "offsetCheckInSlave", False, "Whether a slave moves readers whose offset it does not have."
+    )
 
 
 class ConsumingGroup(Protocol):
@@ -142,16 +148,16 @@ class PullChecks:
         self._groups = groups
         self._filters = filters
         self._consumers = consumers
-        self._state = state
+        self.state = state
         self._rules = rules
 
     def admit(self, command: Command) -> Admitted:
         """Return what the pull is for. Raises Refused and HeaderError."""
         header = PullMessageRequest.decode(command.ext)
-        if self._state.is_slave:
+        if self.state.is_slave and not self._rules.slave_read:
             remark = "[REJECTREQUEST]system busy, start flow control for a while"
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        if not self._state.is_readable:
+        if not self.state.is_readable:
             raise Forbidden(1, "the broker does not serve reads")
         if command.code == RequestCode.LITE_PULL_MESSAGE and not self._rules.lite_pull:
             raise Forbidden(1, "the broker does not serve lite pulls")
@@ -291,6 +297,7 @@ class PullProcessor:
         rules: PullRules,
     ) -> None:
         self._checks = checks
+        self._state = checks.state
         self._store = store
         self._offsets = offsets
         self._holds = holds
@@ -324,14 +331,14 @@ class PullProcessor:
             return reply_to(command, refused.code, remark=refused.remark, ext=ext)
         header = admitted.header
         result = self._read(admitted)
-        code = code_of(result.status, header.queue_offset)
+        code, result, suggested = self._directed(admitted, result)
         if may_hold:
             self._note_offsets(admitted, result)
             if code is ResponseCode.PULL_NOT_FOUND and self._hold(request, admitted):
                 return None
         self._traffic.pulled(header.consumer_group, header.topic, header.queue_id, result)
         answer = PullMessageResponse(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=suggested,
             next_begin_offset=result.next_begin_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
@@ -341,6 +348,29 @@ class PullProcessor:
         return reply_to(
             command, code, remark=result.status.name, ext=answer.encode(), body=result.records
         )
+
+    def _directed(
+        self, admitted: Admitted, result: GetResult
+    ) -> tuple[ResponseCode, GetResult, int]:
+        """Return the code, the result as this role gives it, and which broker to ask next."""
+        code = code_of(result.status, admitted.header.queue_offset)
+        suggested = 0
+        if self._rules.slave_read:
+            group = admitted.group
+            slow = result.suggest_slave
+            suggested = group.which_broker_when_consume_slowly if slow else group.broker_id
+        if not self._state.is_slave:
+            return code, result, suggested
+        if code is ResponseCode.PULL_OFFSET_MOVED and not self._rules.offset_check_in_slave:
+            # The slave may be behind: the reader keeps its offset and asks again.
+            result = result._replace(next_begin_offset=admitted.header.queue_offset)
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+            suggested = admitted.group.broker_id
+        if self._state.has_master and not result.suggest_slave:
+            suggested = 0
+            if result.status is not GetStatus.FOUND:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code, result, suggested
 
     def _read(self, admitted: Admitted) -> GetResult:
         header = admitted.header

@@ -87,7 +87,10 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         state=BrokerState(
             permission=rules.permission,
             accept_sends_from_ms=rules.accept_sends_from_ms,
-            lacks_slave=rules.lacks_slave,
+            is_slave=rules.is_slave,
+            waits_for_slave=rules.slaves_wanted > 0,
+            slave_timeout_ms=config.ha.slave_timeout_ms,
+            lacks_slave=rules.slaves_wanted > 0,
         ),
         metadata=Metadata(
             TopicTable(JsonFile(folder / "topics.json"), config.topics, clock),

@@ -68,7 +68,9 @@ def make_endpoint(base: Base) -> Part:
     return Part("health", endpoint)
 
 
-def make_registration(base: Base, client: Client) -> Registration:
+def make_registration(
+    base: Base, client: Client, on_master: Callable[[str | None, str | None], None] | None
+) -> Registration:
     """Make what tells the name servers of this broker."""
 
     def result(why_not: str | None) -> None:
@@ -85,6 +87,7 @@ def make_registration(base: Base, client: Client) -> Registration:
         rules=base.config.registration,
         clock=base.clock,
         on_result=result,
+        on_master=on_master,
     )
     base.metadata.topics.listen(registration.topics_changed)
     return registration

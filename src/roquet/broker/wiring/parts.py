@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.release import release
 from roquet.broker.wiring.network import make_endpoint, make_registration
-from roquet.remoting.client import Client
-from roquet.remoting.tls import RELOAD_S, client_tls
+from roquet.remoting.tls import RELOAD_S
 from roquet.service.lifecycle import Part, Role, Timer
 from roquet.store.format import StoreFormat
 from roquet.store.self_check import SelfCheck
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from roquet.broker.processors.lock import Lock
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.replication import Pair
     from roquet.broker.wiring.transactions import TransactionParts
 
 
@@ -32,13 +32,13 @@ def list_parts(
     *,
     lock: Lock,
     transactions: TransactionParts,
+    pair: Pair,
 ) -> list[Part]:
     """List the parts in the order they start."""
     config = base.config
     fast, listeners = entrance
     offsets_s = config.server.offsets_interval_ms / 1000
-    client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
-    registration = make_registration(base, client)
+    registration = make_registration(base, pair.client, pair.on_master)
     parts = [
         Part("format", StoreFormat(config.store.folder, release())),
         Part(
@@ -69,9 +69,10 @@ def list_parts(
             needs=("lanes", "loop_lag"),
             timers=(Timer("refuse what waited", fast_fail.tick, 0.02, 1),),
         ),
-        Part("client", client),
+        Part("client", pair.client),
         Part("fast_path", fast, needs=("store", "clients", "fast_fail"), timers=fast.timers),
         Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
+        *pair.parts(),
         Part(
             "registration",
             registration,

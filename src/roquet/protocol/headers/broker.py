@@ -82,3 +82,28 @@ class NotifyMinBrokerIdChangeRequest(Header):
     min_broker_addr: str | None = wire("minBrokerAddr", "str", default=None)
     offline_broker_addr: str | None = wire("offlineBrokerAddr", "str", default=None)
     ha_broker_addr: str | None = wire("haBrokerAddr", "str", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeHAInfoRequest(Header):
+    """Java: ExchangeHAInfoRequestHeader (EXCHANGE_BROKER_HA_INFO 906)."""
+
+    master_ha_address: str | None = wire("masterHaAddress", "str", default=None)
+    master_flush_offset: int | None = wire("masterFlushOffset", "i64", default=None)
+    master_address: str | None = wire("masterAddress", "str", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeHAInfoResponse(Header):
+    """Java: ExchangeHAInfoResponseHeader (EXCHANGE_BROKER_HA_INFO 906)."""
+
+    master_ha_address: str | None = wire("masterHaAddress", "str", default=None)
+    master_flush_offset: int | None = wire("masterFlushOffset", "i64", default=None)
+    master_address: str | None = wire("masterAddress", "str", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResetMasterFlushOffsetRequest(Header):
+    """Java: ResetMasterFlushOffsetHeader (RESET_MASTER_FLUSH_OFFSET 908)."""
+
+    master_flush_offset: int = wire("masterFlushOffset", "i64")

@@ -1,0 +1,135 @@
+"""Replication as a part of the broker: the master's port, and the state that sends look at."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.service.lifecycle import Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.broker.slave_sync import SlaveSync
+    from roquet.broker.state import BrokerState, Identity
+    from roquet.ha.master import HaMaster
+    from roquet.ha.slave import HaSlave
+    from roquet.store.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+"""How late a heartbeat may be, and a piece of the log that no news announced."""
+
+
+class MasterSide:
+    """Listens for slaves while the broker is master."""
+
+    def __init__(
+        self,
+        master: HaMaster,
+        identity: Identity,
+        state: BrokerState,
+        store: MessageStore,
+        *,
+        host: str,
+        port: int | None,
+        replicated: Callable[[int], None],
+    ) -> None:
+        """`port` None means the one above the main port; `replicated` hears of the watermark."""
+        self._master = master
+        self._identity = identity
+        self._state = state
+        self._host = host
+        self._port = port
+        self._replicated = replicated
+        self._listening = False
+        self.timers = (
+            Timer("feed slaves", self.tick, TICK_S, TICK_S),
+            Timer("log how far slaves are behind", self.log_difference, 60, 10),
+        )
+        master.replicas.listen(self._changed)
+        store.on_flush(self._grown)
+
+    async def start(self) -> None:
+        """Open the port. Raises UsageError when it cannot be had."""
+        port = self._identity.port + 1 if self._port is None else self._port
+        self._identity.ha_port = await self._master.listen(self._host, port)
+        self._listening = True
+        self._look()
+
+    async def stop(self) -> None:
+        """Let go of the slaves."""
+        self._listening = False
+        await self._master.stop()
+
+    async def tick(self) -> None:
+        """Feed slaves whatever no news announced: the action of a timer."""
+        await self._master.tick()
+        self._look()
+
+    async def log_difference(self) -> None:
+        """Say how far slaves are behind: the action of a timer."""
+        behind = self._master.behind()
+        if behind is not None:
+            log.info("CommitLog: slave fall behind master: %d bytes", behind)
+
+    def _grown(self, _flushed: int, _failure: str | None) -> None:
+        if self._listening:
+            self._master.wake()
+
+    def _changed(self, watermark: int) -> None:
+        self._replicated(watermark)
+        if self._listening:
+            self._look()
+
+    def _look(self) -> None:
+        end = self._master.log.limit
+        self._state.lacks_slave = self._master.replicas.lacks_slaves(end)
+
+
+class SlaveSide:
+    """Follows the master while the broker is a slave."""
+
+    def __init__(
+        self,
+        slave: HaSlave,
+        sync: SlaveSync,
+        state: BrokerState,
+        store: MessageStore,
+        interval_s: float,
+    ) -> None:
+        self._slave = slave
+        self._sync = sync
+        self._state = state
+        self._running = False
+        self.timers = (
+            Timer("follow the master", self.tick, TICK_S, TICK_S),
+            Timer("copy the master's tables", sync.tick, interval_s, min(interval_s, 1)),
+        )
+        store.on_flush(self._flushed)
+
+    async def start(self) -> None:
+        """Begin to follow."""
+        self._running = True
+        await self._slave.start()
+
+    async def stop(self) -> None:
+        """Let go of the master."""
+        self._running = False
+        self._state.has_master = False
+        await self._slave.stop()
+
+    async def tick(self) -> None:
+        """Report in good time: the action of a timer."""
+        await self._slave.tick()
+        self._state.has_master = self._slave.link is not None
+
+    def learn(self, address: str | None, ha_address: str | None) -> None:
+        """Take what name servers say of the master."""
+        self._sync.learn(address)
+        self._slave.learn(ha_address)
+
+    def _flushed(self, _flushed: int, _failure: str | None) -> None:
+        if self._running:
+            self._slave.flushed()

@@ -1,0 +1,108 @@
+"""Master and slave put together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.broker.processors.admin.replication import ReplicationAdmin
+from roquet.broker.replication import MasterSide, SlaveSide
+from roquet.broker.slave_sync import SlaveSync
+from roquet.ha.log import StoreLog
+from roquet.ha.master import Entrance, HaMaster
+from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.slave import HaSlave
+from roquet.remoting.client import Client
+from roquet.remoting.tls import client_tls
+from roquet.service.lifecycle import Part, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.broker.wiring.base import Base
+    from roquet.remoting.fast_ingest import FastPath
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pair:
+    """Both sides; the role says which of them runs."""
+
+    role: Role
+    client: Client
+    replicas: Replicas
+    master: HaMaster
+    slave: HaSlave
+    master_side: MasterSide
+    slave_side: SlaveSide
+    admin: ReplicationAdmin
+
+    def parts(self) -> list[Part]:
+        """Return the rows of the life-cycle table, to come before the registration."""
+        needs = ("store", "server")
+        return [
+            Part("slaves", self.master_side, needs, Role.MASTER, self.master_side.timers),
+            Part("master", self.slave_side, needs, Role.SLAVE, self.slave_side.timers),
+        ]
+
+    @property
+    def on_master(self) -> Callable[[str | None, str | None], None] | None:
+        """Who hears where the master is."""
+        return self.slave_side.learn if self.role is Role.SLAVE else None
+
+
+def make_replicas(base: Base) -> Replicas:
+    """Make the book of what slaves have."""
+    rules = base.config.ha
+    return Replicas(
+        ReplicaRules(
+            slaves=base.config.identity.slaves_wanted,
+            timeout_s=rules.slave_timeout_ms / 1000,
+            gap_max=rules.gap_max,
+        )
+    )
+
+
+def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
+    """Make both sides. Raises UsageError when the TLS files cannot be used."""
+    config, rules = base.config, base.config.ha
+    is_slave = config.identity.is_slave
+    log = StoreLog(base.store, config.store)
+    entrance = Entrance(rules.secret, None if is_slave else rules.server_tls())
+    feed = rules.feed(config.store.commit_log_file_bytes)
+    master = HaMaster(log, replicas, feed, base.clock, entrance=entrance)
+    slave = HaSlave(
+        log,
+        rules,
+        base.clock,
+        broker_id=config.identity.broker_id,
+        tls=rules.client_tls() if is_slave else None,
+    )
+    server = config.server
+    above = None if server.port else 0
+    master_side = MasterSide(
+        master,
+        base.identity,
+        base.state,
+        base.store,
+        host=server.bind_address or "127.0.0.1",
+        port=server.ha_port or above,
+        replicated=path.set_replicated,
+    )
+    client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
+    sync = SlaveSync(client, base.metadata, config.store.config_folder, base.state, base.clock)
+    slave_side = SlaveSide(slave, sync, base.state, base.store, rules.sync_interval_ms / 1000)
+    admin = ReplicationAdmin(
+        identity=base.identity,
+        state=base.state,
+        log=log,
+        master=master,
+        slave=slave,
+        learn=slave_side.learn,
+    )
+    role = Role.SLAVE if is_slave else Role.MASTER
+    base.metrics.watch(
+        "slave_bytes_behind",
+        "Bytes of the log that the best slave lacks",
+        lambda: float(master.behind() or 0) if not is_slave else 0.0,
+    )
+    return Pair(role, client, replicas, master, slave, master_side, slave_side, admin)

@@ -1,0 +1,147 @@
+"""Settings of a pair; those of Java's MessageStoreConfig keep their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+
+from roquet.base.config import setting
+from roquet.base.errors import UsageError
+from roquet.ha.copier import CopierRules
+from roquet.ha.feed import FeedRules
+from roquet.protocol.hosts import split_addresses
+
+ADDRESS_MIN = 6
+"""A shorter haMasterAddress means none, as in Java."""
+
+
+def _address_fault(text: str | None) -> str | None:
+    try:
+        split_addresses(text if text and len(text) >= ADDRESS_MIN else "")
+    except ValueError as error:
+        return f"must be host:port ({error})"
+    return None
+
+
+def _secret_fault(text: str | None) -> str | None:
+    if text and len(text.encode()) < 16:
+        return "must have 16 bytes or more"
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HaRules:
+    """How master and slave meet."""
+
+    master_address: str | None = setting(
+        "haMasterAddress",
+        None,
+        "Where the slave copies from; learnt from the name servers when not given.",
+        check=_address_fault,
+    )
+    batch: int = setting(
+        "haTransferBatchSize",
+        32 * 1024,
+        "Longest piece of the log in one frame.",
+        unit="bytes",
+        low=1,
+        high=16 * 1024 * 1024,
+    )
+    heartbeat_ms: int = setting(
+        "haSendHeartbeatInterval", 5_000, "Silence before a heartbeat.", unit="ms", low=10
+    )
+    housekeeping_ms: int = setting(
+        "haHousekeepingInterval", 20_000, "Silence that ends a connection.", unit="ms", low=10
+    )
+    reconnect_ms: int = setting(
+        "haReconnectInterval", 5_000, "Pause before a slave connects again.", unit="ms", low=10
+    )
+    gap_max: int = setting(
+        "haMaxGapNotInSync",
+        256 * 1024 * 1024,
+        "A slave that is further behind does not count as following.",
+        unit="bytes",
+        low=1,
+    )
+    slave_timeout_ms: int = setting(
+        "slaveTimeout", 3_000, "Longest wait of a send for its copies.", unit="ms", low=1
+    )
+    flow_control: bool = setting(
+        "haFlowControlEnable", False, "Whether a slave gets no more than a rate."
+    )
+    rate_max: int = setting(
+        "maxHaTransferByteInSecond",
+        100 * 1024 * 1024,
+        "That rate, for each slave.",
+        unit="bytes",
+        low=1,
+    )
+    sync_interval_ms: int = setting(
+        "slaveSyncInterval",
+        10_000,
+        "Between a slave's looks at its master's topics, groups and offsets.",
+        unit="ms",
+        low=10,
+    )
+    secret: str | None = setting(
+        "haSharedSecret",
+        None,
+        "What master and slave must both know; no Java broker does.",
+        check=_secret_fault,
+    )
+    tls: bool = setting("haTlsEnable", False, "Whether the log is copied over TLS.")
+    tls_cert: str | None = setting("haTlsCertFile", None, "Certificate chain shown, PEM.")
+    tls_key: str | None = setting("haTlsKeyFile", None, "Its private key, PEM.")
+    tls_trust: str | None = setting(
+        "haTlsTrustFile", None, "Authorities that must have signed the other side's, PEM."
+    )
+
+    @property
+    def configured_master(self) -> str | None:
+        """The address to copy from when it is not to be learnt."""
+        address = self.master_address
+        return address if address and len(address) >= ADDRESS_MIN else None
+
+    def feed(self, file_bytes: int) -> FeedRules:
+        """Return how a master feeds its slaves."""
+        return FeedRules(
+            batch=self.batch,
+            heartbeat_ms=self.heartbeat_ms,
+            housekeeping_ms=self.housekeeping_ms,
+            file_bytes=file_bytes,
+            bytes_per_second=self.rate_max if self.flow_control else 0,
+        )
+
+    def copier(self) -> CopierRules:
+        """Return how a slave follows its master."""
+        return CopierRules(self.heartbeat_ms, self.housekeeping_ms)
+
+    def server_tls(self) -> ssl.SSLContext | None:
+        """Return how the master speaks TLS, None when it does not. Raises UsageError."""
+        if not self.tls:
+            return None
+        if not self.tls_cert:
+            raise UsageError("haTlsEnable = 'true': haTlsCertFile has to be set")
+        return self._context(ssl.Purpose.CLIENT_AUTH)
+
+    def client_tls(self) -> ssl.SSLContext | None:
+        """Return how a slave speaks TLS, None when it does not. Raises UsageError."""
+        if not self.tls:
+            return None
+        if not self.tls_trust:
+            raise UsageError("haTlsEnable = 'true': haTlsTrustFile has to be set on a slave")
+        return self._context(ssl.Purpose.SERVER_AUTH)
+
+    def _context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(purpose, cafile=self.tls_trust)
+            if self.tls_cert:
+                context.load_cert_chain(self.tls_cert, self.tls_key)
+        except OSError as error:
+            raise UsageError(f"the TLS files of the pair cannot be used: {error}") from error
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Brokers are reached at addresses that name servers hand out; the authority is private.
+        context.check_hostname = False
+        if self.tls_trust:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context

@@ -1,0 +1,22 @@
+"""The bytes between a master and its slave (spec: ha §1.1): no names, no versions, two shapes.
+
+A slave writes where its log ends, 8 bytes. A master writes the offset of a piece of its log, the
+piece's length, and the piece; a length of 0 is a heartbeat. All numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from roquet.base.errors import RoquetError
+
+REPORT = struct.Struct(">q")
+"""Where the slave's log ends."""
+HEADER = struct.Struct(">qi")
+"""Offset and length of the bytes that follow."""
+BODY_MAX = 64 * 1024 * 1024
+"""A longer piece is taken for garbage: masters send 32 KiB unless told otherwise."""
+
+
+class PeerFault(RoquetError):  # noqa: N818
+    """The other side broke the protocol, or has another log: the connection has to be closed."""

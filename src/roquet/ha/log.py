@@ -1,0 +1,102 @@
+"""The message store as one of a pair: what a master shows its slaves, what a slave writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+from roquet import _native
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.store.store import Durability, MessageStore
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Log(Protocol):
+    """A log that can be copied."""
+
+    @property
+    def begin(self) -> int:
+        """Offset of the first byte that is kept."""
+        ...
+
+    @property
+    def limit(self) -> int:
+        """Up to where slaves may copy now: behind the last whole record."""
+        ...
+
+    @property
+    def written(self) -> int:
+        """Where the log ends, possibly inside a record."""
+        ...
+
+    @property
+    def vouched(self) -> int:
+        """Up to where a slave may say that it has the log."""
+        ...
+
+    def read(self, offset: int, size_max: int) -> bytes:
+        """Return bytes of one file from `offset` on. Raises StoreFault."""
+        ...
+
+    def append(self, offset: int, data: bytes) -> int:
+        """Append what another log has at `offset`; return the new end. Raises StoreFault."""
+        ...
+
+    async def settle(self) -> None:
+        """Make everything written durable. Raises StoreFault."""
+        ...
+
+
+class StoreLog:
+    """The log of an open message store."""
+
+    def __init__(self, store: MessageStore, durability: Durability) -> None:
+        self._store = store
+        self._durability = durability
+
+    @property
+    def begin(self) -> int:
+        """Offset of the first byte that is kept."""
+        return self._store.native.min_physical_offset()
+
+    @property
+    def limit(self) -> int:
+        """Up to where slaves may copy now."""
+        return _native.log_limit(self._store.native)
+
+    @property
+    def written(self) -> int:
+        """Where the log ends."""
+        return self._store.native.max_physical_offset()
+
+    @property
+    def vouched(self) -> int:
+        """With SYNC_FLUSH a slave acknowledges only what is durable."""
+        native = self._store.native
+        written = native.max_physical_offset()
+        return min(written, native.flushed_offset()) if self._durability.sync_flush else written
+
+    def read(self, offset: int, size_max: int) -> bytes:
+        """Return bytes of one file from `offset` on. Raises StoreFault."""
+        return _guarded(_native.log_bytes, self._store.native, offset, size_max)
+
+    def append(self, offset: int, data: bytes) -> int:
+        """Append what another log has at `offset`. Raises StoreFault."""
+        return _guarded(_native.replicate, self._store.native, offset, data)
+
+    async def settle(self) -> None:
+        """Make everything written durable. Raises StoreFault."""
+        await self._store.flush()
+
+
+def _guarded(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    try:
+        return call(*args, **kwargs)
+    except _native.StoreError as error:
+        kind, text = (*error.args, "", "")[:2]
+        raise StoreFault(str(kind), str(text)) from error

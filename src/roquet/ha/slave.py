@@ -1,0 +1,241 @@
+"""The slave's side: connects to its master, appends what comes, reports how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import RoquetError
+from roquet.ha.copier import Copier
+from roquet.ha.frames import PeerFault
+from roquet.ha.secret import SlaveGate
+from roquet.protocol.hosts import split_address
+from roquet.service.background import Tasks
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from typing_extensions import override
+
+    from roquet.base.clock import Clock
+    from roquet.ha.config import HaRules
+    from roquet.ha.log import Log
+else:
+
+    def override(method: Callable[..., object]) -> Callable[..., object]:
+        """Stand in for `typing.override`, which Python 3.11 lacks."""
+        return method
+
+
+log = logging.getLogger(__name__)
+
+
+class State(enum.IntEnum):
+    """How far a slave is with its master; Java's HAConnectionState."""
+
+    READY = 0
+    HANDSHAKE = 1
+    TRANSFER = 2
+    SUSPEND = 3
+    SHUTDOWN = 4
+
+
+class HaSlave:
+    """Copies a master's log from `start` to `stop`, once it knows the master's address."""
+
+    def __init__(
+        self,
+        log_: Log,
+        rules: HaRules,
+        clock: Clock,
+        *,
+        broker_id: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.log = log_
+        self.rules = rules
+        self.clock = clock
+        self.broker_id = broker_id
+        self._tls = tls
+        self._address = rules.configured_master
+        self._known = asyncio.Event()
+        self._tasks = Tasks()
+        self._link: MasterLink | None = None
+        self.state = State.SHUTDOWN
+
+    @property
+    def address(self) -> str | None:
+        """The master's address for slaves, as far as it is known."""
+        return self._address
+
+    @property
+    def link(self) -> MasterLink | None:
+        """The connection to the master, if there is one."""
+        return self._link
+
+    def learn(self, address: str | None) -> None:
+        """Take the address that name servers tell, unless one was configured."""
+        if self.rules.configured_master is not None or not address or address == self._address:
+            return
+        log.info("the master is at %s", address)
+        self._address = address
+        self._known.set()
+        if self._link is not None:
+            self._link.close("the master has moved")
+
+    async def start(self) -> None:
+        """Begin to look for the master."""
+        self.state = State.READY
+        if self._address is not None:
+            self._known.set()
+        self._tasks.spawn(self._follow(), "copy the master's log")
+
+    async def stop(self) -> None:
+        """Let go of the master."""
+        self.state = State.SHUTDOWN
+        if self._link is not None:
+            self._link.close("this broker stops")
+        await self._tasks.stop()
+
+    def flushed(self) -> None:
+        """Report what has become durable."""
+        if self._link is not None:
+            self._link.report()
+
+    async def tick(self) -> None:
+        """Report in good time, and leave a silent master: a timer's action."""
+        if self._link is not None:
+            self._link.check()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._known.wait()
+            if self._address is not None:
+                await self._copy_from(self._address)
+            self.state = State.READY
+            await self.clock.sleep(self.rules.reconnect_ms / 1000)
+
+    async def _copy_from(self, address: str) -> None:
+        try:
+            host, port = split_address(address)
+            await self.log.settle()
+            async with asyncio.timeout(5):
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: MasterLink(self, address), host, port, ssl=self._tls
+                )
+        except (OSError, ValueError, RoquetError) as error:
+            log.warning("cannot reach the master at %s: %s", address, error)
+            return
+        self._link = link
+        try:
+            await link.gone.wait()
+        finally:
+            link.close("")
+            self._link = None
+
+
+class MasterLink(asyncio.Protocol):
+    """The connection to the master."""
+
+    def __init__(self, slave: HaSlave, address: str) -> None:
+        self._slave = slave
+        self._clock = slave.clock
+        self._address = address
+        self._gate: SlaveGate | None = None
+        self._transport: asyncio.Transport | None = None
+        self.copier = Copier(slave.rules.copier(), slave.log.written, self._clock.now_ms())
+        self.gone = asyncio.Event()
+        self._second = 0
+        self._got_now = 0
+        self.bytes_per_second = 0
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Report at once: the master waits for it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        secret = self._slave.rules.secret
+        if secret is not None:
+            self._slave.state = State.HANDSHAKE
+            self._gate = SlaveGate(secret, self._slave.broker_id, os.urandom(32))
+        else:
+            self._begin()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Append what the master sends."""
+        try:
+            if self._gate is not None:
+                answer, rest = self._gate.receive(data)
+                if answer:
+                    self._write(answer)
+                if rest is None:
+                    return
+                self._gate = None
+                self._begin()
+                data = rest
+            self._got_now += len(data)
+            for offset, piece in self.copier.receive(data, self._clock.now_ms()):
+                self._slave.log.append(offset, piece)
+        except PeerFault as fault:
+            self.close(f"it {fault}")
+        except StoreFault as fault:
+            self.close(str(fault))
+        else:
+            self.report()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits."""
+        if self._transport is not None:
+            log.warning("the master at %s is gone%s", self._address, f": {exc}" if exc else "")
+            self._transport = None
+        self.gone.set()
+
+    def report(self) -> None:
+        """Say how far the log is, if it has grown or the last report is old."""
+        if self._transport is None or self._gate is not None:
+            return
+        with contextlib.suppress(StoreFault):
+            report = self.copier.report(self._slave.log.vouched, self._clock.now_ms())
+            if report is not None:
+                self._write(report)
+
+    def check(self) -> None:
+        """Report in good time, and leave a silent master."""
+        second = self._clock.now_ms() // 1000
+        if second != self._second:
+            self._second = second
+            self.bytes_per_second, self._got_now = self._got_now, 0
+        try:
+            self.copier.check(self._clock.now_ms())
+        except PeerFault as fault:
+            self.close(f"it {fault}")
+            return
+        self.report()
+
+    def close(self, why: str) -> None:
+        """Leave the master; the reason is logged, twice is once."""
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        if why:
+            log.warning("the connection to the master at %s is closed: %s", self._address, why)
+        transport.abort()
+
+    def _begin(self) -> None:
+        self._slave.state = State.TRANSFER
+        log.info("copying the log of %s from %d", self._address, self.copier.end)
+        report = self.copier.report(self.copier.end, self._clock.now_ms())
+        if report is not None:
+            self._write(report)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)

@@ -1,0 +1,126 @@
+"""Master and slave in the test's own process, over real sockets and files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.base.clock import SystemClock
+from roquet.protocol.command import Command
+from roquet.remoting.client import Client
+from roquet.testing.cluster import (
+    pull_command,
+    running_broker,
+    running_name_server,
+    send_command,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from roquet.broker.app import Broker
+    from roquet.protocol.codes import RequestCode
+
+SOON = {
+    "haReconnectInterval": "50",
+    "slaveSyncInterval": "100",
+    "haSendHeartbeatInterval": "200",
+    "registerNameServerPeriod": "10000",
+}
+"""Settings that let a pair find each other within a test."""
+
+
+@dataclasses.dataclass(slots=True)
+class PairWorld:
+    """A name server, where the brokers' stores are, and a client."""
+
+    folder: Path
+    name_servers: str
+    client: Client
+
+    @contextlib.asynccontextmanager
+    async def master(self, **changes: str) -> AsyncGenerator[Broker]:
+        """Run the master over its folder."""
+        async with running_broker(
+            self.folder / "master", self.name_servers, changes={**SOON, **changes}
+        ) as broker:
+            yield broker
+
+    @contextlib.asynccontextmanager
+    async def slave(
+        self, of: Broker | None = None, folder: str = "slave", **changes: str
+    ) -> AsyncGenerator[Broker]:
+        """Run a slave; it learns its master from the name server unless `of` is given."""
+        more = {"haMasterAddress": of.identity.ha_address} if of is not None else {}
+        async with running_broker(
+            self.folder / folder,
+            self.name_servers,
+            changes={"brokerRole": "SLAVE", "brokerId": "1", **SOON, **more, **changes},
+        ) as broker:
+            yield broker
+
+    async def send(
+        self, to: Broker, body: bytes = b"hello", properties: str = "", **fields: str
+    ) -> Command:
+        """Send one message to queue 0 of topic `Pair`."""
+        command = send_command("Pair", body, 0, properties, **fields)
+        return await self.client.call(to.identity.address, command, 20.0)
+
+    async def pull(self, to: Broker, offset: int = 0, **fields: str) -> Command:
+        """Pull from queue 0 of topic `Pair`."""
+        return await self.client.call(to.identity.address, pull_command("Pair", offset, **fields))
+
+    async def ask(self, to: Broker, code: RequestCode, **fields: str) -> Command:
+        """Send a request that has fields only."""
+        return await self.client.call(to.identity.address, Command(code, ext=fields), 20.0)
+
+
+@contextlib.asynccontextmanager
+async def pair_world(folder: Path) -> AsyncGenerator[PairWorld]:
+    """Run what both brokers need."""
+    client = Client(clock=SystemClock())
+    async with running_name_server(folder / "namesrv") as server:
+        await client.start()
+        try:
+            yield PairWorld(folder, f"127.0.0.1:{server.server.port}", client)
+        finally:
+            await client.stop()
+
+
+async def until(holds: Callable[[], object], what: str, within_s: float = 30.0) -> None:
+    """Wait until something holds; fail when it never does."""
+    for _ in range(int(within_s / 0.01)):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"never: {what}")
+
+
+def log_end(broker: Broker) -> int:
+    """Return where a broker's log ends."""
+    return broker.store.native.max_physical_offset()
+
+
+async def caught_up(master: Broker, slave: Broker) -> None:
+    """Wait until the slave has and has dispatched all that the master has."""
+    await until(
+        lambda: log_end(slave) == log_end(master) and slave.store.dispatch_behind() == 0,
+        "the slave has the whole log",
+    )
+
+
+def log_files(store: Path) -> dict[str, bytes]:
+    """Return the commit-log files of a store by name."""
+    return {path.name: path.read_bytes() for path in sorted((store / "commitlog").iterdir())}
+
+
+def assert_same_log(master: Path, slave: Path) -> None:
+    """Compare the logs of two stopped brokers, byte for byte."""
+    ours, theirs = log_files(master), log_files(slave)
+    assert theirs
+    for name, data in theirs.items():
+        assert data == ours[name], f"{name} differs"
+    assert max(ours) == max(theirs)

@@ -1,0 +1,216 @@
+"""Who may copy a log: slaves that lie, that do not know the secret, that speak no TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pair_harness import caught_up, pair_world, until
+from roquet.base.errors import UsageError
+from roquet.ha.frames import PeerFault
+from roquet.ha.secret import MasterGate, SlaveGate
+from roquet.protocol.codes import ResponseCode
+from roquet.testing.cluster import broker_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.broker.app import Broker
+
+SECRET = "sixteen bytes or more"
+
+
+async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = broker.identity.ha_address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        (2**63 - 1).to_bytes(8, "big"),
+        (-1).to_bytes(8, "big", signed=True),
+        bytes(8) + (2**62).to_bytes(8, "big"),
+        bytes(8) + b"\x01" + bytes(8),
+    ],
+)
+def test_a_lie_is_no_acknowledgement(tmp_path: Path, lie: bytes) -> None:
+    """#1155: the connection is dropped, and no send is answered as copied."""
+
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(brokerRole="SYNC_MASTER", slaveTimeout="300") as master,
+        ):
+            await world.send(master)
+            reader, writer = await connect(master)
+            writer.write(lie)
+            received = b""
+            while data := await reader.read(65_536):
+                received += data
+            writer.close()
+            await until(lambda: not master.pair.master.slaves, "the liar is forgotten")
+            assert master.pair.replicas.watermark == 0
+            answer = await world.send(master)
+            assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+    asyncio.run(run())
+
+
+def test_two_connections_of_one_host_are_one_slave(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(
+                brokerRole="SYNC_MASTER", inSyncReplicas="3", slaveTimeout="300"
+            ) as master,
+            world.slave(of=master),
+            world.slave(of=master, folder="again", brokerId="2"),
+        ):
+            await until(lambda: len(master.pair.master.slaves) == 2, "two connections")
+            answer = await world.send(master)
+            assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+    asyncio.run(run())
+
+
+def test_with_the_secret_slaves_are_told_apart(tmp_path: Path) -> None:
+    async def run() -> None:
+        secret = {"haSharedSecret": SECRET}
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(brokerRole="SYNC_MASTER", inSyncReplicas="3", **secret) as master,
+            world.slave(of=master, **secret) as one,
+            world.slave(of=master, folder="again", brokerId="2", **secret) as two,
+        ):
+            await until(lambda: not master.state.lacks_slave, "two slaves follow")
+            answer = await world.send(master)
+            assert answer.code == ResponseCode.SUCCESS
+            await caught_up(master, one)
+            await caught_up(master, two)
+            assert sorted(master.pair.replicas.by_slave()) == ["id 1", "id 2"]
+            reader, writer = await connect(master)
+            assert (await reader.readexactly(40)).startswith(b"ROQUETHA")
+            writer.write(bytes(72))
+            assert await reader.read() == b"", "dropped"
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_slave_with_a_secret_follows_only_who_knows_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(haSharedSecret="another one of 22 bytes") as master,
+            world.slave(of=master, haSharedSecret=SECRET) as slave,
+        ):
+            await world.send(master)
+            # It comes again and again, and is sent away each time.
+            await asyncio.sleep(0)
+            await until(lambda: slave.pair.slave.state.name == "HANDSHAKE", "it tries")
+            await until(lambda: slave.pair.slave.link is None, "it is sent away")
+            assert slave.store.native.max_physical_offset() == 0
+
+    asyncio.run(run())
+
+
+def test_the_gates_step_by_step() -> None:
+    master, slave = MasterGate(SECRET, b"m" * 32), SlaveGate(SECRET, 7, b"s" * 32)
+    answer = b""
+    for byte in master.challenge():
+        said, rest = slave.receive(bytes((byte,)))
+        answer += said
+        assert rest is None
+    assert master.receive(answer[:-1]) is None
+    passed = master.receive(answer[-1:] + b"report")
+    assert passed is not None
+    who, proof, behind = passed
+    assert (who, behind) == (7, b"report")
+    assert slave.receive(proof + b"frame") == (b"", b"frame")
+    with pytest.raises(PeerFault, match="haSharedSecret"):
+        MasterGate("some other secret", b"m" * 32).receive(answer)
+    with pytest.raises(PeerFault, match="haSharedSecret"):
+        MasterGate(SECRET, b"n" * 32).receive(answer)
+    liar = SlaveGate(SECRET, 7, b"s" * 32)
+    liar.receive(master.challenge())
+    with pytest.raises(PeerFault, match="haSharedSecret"):
+        liar.receive(bytes(32))
+    with pytest.raises(PeerFault, match="does not ask"):
+        SlaveGate(SECRET, 7, b"s" * 32).receive(b"\x00")
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Make a self-signed certificate, its own authority."""
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return cert, key
+
+
+async def first_byte(master: Broker, trust: str) -> bytes:
+    """Connect over TLS without a certificate, report, and return what comes."""
+    context = ssl.create_default_context(cafile=trust)
+    context.check_hostname = False
+    host, _, port = master.identity.ha_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    try:
+        writer.write(bytes(8))
+        return await reader.readexactly(1)
+    finally:
+        writer.close()
+
+
+def test_the_log_over_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    tls = {
+        "haTlsEnable": "true",
+        "haTlsCertFile": cert,
+        "haTlsKeyFile": key,
+        "haTlsTrustFile": cert,
+    }
+
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(**tls) as master,
+            world.slave(of=master, **tls) as slave,
+        ):
+            for _ in range(20):
+                await world.send(master, b"x" * 10_000)
+            await caught_up(master, slave)
+            # Without a certificate nobody gets in: trust is asked of both sides.
+            with pytest.raises((ssl.SSLError, OSError, EOFError)):
+                await first_byte(master, cert)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"haSharedSecret": "short"}, "16 bytes"),
+        ({"haMasterAddress": "nowhere"}, "host:port"),
+        ({"brokerRole": "SLAVE"}, "must be > 0"),
+        ({"brokerId": "1"}, "must be 0"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path: Path, changes: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        broker_config(tmp_path, **changes)
+
+
+def test_tls_without_files_is_said(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, haTlsEnable="true")
+    with pytest.raises(UsageError, match="haTlsCertFile"):
+        config.ha.server_tls()
+    with pytest.raises(UsageError, match="haTlsTrustFile"):
+        config.ha.client_tls()
+    config = broker_config(tmp_path, haTlsEnable="true", haTlsCertFile=str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="cannot be used"):
+        config.ha.server_tls()

@@ -1,0 +1,181 @@
+"""A pair over real sockets and files: copying, acknowledgements, reading from the slave."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pair_harness import (
+    PairWorld,
+    assert_same_log,
+    caught_up,
+    log_end,
+    pair_world,
+    until,
+)
+from roquet.protocol.bodies.replication import HaStatusBody
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.store.records import read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+
+def play(folder: Path, tell: Callable[[PairWorld], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with pair_world(folder) as world:
+            await tell(world)
+
+    asyncio.run(run())
+
+
+def test_the_slave_has_the_same_bytes(tmp_path: Path) -> None:
+    async def tell(world: PairWorld) -> None:
+        async with world.master() as master, world.slave() as slave:
+            for number in range(300):
+                # More than one file of 1 MiB, in records of every length.
+                answer = await world.send(master, bytes([number % 256]) * (number * 31 + 1))
+                assert answer.code == ResponseCode.SUCCESS
+            await caught_up(master, slave)
+            assert slave.store.max_offset("Pair", 0) == 300
+
+    play(tmp_path, tell)
+    assert_same_log(tmp_path / "master", tmp_path / "slave")
+
+
+def test_a_slave_takes_no_sends_and_serves_reads_when_allowed(tmp_path: Path) -> None:
+    async def tell(world: PairWorld) -> None:
+        async with (
+            world.master() as master,
+            world.slave(slaveReadEnable="true") as slave,
+            world.slave(folder="other", brokerId="2") as closed,
+        ):
+            await world.send(master, b"one")
+            await caught_up(master, slave)
+            refused = await world.send(slave)
+            assert refused.code == ResponseCode.SYSTEM_BUSY
+            await until(lambda: slave.metadata.topics.get("Pair"), "the topic is copied")
+            await until(lambda: slave.state.has_master, "the slave sees its master")
+            pulled = await world.pull(slave)
+            assert [it.body for it in read_records(pulled.body)] == [b"one"]
+            # Whoever finds nothing more here is sent to the living master.
+            empty = await world.pull(slave, 1)
+            assert empty.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert (empty.ext or {})["suggestWhichBrokerId"] == "0"
+            busy = await world.pull(closed)
+            assert busy.code == ResponseCode.SYSTEM_BUSY
+
+    play(tmp_path, tell)
+
+
+def test_double_write_asks_for_a_slave(tmp_path: Path) -> None:
+    async def tell(world: PairWorld) -> None:
+        async with world.master(brokerRole="SYNC_MASTER", slaveTimeout="300") as master:
+            alone = await world.send(master, b"alone")
+            assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE
+            assert (alone.ext or {})["queueOffset"] == "0"
+            async with world.slave(of=master) as slave:
+                await until(lambda: not master.state.lacks_slave, "the slave follows")
+                for number in range(20):
+                    both = await world.send(master, b"both")
+                    assert both.code == ResponseCode.SUCCESS, both.remark
+                    assert log_end(slave) == log_end(master), number
+                unhurried = await world.send(master, b"no wait", "WAIT\x01false\x02")
+                assert unhurried.code == ResponseCode.SUCCESS
+                slow = await world.send(master, b"slow path", "WAIT\x01true\x02K\x01v\x02")
+                assert slow.code == ResponseCode.SUCCESS
+            await until(lambda: master.state.lacks_slave, "the slave is missed")
+            left = await world.send(master, b"alone again")
+            assert left.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+    play(tmp_path, tell)
+    assert (tmp_path / "slave").is_dir()
+
+
+def test_a_slow_slave_times_a_send_out(tmp_path: Path) -> None:
+    async def tell(world: PairWorld) -> None:
+        async with world.master(brokerRole="SYNC_MASTER", slaveTimeout="200") as master:
+            host, _, port = master.identity.ha_address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write((0).to_bytes(8, "big"))
+            await until(lambda: not master.state.lacks_slave, "the slave follows")
+            # This slave takes everything and acknowledges nothing.
+            fast = await world.send(master, b"fast path")
+            assert fast.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            assert (fast.ext or {})["queueOffset"] == "0"
+            slow = await world.send(master, b"slow path", "DELAY\x013\x02")
+            assert slow.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            received = await reader.read(1 << 20)
+            assert len(received) > 24
+            writer.close()
+            await writer.wait_closed()
+
+    play(tmp_path, tell)
+
+
+def test_the_pair_is_shown_to_tools(tmp_path: Path) -> None:
+    async def tell(world: PairWorld) -> None:
+        async with world.master() as master, world.slave() as slave:
+            await world.send(master)
+            await caught_up(master, slave)
+            await until(lambda: master.pair.master.slaves, "the slave has reported")
+            await until(lambda: master.pair.master.slaves[0].acked == log_end(master), "it has all")
+            answer = await world.ask(master, RequestCode.GET_BROKER_HA_STATUS)
+            status = HaStatusBody.decode(answer.body)
+            assert status.is_master
+            assert status.in_sync == 1
+            assert status.max_offset == log_end(master)
+            assert (status.slaves[0].behind, status.slaves[0].in_sync) == (0, True)
+            answer = await world.ask(slave, RequestCode.GET_BROKER_HA_STATUS)
+            status = HaStatusBody.decode(answer.body)
+            assert not status.is_master
+            assert status.follow.master_address == master.identity.ha_address
+            assert status.follow.max_offset == log_end(master)
+            told = await world.ask(master, RequestCode.EXCHANGE_BROKER_HA_INFO)
+            assert (told.ext or {})["masterHaAddress"] == master.identity.ha_address
+            assert (told.ext or {})["masterAddress"] == master.identity.address
+
+    play(tmp_path, tell)
+
+
+def test_fail_over_by_hand_keeps_offsets(tmp_path: Path) -> None:
+    async def before(world: PairWorld) -> None:
+        async with world.master() as master, world.slave() as slave:
+            for number in range(10):
+                await world.send(master, b"%d" % number)
+            await world.ask(
+                master,
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                consumerGroup="readers",
+                topic="Pair",
+                queueId="0",
+                commitOffset="7",
+            )
+            await caught_up(master, slave)
+            await until(
+                lambda: slave.metadata.offsets.committed("readers", "Pair", 0) == 7,
+                "the offset is copied",
+            )
+
+    async def after(world: PairWorld) -> None:
+        world.folder = tmp_path / "promoted"
+        (tmp_path / "promoted").mkdir()
+        (tmp_path / "slave").rename(tmp_path / "promoted" / "master")
+        async with world.master() as master:
+            answer = await world.send(master, b"10")
+            assert (answer.ext or {})["queueOffset"] == "10", "an offset would be used twice"
+            pulled = await world.pull(master)
+            bodies = [it.body for it in read_records(pulled.body)][:10]
+            assert bodies == [b"%d" % number for number in range(10)]
+            offset = await world.ask(
+                master,
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                consumerGroup="readers",
+                topic="Pair",
+                queueId="0",
+            )
+            assert (offset.ext or {})["offset"] == "7"
+
+    play(tmp_path, before)
+    play(tmp_path, after)

@@ -87,13 +87,9 @@ def build(
     """Wire a broker. Nothing is opened or read before the app is entered."""
     base = make_base(config, clock or SystemClock(), rng or random.Random())  # noqa: S311
     delays = DelayLevels(config.store.delay_levels)
-    schedule = DelaySchedule(
-        delays,
-        base.store,
-        JsonFile(config.store.config_folder / "delayOffset.json"),
-        base.clock,
-        config.store.offsets_interval_ms / 1000,
-    )
+    delays_file = JsonFile(config.store.config_folder / "delayOffset.json")
+    every_s = config.store.offsets_interval_ms / 1000
+    schedule = DelaySchedule(delays, base.store, delays_file, base.clock, every_s)
     clients = make_clients(base)
     lock = Lock(base.locks, base.clock)
     replicas = make_replicas(base)

@@ -144,7 +144,8 @@ def test_fail_over_by_hand_keeps_offsets(tmp_path: Path) -> None:
         async with world.master() as master, world.slave() as slave:
             for number in range(10):
                 await world.send(master, b"%d" % number)
-            await world.ask(
+            await world.pull(master)
+            answer = await world.ask(
                 master,
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 consumerGroup="readers",
@@ -152,6 +153,7 @@ def test_fail_over_by_hand_keeps_offsets(tmp_path: Path) -> None:
                 queueId="0",
                 commitOffset="7",
             )
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
             await caught_up(master, slave)
             await until(
                 lambda: slave.metadata.offsets.committed("readers", "Pair", 0) == 7,

@@ -347,6 +347,7 @@ class Exchange:
         """Bytes in all queues."""
     def counters(self) -> dict[str, int]:
         """What happened so far, by name."""
+
 # --- the log as one of a pair -------------------------------------------------------------------
 
 def log_bytes(store: Store, start: int, size_max: int) -> bytes:

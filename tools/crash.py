@@ -3,9 +3,11 @@
 `make crash CYCLES=n`, or `python -m tools.crash --cycles n [--seed s] [--flush sync|async|both]`.
 
 A broker in its own process gets messages from four producers (single ones and batches, 100 bytes
-to 64 KiB) while a consumer group follows, and is killed at a drawn moment. A third of the starts is
+to 64 KiB), delayed messages and transactions while a consumer group follows and topics are made and
+deleted, and is killed at a drawn moment. A third of the starts is
 killed as well, 5 to 200 ms after the start, so that recovery is interrupted; files of 1 MiB make
-many kills fall into a file roll. What producers, consumer and readers saw goes to the history
+many kills fall into a file roll, and tables that are saved every 50 ms
+make others fall into that. What producers, consumer and readers saw goes to the history
 checker (`roquet.testing.history`). kill -9 says nothing about what a power loss leaves: that is
 `make powerloss`.
 """
@@ -27,6 +29,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.crash_more import More
+
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, RoquetError, Unreachable
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -39,7 +43,6 @@ from roquet.testing.history import (
     Acked,
     Committed,
     Consumed,
-    Event,
     Failed,
     Found,
     ReadBack,
@@ -52,6 +55,10 @@ from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
+
+    from tools.crash_more import Caller
+
+    from roquet.testing.history_rules import Event
 
 TOPIC = "Crash"
 GROUP = "crash_readers"
@@ -70,6 +77,9 @@ SETTINGS = {
     "brokerFastFailureEnable": "false",
     "diskMaxUsedSpaceRatio": "95",
     "fileReservedTime": "72",
+    # So often that many kills fall into the writing of a table.
+    "flushConsumerOffsetInterval": "50",
+    "flushDelayOffsetInterval": "100",
 }
 
 
@@ -137,6 +147,7 @@ class Run:
         self._names = 0
         self._read = dict.fromkeys(range(QUEUES), 0)
         self._positions = dict.fromkeys(range(QUEUES), 0)
+        self._more = More(self.history, self.problems, self._rng)
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
@@ -164,6 +175,9 @@ class Run:
             await self._resume(client)
             work = [asyncio.ensure_future(self._produce(client)) for _ in range(PRODUCERS)]
             work.append(asyncio.ensure_future(self._consume(client)))
+            call = self._caller(client)
+            others = (self._more.delay, self._more.transact, self._more.doom)
+            work += [asyncio.ensure_future(other(call)) for other in others]
             await asyncio.sleep(self._rng.uniform(0.05, 2.0))
             self._broker.kill()
             for task in work:
@@ -178,6 +192,7 @@ class Run:
             self._broker.start()
             await self._broker.booted()
             async with self._client() as client:
+                await self._more.settle(self._caller(client))
                 await self.read_back(client, whole=True)
             self._broker.kill(signal.SIGTERM)
 
@@ -236,6 +251,13 @@ class Run:
                 self.history += [Found(TOPIC, queue, at, name, code) for at, name, code in found]
                 offset = found[-1][0] + 1
             self._read[queue] = offset
+        await self._more.read(self._caller(client), whole=whole)
+
+    def _caller(self, client: Client) -> Caller:
+        async def call(command: Command) -> Command:
+            return await client.call(self._broker.address, command, CALL_S)
+
+        return call
 
     async def _pull(self, client: Client, queue: int, offset: int) -> list[tuple[int, str, int]]:
         command = pull_command(TOPIC, offset, queueId=str(queue), consumerGroup=GROUP)

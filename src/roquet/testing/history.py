@@ -9,7 +9,13 @@ L3 an offset holds one message for ever, offsets of a queue have no gap, and a m
    another was acknowledged comes behind it in the queue;
 L4 a message is stored at most as often as it was sent, and consumed again only after a restart of
    its group and not below what was committed;
-L5 a committed offset never falls without a reset and never passes what was processed.
+L5 a committed offset never falls without a reset and never passes what was processed;
+L6 a half message is seen only when somebody tried to commit it, and not more often than that was
+   tried; a commit that was acknowledged makes it visible, a roll-back keeps it away;
+L7 a delayed message is never stored in its topic before its time, and is there in the end;
+L8 a message that was acknowledged one by one (pop) is not handed out again;
+L9 replicas have the same bytes of the log, and a new master goes on behind every acknowledged
+   offset.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import RoquetError
+from roquet.testing.history_rules import EVENTS, Event, Prepared, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,10 +42,6 @@ Place = tuple[str, int, int]
 
 class HistoryError(RoquetError):
     """A ledger that cannot be read, or events that no recorder writes."""
-
-
-class Event:
-    """Something that somebody saw."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,7 +130,10 @@ class Restarted(Event):
 
 _EVENTS: dict[str, type[Event]] = {
     kind.__name__: kind
-    for kind in (Sent, Acked, Unknown, Failed, ReadBack, Found, Consumed, Committed, Restarted)
+    for kind in (
+        *(Sent, Acked, Unknown, Failed, ReadBack, Found, Consumed, Committed, Restarted),
+        *EVENTS,
+    )
 }
 
 
@@ -235,15 +241,23 @@ class _Checker:
             Committed: self._commit,
             Restarted: self._restart,
         }
+        rules = Rules(self._broken)
+        self._rules = rules
+        self._handlers |= rules.handlers()
 
     def take(self, event: Event) -> None:
         self._now += 1
+        if isinstance(event, Prepared):
+            # It may never be seen, but if so, then as it was sent.
+            self._sent(Sent(event.message, event.topic, event.crc))
         self._handlers[type(event)](event)
 
     def finish(self) -> None:
         self._end_reading()
+        seen = {name: len(send.places) for name, send in self._sends.items() if send.places}
+        self._rules.finish(seen)
         for message, send in self._sends.items():
-            if len(send.places) > send.attempts:
+            if len(send.places) > send.attempts and not self._rules.judges(message):
                 self._broken("L4", f"{message} sent {send.attempts} times is at {send.places}")
             if send.places and send.refused >= send.attempts:
                 self._broken("L2", f"{message} was refused and is at {send.places}")
@@ -278,6 +292,7 @@ class _Checker:
             raise HistoryError(f"{event.message} was acknowledged before it was sent")
         self._seen(event.message, send.crc, place)
         self._acked[place] = event.message
+        self._rules.acknowledged((event.topic, event.queue), event.offset)
         times, offsets = self._acks.setdefault((event.topic, event.queue), ([], []))
         times.append(self._now)
         offsets.append(max(event.offset, offsets[-1] if offsets else -1))
@@ -296,6 +311,7 @@ class _Checker:
         if place in send.places:
             return
         send.places.add(place)
+        self._rules.seen(message)
         times, offsets = self._acks.get(place[:2], ([], []))
         before = bisect.bisect_left(times, send.begun)
         if before and place[2] <= offsets[before - 1]:

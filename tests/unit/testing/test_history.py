@@ -12,7 +12,6 @@ from roquet.testing.history import (
     Acked,
     Committed,
     Consumed,
-    Event,
     Failed,
     Found,
     HistoryError,
@@ -24,6 +23,8 @@ from roquet.testing.history import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from roquet.testing.history_rules import Event
 
 
 def good(count: int = 40, queues: int = 2) -> list[Event]:

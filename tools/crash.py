@@ -29,8 +29,6 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.crash_more import More
-
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, RoquetError, Unreachable
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -52,13 +50,13 @@ from roquet.testing.history import (
     Verdict,
 )
 from roquet.testing.java import free_port
+from tools.crash_more import More
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from tools.crash_more import Caller
-
     from roquet.testing.history_rules import Event
+    from tools.crash_more import Caller
 
 TOPIC = "Crash"
 GROUP = "crash_readers"

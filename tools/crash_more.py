@@ -26,7 +26,7 @@ LATER = "CrashLater"
 HALVES = "CrashHalves"
 LEVEL, DELAY_MS = 1, 1000
 DOOMED_KEPT = 20
-LATE_S = 60.0
+LATE_S = 30.0
 COMMIT, ROLLBACK = 8, 12
 HALF_FLAG = "4"
 
@@ -145,12 +145,14 @@ class More:
                 await self._read_queue(call, topic, queue)
 
     async def settle(self, call: Caller) -> None:
-        """Wait until every acknowledged message for later has come, for a minute at most."""
+        """Wait until every acknowledged message for later has come, for half a minute at most."""
         end = time.monotonic() + LATE_S
         while self._due and time.monotonic() < end:
             await asyncio.sleep(0.2)
             for queue in range(4):
                 await self._read_queue(call, LATER, queue)
+        # Those that have not come are lost: there is no use in waiting for them once more.
+        self._due.clear()
 
     async def _read_queue(self, call: Caller, topic: str, queue: int) -> None:
         offset = self._offsets.get((topic, queue), 0)

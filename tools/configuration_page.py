@@ -45,6 +45,7 @@ PARTS = {
     "clients": "Clients",
     "fast_fail": "Overload",
     "tls": "TLS",
+    "acl": "Access control",
 }
 
 

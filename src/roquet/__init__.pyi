@@ -3,6 +3,7 @@
 from roquet import sync as sync
 from roquet.client import MQ as MQ
 from roquet.client import ConsumerOptions as ConsumerOptions
+from roquet.client import Credentials as Credentials
 from roquet.client import Message as Message
 from roquet.client import MessageQueue as MessageQueue
 from roquet.client import OutcomeUnknown as OutcomeUnknown

@@ -35,13 +35,12 @@ from roquet.broker.wiring.messages import (
     make_send,
     share_holds,
 )
-from roquet.broker.wiring.network import make_listeners
+from roquet.broker.wiring.network import make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
-from roquet.remoting.router import Ports, Route, Router
 from roquet.service import runtime
 from roquet.service.lifecycle import App
 from roquet.store.files import JsonFile
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from roquet.broker.ports import Listeners
     from roquet.broker.state import BrokerState, Identity
     from roquet.broker.wiring.replication import Pair
+    from roquet.remoting.router import Route, Router
     from roquet.service.health import Health
     from roquet.store.store import MessageStore
 
@@ -129,11 +129,8 @@ def build(
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
     routes = all_routes([*processors, pair.admin])
-    router = Router(routes, None, base.lanes, base.clock, Ports.MAIN)
-    fast_router = Router(routes, None, base.lanes, base.clock, Ports.FAST)
-    listeners = make_listeners(
-        base, (router, fast_router), path, [base.holds.drop_peer, clients.peer_closed]
-    )
+    routers = make_routers(base, routes)
+    listeners = make_listeners(base, routers, path, [base.holds.drop_peer, clients.peer_closed])
     path.deliver_by(listeners.write)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX)
     share_holds(base, path, listeners, pull)
@@ -149,7 +146,7 @@ def build(
     )
     app = App(parts, base.clock, pair.role)
     seen = (base.store, base.metadata, base.health, path, base.state, pair)
-    return Broker(app, base.identity, listeners, router, routes, *seen)
+    return Broker(app, base.identity, listeners, routers[0], routes, *seen)
 
 
 def explain(config: BrokerConfig) -> str:

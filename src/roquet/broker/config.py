@@ -9,6 +9,8 @@ import socket
 from pathlib import Path  # noqa: TC003  (the loader looks at the types)
 from typing import TYPE_CHECKING
 
+from roquet.acl.credentials import VARIABLES, Credentials, from_environment
+from roquet.acl.files import AclRules, accounts_path
 from roquet.base.config import Report, load, setting
 from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties
@@ -207,8 +209,11 @@ class BrokerConfig:
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
     ha: HaRules = dataclasses.field(default_factory=HaRules)
     tls: TlsRules = dataclasses.field(default_factory=TlsRules)
+    acl: AclRules = dataclasses.field(default_factory=AclRules)
     file: Path | None = None
     """The property file that was read: settings changed while running are written down there."""
+    credentials: Credentials | None = None
+    """What requests to name servers and other brokers are signed with."""
 
 
 def load_config(
@@ -234,9 +239,13 @@ def load_config(
         )
     if "NAMESRV_ADDR" in env:
         given.setdefault("namesrvAddr", env["NAMESRV_ADDR"])
+    if "ROCKETMQ_HOME" in env:
+        given.setdefault("rocketmqHome", env["ROCKETMQ_HOME"])
     given = with_tls_file(given, env, flags)
-    config, report = load(BrokerConfig, given, env, flags)
-    config = dataclasses.replace(config, file=file)
+    config, report = load(BrokerConfig, given, env, flags, other_env=VARIABLES)
+    config = dataclasses.replace(config, file=file, credentials=from_environment(env))
+    if config.acl.enabled:
+        accounts_path(config.acl, file)
     return settled(config, from_file=file is not None), report
 
 

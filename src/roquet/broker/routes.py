@@ -98,7 +98,16 @@ _LATER = {
 }
 """Features that this release does not have yet."""
 
+_ACCOUNTS = "served when aclEnable is true, as by 4.9; 5.x brokers do not know it"
+
 _BY_REASON = {
+    _ACCOUNTS: (
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    ),
     _OTHER_SIDE: (
         RequestCode.CHECK_TRANSACTION_STATE,
         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,

@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Self
 
+from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
@@ -40,6 +41,8 @@ class Admin:
             raise UsageError("--namesrv is empty: it should look like 127.0.0.1:9876")
         self._connections: dict[str, BlockingConnection] = {}
         self._tls = client_tls(environment_options(os.environ), SystemClock())
+        credentials = from_environment(os.environ)
+        self._sign = None if credentials is None else credentials.sign
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -111,7 +114,9 @@ class Admin:
     ) -> Command:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            connection = self._open.enter_context(BlockingConnection(address, tls=self._tls))
+            connection = self._open.enter_context(
+                BlockingConnection(address, tls=self._tls, sign=self._sign)
+            )
             self._connections[address] = connection
         answer = connection.call(Command(code=code, ext=dict(ext or {})), TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:

@@ -83,7 +83,7 @@ def namesrv(given: Given) -> int:
     if given.show is not None:
         _print(as_properties(config))
         return 0
-    if config.host == EVERYWHERE:
+    if config.host == EVERYWHERE and not config.acl.enabled:
         log.warning("listening on all addresses without authentication")
 
     async def serve(stop: asyncio.Event) -> int:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self, TypeGuard
 
+from roquet.acl.credentials import Credentials, from_environment
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.client import _target
@@ -62,6 +63,7 @@ class MQ:
         url: str,
         *,
         tls: TlsOptions | None = None,
+        credentials: Credentials | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class MQ:
             handlers=Answers(self._members, self._replies, self._clock).routes(),
             on_close=self._connection_closed,
             tls=client_tls(tls, self._clock),
+            sign=None if credentials is None else credentials.sign,
         )
         self._session = Session(
             client=client,
@@ -229,19 +232,23 @@ class MQ:
         return self._clock.now_ms() * 1_000_000 + self._rng.randrange(1_000_000)
 
 
-def connect(url: str, *, tls: TlsOptions | bool | None = None) -> MQ:
+def connect(
+    url: str, *, tls: TlsOptions | bool | None = None, credentials: Credentials | None = None
+) -> MQ:
     """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
 
     Use it as `async with roquet.connect(...) as mq:`. `tls` is how connections are secured: True
     for certificates that this system trusts, None for what the environment says (ROQUET_TLS_ENABLE
-    and its like; without them, no TLS). Raises UsageError for a bad URL or environment; a name
-    server that is away shows at the first use.
+    and its like; without them, no TLS). `credentials` sign all requests; without the argument
+    those of the environment do (ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY, or
+    ROQUET_CREDENTIALS_FILE), if there are any. Raises UsageError for a bad URL or environment; a
+    name server that is away shows at the first use.
     """
     if tls is None:
-        return MQ(url, tls=environment_options(os.environ))
-    if isinstance(tls, bool):
-        return MQ(url, tls=TlsOptions() if tls else None)
-    return MQ(url, tls=tls)
+        tls = environment_options(os.environ)
+    elif isinstance(tls, bool):
+        tls = TlsOptions() if tls else None
+    return MQ(url, tls=tls, credentials=credentials or from_environment(os.environ))
 
 
 def _local_address(name_server: str) -> str:

@@ -22,6 +22,7 @@ from roquet.service.loop_thread import LoopThread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.acl.credentials import Credentials
     from roquet.client._mq import Subscriptions
     from roquet.client._offsets import Start
     from roquet.client._options import ConsumerOptions, ProducerOptions
@@ -44,9 +45,11 @@ __all__ = [
 ]
 
 
-def connect(url: str, *, tls: TlsOptions | bool | None = None) -> MQ:
+def connect(
+    url: str, *, tls: TlsOptions | bool | None = None, credentials: Credentials | None = None
+) -> MQ:
     """Make a client, as `roquet.connect` does; use it as `with roquet.sync.connect(...) as mq:`."""
-    return MQ(_mq.connect(url, tls=tls))
+    return MQ(_mq.connect(url, tls=tls, credentials=credentials))
 
 
 class MQ:

@@ -6,6 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.acl.files import RELOAD_S as ACCOUNTS_S
+from roquet.acl.files import AccountFiles, accounts_path
+from roquet.acl.guard import Guard
+from roquet.acl.needs import name_server_needs
 from roquet.namesrv.kv import KeyValues
 from roquet.namesrv.operations import KeyValueRequests, TopicRequests
 from roquet.namesrv.queries import Queries
@@ -60,7 +64,11 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         *TopicRequests(table).routes(),
         *settings.routes(),
     ]
-    router = Router(routes, None, lanes, clock)
+    files = (
+        AccountFiles(accounts_path(config.acl, config.file), clock) if config.acl.enabled else None
+    )
+    guard = None if files is None else Guard(files, name_server_needs).check
+    router = Router(routes, None, lanes, clock, guard=guard)
     tls = ServerTls(config.tls, clock)
     server = Server(
         host=config.host,
@@ -84,6 +92,9 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     if tls.is_on:
         watch = Timer("reload certificates", tls.reload, RELOAD_S, RELOAD_S)
         parts.insert(0, Part("tls", tls, timers=(watch,)))
+    if files is not None:
+        watch = Timer("reload accounts", files.look, ACCOUNTS_S, ACCOUNTS_S)
+        parts.insert(0, Part("accounts", files, timers=(watch,)))
     health = None
     if config.metrics == "PROM":
         health = _health(config, table, server, lanes)

@@ -8,6 +8,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.acl.credentials import VARIABLES
+from roquet.acl.files import AclRules, accounts_path
 from roquet.base.config import Report, as_properties, change, env_name, load, setting
 from roquet.base.errors import Refused, UsageError
 from roquet.base.java_keys import JAVA_KEYS
@@ -41,7 +43,6 @@ class NamesrvConfig:
     bind_address: str | None = setting(
         "bindAddress", None, "Address to listen on; with a property file all, without it loopback."
     )
-    rocketmq_home: str | None = setting("rocketmqHome", None, "Accepted, needed for nothing.")
     kv_config_path: str = setting(
         "kvConfigPath", "~/namesrv/kvConfig.json", "File of the key-value configuration."
     )
@@ -117,6 +118,9 @@ class NamesrvConfig:
         "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65_535
     )
     tls: TlsRules = dataclasses.field(default_factory=TlsRules)
+    acl: AclRules = dataclasses.field(default_factory=AclRules)
+    file: Path | None = None
+    """The property file that was read."""
 
     @property
     def host(self) -> str:
@@ -141,7 +145,13 @@ def load_config(
         given.setdefault("configStorePath", str(file))
     # A machine that runs both servers has the broker's variables in the environment as well.
     others = [env_name(key) for key in JAVA_KEYS]
-    return load(NamesrvConfig, with_tls_file(given, env, flags), env, flags, other_env=others)
+    if "ROCKETMQ_HOME" in env:
+        given.setdefault("rocketmqHome", env["ROCKETMQ_HOME"])
+    given = with_tls_file(given, env, flags)
+    config, report = load(NamesrvConfig, given, env, flags, other_env=[*others, *VARIABLES])
+    if config.acl.enabled:
+        accounts_path(config.acl, file)
+    return dataclasses.replace(config, file=file), report
 
 
 class Settings:

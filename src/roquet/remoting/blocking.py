@@ -11,6 +11,8 @@ from roquet.remoting.client import split_address
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.protocol.command import Command
     from roquet.remoting.tls import ClientTls
 
@@ -27,8 +29,10 @@ class BlockingConnection:
         connect_s: float = 3.0,
         frame_size_max: int = FRAME_SIZE_MAX,
         tls: ClientTls | None = None,
+        sign: Callable[[Command], Command] | None = None,
     ) -> None:
         """Connect to `host:port`. Raises Unreachable, UsageError."""
+        self._sign = sign
         self.address = address
         self._frame_size_max = frame_size_max
         self._partial = bytearray()
@@ -66,6 +70,8 @@ class BlockingConnection:
             raise Unreachable(f"the connection to {self.address} is closed")
         self._opaque = (self._opaque + 1) % 2**31
         self._socket.settimeout(timeout)
+        if self._sign is not None:
+            command = self._sign(command)
         try:
             self._socket.sendall(encode(command, opaque=self._opaque, flag=command.flag & _ASK))
             while True:

@@ -76,9 +76,11 @@ class Client:
         handlers: Sequence[Route] = (),
         on_close: Callable[[Peer], None] | None = None,
         tls: ClientTls | None = None,
+        sign: Callable[[Command], Command] | None = None,
     ) -> None:
         """Connect nowhere yet. `handlers` answer requests that come from the other side."""
         self._tls = tls
+        self._sign = sign
         self._clock = clock
         self._config = config or ClientConfig()
         self._on_close = on_close
@@ -143,6 +145,8 @@ class Client:
         self._calls += 1
         try:
             link = await self._connected(address, timeout_s)
+            if self._sign is not None:
+                command = self._sign(command)
             answer = await link.call(command, max(0.0, deadline - loop.time()))
             if answer.code == ResponseCode.GO_AWAY and deadline > loop.time():
                 # The peer is stopping and has not looked at the request: once more, elsewhere
@@ -162,7 +166,7 @@ class Client:
         try:
             link = await self._connected(address, timeout_s)
             await link.drained(timeout_s)
-            link.send_one_way(command)
+            link.send_one_way(command if self._sign is None else self._sign(command))
         finally:
             self._one_ways_waiting -= 1
 

@@ -86,6 +86,10 @@ A handler that cannot do it raises `base.errors.Refused(code, remark)`.
 """
 
 
+Guard = Callable[["Command", str], None]
+"""Given a request and its peer's `ip:port`; raises Refused when it may not be carried out."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Route:
     """One row: these codes go to this handler, in this lane, on these ports."""
@@ -146,8 +150,11 @@ class Router:
         lanes: Lanes,
         clock: Clock,
         port: Ports = Ports.MAIN,
+        *,
+        guard: Guard | None = None,
     ) -> None:
         """Build the table for one port. Raises UsageError when a code comes twice."""
+        self._guard = guard
         self._rows: dict[int, _Row] = {}
         self._default = None if default is None else _row(default, lanes)
         self._log = RateLog(log, clock)
@@ -162,6 +169,8 @@ class Router:
 
     def dispatch(self, request: Request) -> None:
         """Have the request handled, now or within its lane. Never raises."""
+        if self._guard is not None and not self._may(request, self._guard):
+            return
         row = self._rows.get(request.command.code, self._default)
         if row is None:
             remark = f" request type {request.command.code} not supported"
@@ -173,6 +182,21 @@ class Router:
             row.lane.submit(_Job(self, request, row.route.handler))
         else:
             self._run_now(request, row.route.handler)
+
+    def _may(self, request: Request, guard: Guard) -> bool:
+        """Tell whether the request may be carried out; one that may not is answered."""
+        command, address = request.command, request.peer.address
+        try:
+            guard(command, address)
+        except Exception as error:  # noqa: BLE001  (what cannot be checked is not carried out)
+            if isinstance(error, Refused):
+                host = address.rpartition(":")[0]
+                text = f"request {command.code} of {address} refused: {error.remark}"
+                self._log.warning((host, command.code, "guard"), text)
+            request.reply(self.failure(request, error))
+            request.done(request)
+            return False
+        return True
 
     def explain(self) -> str:
         """Return the table as text, by code."""

@@ -8,6 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, TypeVar
 
+from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
@@ -44,6 +45,8 @@ class Connections:
         self._open: dict[str, BlockingConnection] = {}
         # From the environment of each process: options are shown in Spark's pages and plans.
         self._tls = client_tls(environment_options(os.environ), SystemClock())
+        credentials = from_environment(os.environ)
+        self._sign = None if credentials is None else credentials.sign
 
     def close(self) -> None:
         """Close all."""
@@ -80,7 +83,9 @@ class Connections:
         connection = self._open.get(address)
         if connection is None or not connection.is_open:
             within_s = min(3.0, self._wire.timeout_s)
-            connection = BlockingConnection(address, connect_s=within_s, tls=self._tls)
+            connection = BlockingConnection(
+                address, connect_s=within_s, tls=self._tls, sign=self._sign
+            )
             self._open[address] = connection
         return connection
 

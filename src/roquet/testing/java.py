@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 VERSION = "5.5.0"
+OLD_VERSION = "4.9.7"
+"""The last 4.x of which all parts are published: for what 5.x has dropped."""
 CACHE_VARIABLE = "ROQUET_JAVA_HOME_CACHE"
 REPOSITORY = Path(__file__).resolve().parents[3]
 POM = REPOSITORY / "tests" / "interop" / "pom.xml"
 PROGRAMS = REPOSITORY / "tests" / "interop" / "java"
-NEEDED = tuple(f"rocketmq-{part}-{VERSION}.jar" for part in ("broker", "namesrv", "tools"))
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
 
 
@@ -46,16 +47,21 @@ def cache_folder() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "roquet-java"
 
 
-def fetch_jars() -> Path:
-    """Return the folder of the jars, after downloading them when one is missing (100 MB)."""
-    folder = cache_folder() / "lib"
-    if all((folder / name).exists() for name in NEEDED):
+def fetch_jars(version: str = VERSION) -> Path:
+    """Return the folder of the jars, after downloading them when one is missing.
+
+    100 MB for 5.5.0, 40 MB for 4.9.7.
+    """
+    folder = cache_folder() / ("lib" if version == VERSION else f"lib-{version}")
+    needed = [f"rocketmq-{part}-{version}.jar" for part in ("broker", "namesrv", "tools")]
+    if all((folder / name).exists() for name in needed):
         return folder
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaError(f"the RocketMQ jars are not in {folder}, and there is no mvn to fetch them")
     folder.mkdir(parents=True, exist_ok=True)
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    pom = POM if version == VERSION else POM.with_name(f"pom-{version}.xml")
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     done = subprocess.run(  # noqa: S603  (our own arguments)
         [*command, f"-DoutputDirectory={folder}"],
         capture_output=True,
@@ -63,7 +69,7 @@ def fetch_jars() -> Path:
         check=False,
         timeout=1200,
     )
-    if done.returncode != 0 or not all((folder / name).exists() for name in NEEDED):
+    if done.returncode != 0 or not all((folder / name).exists() for name in needed):
         raise JavaError(f"mvn could not fetch the RocketMQ jars:\n{done.stdout}{done.stderr}")
     return folder
 
@@ -363,12 +369,14 @@ def main() -> int:
     if sys.argv[1:] != ["fetch"]:
         sys.stderr.write("usage: python -m roquet.testing.java fetch\n")
         return 2
-    try:
-        folder = fetch_jars()
-    except JavaError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write(f"RocketMQ {VERSION}: {len(list(folder.glob('*.jar')))} jars in {folder}\n")
+    for version in (VERSION, OLD_VERSION):
+        try:
+            folder = fetch_jars(version)
+        except JavaError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        count = len(list(folder.glob("*.jar")))
+        sys.stdout.write(f"RocketMQ {version}: {count} jars in {folder}\n")
     return 0
 
 

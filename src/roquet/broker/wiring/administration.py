@@ -14,6 +14,7 @@ from roquet.broker.processors.admin.progress import ProgressAdmin
 from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
 from roquet.broker.processors.admin.topics import TopicAdmin
 from roquet.broker.processors.admin.upkeep import UpkeepAdmin
+from roquet.broker.wiring.security import make_access
 from roquet.protocol.command import VERSION
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def make_administration(
         ),
         BrokerAdmin(settings, topics, runtime_info),
         QueueAdmin(topics, base.registry, store),
+        *make_access(base),
         UpkeepAdmin(topics, store, base.cleaner),
     ]
 

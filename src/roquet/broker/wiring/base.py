@@ -7,6 +7,7 @@ import os
 import random
 from typing import TYPE_CHECKING
 
+from roquet.acl.files import AccountFiles, accounts_path
 from roquet.broker.days import Days
 from roquet.broker.holds import Holds
 from roquet.broker.lanes import lane_configs
@@ -56,6 +57,8 @@ class Base:
     health: Health
     lag: LoopLag
     tls: ServerTls
+    accounts: AccountFiles | None
+    """None: requests need no account."""
 
 
 def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
@@ -109,7 +112,15 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         health=Health(("registered",)),
         lag=LoopLag(metrics),
         tls=ServerTls(config.tls, clock),
+        accounts=make_accounts(config, clock),
     )
+
+
+def make_accounts(config: BrokerConfig, clock: Clock) -> AccountFiles | None:
+    """Make the accounts; None when requests need none."""
+    if not config.acl.enabled:
+        return None
+    return AccountFiles(accounts_path(config.acl, config.file), clock)
 
 
 def make_stamps(base: Base) -> Stamps:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.peers import Registration
 from roquet.broker.ports import Listeners
+from roquet.broker.wiring.security import make_guard
+from roquet.remoting.router import Ports, Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service.health import HealthEndpoint
 from roquet.service.lifecycle import Part
@@ -16,7 +18,14 @@ if TYPE_CHECKING:
     from roquet.broker.wiring.base import Base
     from roquet.remoting.client import Client
     from roquet.remoting.fast_ingest import FastPath
-    from roquet.remoting.router import Peer, Router
+    from roquet.remoting.router import Peer, Route
+
+
+def make_routers(base: Base, routes: Sequence[Route]) -> tuple[Router, Router]:
+    """Make the tables of both ports: each looks at a request's account before anything else."""
+    guard = make_guard(base)
+    main = Router(routes, None, base.lanes, base.clock, Ports.MAIN, guard=guard)
+    return main, Router(routes, None, base.lanes, base.clock, Ports.FAST, guard=guard)
 
 
 def make_listeners(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.release import release
 from roquet.broker.wiring.network import make_endpoint, make_registration
-from roquet.remoting.tls import RELOAD_S
+from roquet.broker.wiring.security import security_parts
 from roquet.service.lifecycle import Part, Role, Timer
 from roquet.store.format import StoreFormat
 from roquet.store.self_check import SelfCheck
@@ -81,9 +81,7 @@ def list_parts(
             stop_within_s=5,
         ),
     ]
-    if base.tls.is_on:
-        watch = Timer("reload certificates", base.tls.reload, RELOAD_S, RELOAD_S)
-        parts.insert(0, Part("tls", base.tls, timers=(watch,)))
+    parts[:0] = security_parts(base)
     if config.server.metrics == "PROM":
         parts.insert(0, make_endpoint(base))
     return parts

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from roquet.broker.processors.admin.replication import ReplicationAdmin
 from roquet.broker.replication import MasterSide, SlaveSide
 from roquet.broker.slave_sync import SlaveSync
+from roquet.broker.wiring.security import make_client
 from roquet.ha.log import StoreLog
 from roquet.ha.master import Entrance, HaMaster
 from roquet.ha.replicas import ReplicaRules, Replicas
 from roquet.ha.slave import HaSlave
-from roquet.remoting.client import Client
-from roquet.remoting.tls import client_tls
 from roquet.service.lifecycle import Part, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.broker.wiring.base import Base
+    from roquet.remoting.client import Client
     from roquet.remoting.fast_ingest import FastPath
 
 
@@ -88,7 +88,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         port=server.ha_port or above,
         replicated=path.set_replicated,
     )
-    client = Client(clock=base.clock, tls=client_tls(config.tls.options(), base.clock))
+    client = make_client(base)
     sync = SlaveSync(client, base.metadata, config.store.config_folder, base.state, base.clock)
     slave_side = SlaveSide(slave, sync, base.state, base.store, rules.sync_interval_ms / 1000)
     admin = ReplicationAdmin(

@@ -1,0 +1,81 @@
+"""The calling side: an access key and its secret, and where they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.acl.signature import sign
+from roquet.base.errors import UsageError
+from roquet.base.properties_file import read_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.protocol.command import Command
+
+KEY_VARIABLE = "ROQUET_ACCESS_KEY"
+SECRET_VARIABLE = "ROQUET_SECRET_KEY"  # noqa: S105  (the name of a variable)
+TOKEN_VARIABLE = "ROQUET_SECURITY_TOKEN"  # noqa: S105
+FILE_VARIABLE = "ROQUET_CREDENTIALS_FILE"
+VARIABLES = (KEY_VARIABLE, SECRET_VARIABLE, TOKEN_VARIABLE, FILE_VARIABLE)
+LENGTH_MAX = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Credentials:
+    """What requests are signed with. No text that is made of it has the secret."""
+
+    access_key: str
+    secret_key: str = dataclasses.field(repr=False)
+    security_token: str = dataclasses.field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for keys that cannot be used."""
+        for text in (self.access_key, self.secret_key, self.security_token):
+            if len(text) > LENGTH_MAX or not text.isprintable():
+                raise UsageError(f"keys are printable texts of at most {LENGTH_MAX} characters")
+        if not self.access_key or not self.secret_key:
+            raise UsageError("credentials need both an access key and a secret key")
+
+    def sign(self, command: Command) -> Command:
+        """Return the request signed; the one given stays as it is."""
+        return sign(command, self.access_key, self.secret_key.encode(), self.security_token)
+
+
+def from_file(path: Path) -> Credentials:
+    """Read `accessKey` and `secretKey` (`accessKey=…` or, as in Java's tools.yml, `accessKey: …`).
+
+    Raises UsageError, also when others may read the file.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(64 * 1024)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(f"{path} may be read by others: it needs chmod 600")
+    found = {key: text.strip("\"'") for key, text in read_properties(data).items()}
+    try:
+        token = found.get("securityToken", "")
+        return Credentials(found["accessKey"], found["secretKey"], token)
+    except KeyError as error:
+        raise UsageError(f"{path} has no {error.args[0]}") from None
+
+
+def from_environment(env: Mapping[str, str]) -> Credentials | None:
+    """Return what ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY, or ROQUET_CREDENTIALS_FILE, say.
+
+    None when neither is set. Raises UsageError when only half is.
+    """
+    key, secret = env.get(KEY_VARIABLE), env.get(SECRET_VARIABLE)
+    if key and secret:
+        return Credentials(key, secret, env.get(TOKEN_VARIABLE, ""))
+    if key or secret:
+        raise UsageError(f"{KEY_VARIABLE} and {SECRET_VARIABLE} have to be set together")
+    file = env.get(FILE_VARIABLE)
+    return from_file(Path(file).expanduser()) if file else None

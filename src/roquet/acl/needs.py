@@ -1,0 +1,216 @@
+"""What each request needs: which permission on which topics and groups, or an administrator.
+
+The table follows RocketMQ 4.9 where that checks anything. It is stricter in three places: what is
+not listed needs an administrator (4.9 lets any account make accounts, codes 50 and 53), requests
+that 4.9 forgot (batches, offsets, queue locks) are checked as well, and a message may be looked up
+by its place in the log only by an administrator, since the place says nothing of its topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from roquet.acl.accounts import Perm
+from roquet.base.errors import Refused
+from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
+from roquet.protocol.bodies.locks import LockRequest
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.fastjson import JsonError
+from roquet.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from roquet.protocol.command import Command
+
+
+class Need(NamedTuple):
+    """A permission on a topic or a consumer group; any of the bits of `perm` will do."""
+
+    is_group: bool
+    name: str
+    perm: Perm
+
+
+Needs = Callable[["Command"], "Sequence[Need] | None"]
+"""Returns what an account needs for a request; None: it has to be an administrator's."""
+
+
+def topic(name: str, perm: Perm) -> Need:
+    """Return a need of a topic; a retry topic is its group's, which has to be allowed to read."""
+    if name.startswith(RETRY_PREFIX):
+        return group(name)
+    return Need(is_group=False, name=name, perm=perm)
+
+
+def group(name: str) -> Need:
+    """Return a need of a consumer group, given by its own name or that of its retry topic."""
+    return Need(is_group=True, name=name.removeprefix(RETRY_PREFIX), perm=Perm.SUB)
+
+
+def broker_needs(command: Command) -> Sequence[Need] | None:
+    """Return what a request to a broker needs. Raises Refused for a body that cannot be read."""
+    reader = _BY_CODE.get(command.code)
+    if reader is None:
+        return () if command.code in _ANY_ACCOUNT else None
+    try:
+        return reader(command, command.ext or {})
+    except JsonError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
+
+
+def name_server_needs(command: Command) -> Sequence[Need] | None:
+    """Return what a request to a name server needs: asking, any account; the rest, admin's."""
+    return () if command.code in _ANY_ACCOUNT_OF_NAME_SERVER else None
+
+
+_Ext = dict[str, str]
+
+
+def _publish(_: Command, ext: _Ext) -> list[Need]:
+    return [topic(ext.get("topic", ""), Perm.PUB)]
+
+
+def _publish_short(_: Command, ext: _Ext) -> list[Need]:
+    return [topic(ext.get("b", ""), Perm.PUB)]
+
+
+def _reply_short(_: Command, ext: _Ext) -> list[Need]:
+    return _reply(ext.get("b", ""))
+
+
+def _reply_long(_: Command, ext: _Ext) -> list[Need]:
+    return _reply(ext.get("topic", ""))
+
+
+def _reply(name: str) -> list[Need]:
+    # The cluster's topic for replies is nobody's: what matters is who asked.
+    return [] if name.endswith("_REPLY_TOPIC") else [topic(name, Perm.PUB)]
+
+
+def _subscribe(_: Command, ext: _Ext) -> list[Need]:
+    return [topic(ext.get("topic", ""), Perm.SUB), group(ext.get("consumerGroup", ""))]
+
+
+def _read_topic(_: Command, ext: _Ext) -> list[Need]:
+    return [topic(ext.get("topic", ""), Perm.SUB)]
+
+
+def _know_topic(_: Command, ext: _Ext) -> list[Need]:
+    return [topic(ext.get("topic", ""), Perm.BOTH)]
+
+
+def _member(_: Command, ext: _Ext) -> list[Need]:
+    name = ext.get("consumerGroup")
+    return [group(name)] if name else []
+
+
+def _send_back(_: Command, ext: _Ext) -> list[Need]:
+    return [group(ext.get("group", ""))]
+
+
+def _end_transaction(_: Command, ext: _Ext) -> list[Need]:
+    name = ext.get("topic")
+    return [topic(name, Perm.PUB)] if name else []
+
+
+def _heartbeat(command: Command, _: _Ext) -> list[Need]:
+    found: list[Need] = []
+    for consumer in HeartbeatData.decode(command.body).consumers:
+        found.append(group(consumer.group))
+        found += [topic(one.topic, Perm.SUB) for one in consumer.subscriptions]
+    return found
+
+
+def _check_client(command: Command, _: _Ext) -> list[Need]:
+    asked = CheckClient.decode(command.body)
+    found = [group(asked.group)]
+    if asked.subscription is not None:
+        found.append(topic(asked.subscription.topic, Perm.SUB))
+    return found
+
+
+def _lock(command: Command, _: _Ext) -> list[Need]:
+    asked = LockRequest.decode(command.body)
+    topics = sorted({queue.topic for queue in asked.queues})
+    return [group(asked.group), *(topic(name, Perm.SUB) for name in topics)]
+
+
+_BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
+    RequestCode.SEND_MESSAGE: _publish,
+    RequestCode.SEND_MESSAGE_V2: _publish_short,
+    RequestCode.SEND_BATCH_MESSAGE: _publish_short,
+    RequestCode.SEND_REPLY_MESSAGE: _reply_long,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _reply_short,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
+    RequestCode.END_TRANSACTION: _end_transaction,
+    RequestCode.RECALL_MESSAGE: _publish,
+    RequestCode.PULL_MESSAGE: _subscribe,
+    RequestCode.LITE_PULL_MESSAGE: _subscribe,
+    RequestCode.QUERY_MESSAGE: _read_topic,
+    RequestCode.QUERY_CONSUME_QUEUE: _read_topic,
+    RequestCode.QUERY_CONSUMER_OFFSET: _subscribe,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _subscribe,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _know_topic,
+    RequestCode.GET_MAX_OFFSET: _know_topic,
+    RequestCode.GET_MIN_OFFSET: _know_topic,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _know_topic,
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.CHECK_CLIENT_CONFIG: _check_client,
+    RequestCode.UNREGISTER_CLIENT: _member,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _member,
+    RequestCode.LOCK_BATCH_MQ: _lock,
+    RequestCode.UNLOCK_BATCH_MQ: _lock,
+}
+
+_ANY_ACCOUNT = frozenset(
+    {
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+    }
+)
+"""Looking, changing nothing, and none of it secret."""
+
+_ANY_ACCOUNT_OF_NAME_SERVER = frozenset(
+    {
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        RequestCode.GET_NAMESRV_CONFIG,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+    }
+)

@@ -1,0 +1,53 @@
+"""Who may connect and what a request may do: TLS, accounts, our own signature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.acl.files import RELOAD_S as ACCOUNTS_S
+from roquet.acl.guard import Guard
+from roquet.acl.needs import broker_needs
+from roquet.acl.tools import AclTools
+from roquet.broker.processors.admin.access import AccessAdmin
+from roquet.remoting.client import Client
+from roquet.remoting.tls import RELOAD_S, client_tls
+from roquet.service.lifecycle import Part, Timer
+
+if TYPE_CHECKING:
+    from roquet.broker.routes import Routed
+    from roquet.broker.wiring.base import Base
+    from roquet.remoting.router import Guard as Check
+
+
+def make_guard(base: Base) -> Check | None:
+    """Make what looks at each request before it is carried out."""
+    return None if base.accounts is None else Guard(base.accounts, broker_needs).check
+
+
+def make_access(base: Base) -> list[Routed]:
+    """Make the processor of requests about accounts."""
+    if base.accounts is None:
+        return []
+    return [AccessAdmin(AclTools(base.accounts, base.identity))]
+
+
+def make_client(base: Base) -> Client:
+    """Make the client by which the broker calls name servers and other brokers."""
+    credentials = base.config.credentials
+    return Client(
+        clock=base.clock,
+        tls=client_tls(base.config.tls.options(), base.clock),
+        sign=None if credentials is None else credentials.sign,
+    )
+
+
+def security_parts(base: Base) -> list[Part]:
+    """List the parts that have to be there before a port is opened."""
+    parts: list[Part] = []
+    if base.tls.is_on:
+        certificates = Timer("reload certificates", base.tls.reload, RELOAD_S, RELOAD_S)
+        parts.append(Part("tls", base.tls, timers=(certificates,)))
+    if base.accounts is not None:
+        accounts = Timer("reload accounts", base.accounts.look, ACCOUNTS_S, ACCOUNTS_S)
+        parts.append(Part("accounts", base.accounts, timers=(accounts,)))
+    return parts

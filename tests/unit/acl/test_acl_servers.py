@@ -1,0 +1,321 @@
+"""Accounts on real servers: who is let in, changes of the files, tools, and no secret anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+import roquet
+from remoting_harness import on_loop, until
+from roquet.acl.credentials import Credentials
+from roquet.base.clock import SystemClock
+from roquet.base.config import as_properties
+from roquet.base.errors import Refused, UsageError
+from roquet.broker import app as broker_app
+from roquet.broker.config import BrokerConfig, load_config
+from roquet.namesrv import app as namesrv_app
+from roquet.namesrv.config import NamesrvConfig, Settings
+from roquet.namesrv.config import load_config as load_namesrv
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.remoting.client import Client
+from roquet.testing.cluster import TINY, pull_command, send_command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+CANARY = "canary-secret-key"
+USER = Credentials("user-one", f"{CANARY}-user")
+ADMIN = Credentials("admin-one", f"{CANARY}-admin")
+STRANGER = Credentials("user-one", "not-the-secret")
+CODE_50 = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+
+ACCOUNTS = f"""\
+accounts:
+- accessKey: {USER.access_key}
+  secretKey: {USER.secret_key}
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms: [orders=PUB|SUB, readable=SUB]
+- accessKey: {ADMIN.access_key}
+  secretKey: {ADMIN.secret_key}
+  admin: true
+"""
+
+
+@dataclasses.dataclass
+class Guarded:
+    """A name server and a broker that ask for accounts."""
+
+    folder: Path
+    accounts: Path
+    name_server: namesrv_app.NameServer
+    broker: broker_app.Broker
+    client: Client
+
+    @property
+    def address(self) -> str:
+        return self.broker.identity.address
+
+    @property
+    def url(self) -> str:
+        return f"rmq://127.0.0.1:{self.name_server.server.port}"
+
+    async def call(self, command: Command, who: Credentials | None = None) -> Command:
+        sent = command if who is None else who.sign(command)
+        return await self.client.call(self.address, sent, 20.0)
+
+
+@contextlib.asynccontextmanager
+async def guarded(folder: Path) -> AsyncGenerator[Guarded]:
+    (folder / "conf").mkdir(parents=True)
+    accounts = folder / "conf" / "plain_acl.yml"
+    accounts.touch(0o600)
+    accounts.write_text(ACCOUNTS)
+    names = {
+        "listenPort": "0",
+        "bindAddress": "127.0.0.1",
+        "aclEnable": "true",
+        "rocketmqHome": str(folder),
+        "kvConfigPath": str(folder / "kv.json"),
+        "configStorePath": str(folder / "ns.properties"),
+    }
+    config, _ = load_namesrv(None, {}, dict(names))
+    name_server = namesrv_app.build(Settings(config), SystemClock())
+    async with name_server.app:
+        flags = {
+            **TINY,
+            "aclEnable": "true",
+            "rocketmqHome": str(folder),
+            "storePathRootDir": str(folder / "store"),
+            "storePathCommitLog": str(folder / "store" / "commitlog"),
+            "namesrvAddr": f"127.0.0.1:{name_server.server.port}",
+            "brokerName": "broker-a",
+        }
+        env = {"ROQUET_ACCESS_KEY": ADMIN.access_key, "ROQUET_SECRET_KEY": ADMIN.secret_key}
+        settings, report = load_config(None, env, dict(flags))
+        assert not report.unknown
+        broker = broker_app.build(settings)
+        client = Client(clock=SystemClock())
+        async with broker.app:
+            await client.start()
+            try:
+                yield Guarded(folder, accounts, name_server, broker, client)
+            finally:
+                await client.stop()
+
+
+def files_below(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def code_of(answer: Command) -> tuple[int, str]:
+    return answer.code, (answer.remark or "").removeprefix(
+        "org.apache.rocketmq.acl.common.AclException: "
+    )
+
+
+@on_loop
+async def test_only_who_may_is_served(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as it:
+        send = send_command("orders", b"x")
+        assert code_of(await it.call(send)) == (1, "No accessKey is configured")
+        wrong = "Check signature failed for accessKey=user-one"
+        assert code_of(await it.call(send, STRANGER)) == (1, wrong)
+        assert (await it.call(send, USER)).code == 0
+        denied = send_command("readable", b"x")
+        said = "No default permission for topic:readable"
+        assert code_of(await it.call(denied, USER)) == (1, said)
+        assert (await it.call(pull_command("orders"), USER)).code == 0
+        topic = Command(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            {
+                "topic": "fresh",
+                "defaultTopic": "TBW102",
+                "readQueueNums": "1",
+                "writeQueueNums": "1",
+                "perm": "6",
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": "0",
+                "order": "false",
+            },
+        )
+        assert "Need admin permission" in code_of(await it.call(topic, USER))[1]
+        assert (await it.call(topic, ADMIN)).code == 0
+
+
+@on_loop
+async def test_our_client_signs_and_a_broker_registers_at_a_guarded_name_server(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path) as it:
+        async with roquet.connect(it.url, credentials=ADMIN) as admin:
+            await admin.admin().create_topic("orders")
+        async with roquet.connect(it.url, credentials=USER) as mq:
+            async with mq.producer("makers") as producer:
+                for number in range(20):
+                    await producer.send("orders", b"%d" % number)
+                with pytest.raises(Refused, match="No default permission"):
+                    await producer.send("readable", b"x")
+            found: list[bytes] = []
+            consumer = mq.consumer("takers", ["orders"], start="earliest")
+            async with asyncio.timeout(30), consumer:
+                async for message in consumer:
+                    found.append(message.body)
+                    message.ack()
+                    if len(found) == 20:
+                        break
+            assert sorted(found) == sorted(b"%d" % number for number in range(20))
+        async with roquet.connect(it.url) as nobody:
+            with pytest.raises(Refused, match="No accessKey is configured"):
+                await nobody.admin().route("orders")
+        # With accounts every request takes the way that looks at signatures.
+        assert it.broker.store.max_offset("orders", 0) >= 0
+
+
+@on_loop
+async def test_every_code_asks_who_it_is(tmp_path: Path) -> None:
+    """CVE-2024-23321: each code by nobody, a user and an administrator."""
+    async with guarded(tmp_path) as it:
+        for code in RequestCode:
+            anonymous = await it.call(Command(code))
+            assert code_of(anonymous) == (1, "No accessKey is configured"), code.name
+        for number in range(50, 55):
+            answer = await it.call(Command(number, {"accessKey": "hacker-one"}), USER)
+            assert "Need admin permission" in code_of(answer)[1]
+        shown = await it.call(Command(54), ADMIN)
+        assert shown.code == 0
+        assert b"user-one" in shown.body
+        assert CANARY.encode() not in shown.body
+
+
+@on_loop
+async def test_tools_change_accounts_at_once_and_durably(tmp_path: Path) -> None:
+    made = {
+        "accessKey": "made-by-tool",
+        "secretKey": f"{CANARY}-made",
+        "admin": "false",
+        "topicPerms": "orders=PUB,a=SUB",
+    }
+    fresh = Credentials("made-by-tool", f"{CANARY}-made")
+    async with guarded(tmp_path) as it:
+        assert (await it.call(Command(50, made), ADMIN)).code == 0
+        assert (await it.call(send_command("orders", b"x"), fresh)).code == 0
+        denied = {**made, "topicPerms": "orders=DENY"}
+        assert (await it.call(Command(50, denied), ADMIN)).code == 0
+        assert (await it.call(send_command("orders", b"x"), fresh)).code == 1
+        versions = (await it.call(Command(52), ADMIN)).ext or {}
+        assert versions["brokerName"] == "broker-a"
+        assert '"counter":2' in versions["allAclFileVersion"]
+        assert (await it.call(Command(51, {"accessKey": "made-by-tool"}), ADMIN)).code == 0
+        assert (await it.call(send_command("orders", b"x"), fresh)).code == 1
+        gone = await it.call(Command(51, {"accessKey": "made-by-tool"}), ADMIN)
+        assert gone.code == 210
+        white = {"globalWhiteAddrs": "127.0.0.1,10.9.*.*"}
+        assert (await it.call(Command(53, white), ADMIN)).code == 0
+        assert (await it.call(send_command("anything", b"x"))).code == 0
+        assert "10.9.*.*" in it.accounts.read_text()
+        assert it.accounts.stat().st_mode & 0o777 == 0o600
+
+
+@on_loop
+async def test_b12_bad_changes_by_tools_change_nothing(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as it:
+        before = it.accounts.read_bytes()
+        good = {"accessKey": "made-by-tool", "secretKey": f"{CANARY}-made"}
+        for change, said in (
+            ({"accessKey": "short"}, "longer than 6"),
+            ({"secretKey": "canary"}, "longer than 6"),
+            ({"topicPerms": "a=XX"}, "The expected permissions are"),
+            ({"topicPerms": "a"}, "The expected resource is"),
+            ({"whiteRemoteAddress": "0.0.0.0/0"}, "Netaddress examine Exception"),
+            ({"accessKey": "k" * 900_000}, "at most 1024"),
+        ):
+            answer = await it.call(Command(50, {**good, **change}), ADMIN)
+            assert answer.code == 209
+            assert said in (answer.remark or "")
+            assert "canary" not in (answer.remark or "")
+        for file in ("/etc/passwd", str(it.folder / "conf" / ".." / "conf" / "plain_acl.yml")):
+            asked = {"globalWhiteAddrs": "1.2.3.4", "aclFileFullPath": file}
+            assert (await it.call(Command(53, asked), ADMIN)).code == 211
+        assert it.accounts.read_bytes() == before
+
+
+@on_loop
+async def test_a_changed_file_is_used_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    second = Credentials("second-file", f"{CANARY}-second")
+    send = send_command("orders", b"x")
+    async with guarded(tmp_path) as it:
+        folder = it.folder / "conf" / "acl" / "deeper"
+        folder.mkdir(parents=True)
+        entry = f"{{accessKey: second-file, secretKey: {second.secret_key}"
+        (folder / "more.yml").write_text(f"accounts:\n- {entry}, topicPerms: [orders=PUB]}}\n")
+
+        async def taken(who: Credentials) -> bool:
+            return (await it.call(send, who)).code == 0
+
+        async def eventually(who: Credentials, wanted: bool) -> None:
+            async with asyncio.timeout(20):
+                while await taken(who) is not wanted:  # noqa: ASYNC110  (a file sets no event)
+                    await asyncio.sleep(0.05)
+
+        await eventually(second, wanted=True)
+        it.accounts.write_text("accounts: [")
+        await until(lambda: "accounts stay as they were" in caplog.text, 20)
+        assert await taken(USER)
+        it.accounts.write_text(ACCOUNTS.replace(USER.secret_key, "another-secret"))
+        await eventually(USER, wanted=False)
+        (folder / "more.yml").unlink()
+        await eventually(second, wanted=False)
+    assert CANARY not in caplog.text
+
+
+@on_loop
+async def test_no_secret_in_logs_answers_or_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers: list[str] = []
+    async with guarded(tmp_path) as it:
+        made = {"accessKey": "made-by-tool", "secretKey": f"{CANARY}-made"}
+        for who in (USER, ADMIN, STRANGER, None):
+            asked = [Command(code, {}) for code in RequestCode]
+            asked += [Command(50, dict(made)), Command(50, {**made, "topicPerms": "x"})]
+            asked.append(send_command("orders", b"x"))
+            answers += [repr(await it.call(command, who)) for command in asked]
+        config = it.broker.app
+        assert CANARY not in repr(config)
+    assert CANARY not in caplog.text
+    assert CANARY not in "".join(answers)
+    files = files_below(tmp_path)
+    assert len(files) > 5
+    keeper = tmp_path / "conf" / "plain_acl.yml"
+    assert [path for path, data in files.items() if CANARY.encode() in data] == [keeper]
+
+
+def test_the_settings_say_where_the_accounts_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"needs rocketmq\.acl\.plain\.file"):
+        load_config(None, {}, {"aclEnable": True})
+    conf = tmp_path / "broker.conf"
+    conf.write_text("aclEnable=true\n")
+    config, _ = load_config(conf, {"ROQUET_ACCESS_KEY": "key", "ROQUET_SECRET_KEY": CANARY}, {})
+    assert CANARY not in repr(config) + str(as_properties(config))
+    broker = broker_app.build(config)
+
+    async def start() -> None:
+        async with broker.app:
+            pass
+
+    with pytest.raises(UsageError, match=r"there is no .*plain_acl\.yml"):
+        asyncio.run(start())
+    assert not BrokerConfig().acl.enabled
+    assert not NamesrvConfig().acl.enabled

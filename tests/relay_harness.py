@@ -7,16 +7,20 @@ import contextlib
 import dataclasses
 import functools
 import json
-from typing import TYPE_CHECKING, Any
+import socket
+from typing import TYPE_CHECKING, Any, Self
 
 from roquet.base.clock import SystemClock
+from roquet.protocol.command import Command, reply_to
+from roquet.relay import packets
 from roquet.relay.app import Relay, build
 from roquet.relay.client import ClientOptions, InnerServer, Packet
+from roquet.relay.codes import RelayCode
 from roquet.relay.config import RelayConfig
 from roquet.relay.config_server import ConfigServer
+from roquet.remoting.codec import decode, encode
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
@@ -130,11 +134,17 @@ class World:
         await self.stack.enter_async_context(relay.app)
         return relay
 
-    async def whole(self) -> None:
-        """Wait until each node knows exactly all others."""
-        for node in self.nodes.values():
-            expected = self.nodes.keys() - {node.server_id}
-            await until(lambda n=node, e=expected: n.is_ready and n.others.keys() == e)  # type: ignore[misc]
+    async def whole(self, *more: int) -> None:
+        """Wait until each node knows exactly all others, and those of `more`."""
+        there = {*self.nodes, *more}
+
+        def is_whole() -> bool:
+            return all(
+                node.is_ready and node.others.keys() == there - {node.server_id}
+                for node in self.nodes.values()
+            )
+
+        await until(is_whole)
 
 
 @contextlib.asynccontextmanager
@@ -152,13 +162,132 @@ async def world(folder: Path) -> AsyncIterator[World]:
 
 @contextlib.asynccontextmanager
 async def fleet(
-    folder: Path, nodes: dict[int, int], tls: ssl.SSLContext | None = None, **changes: Any
+    folder: Path, nodes: dict[int, int], **changes: Any
 ) -> AsyncIterator[tuple[World, Relay]]:
     """Run a relay and servers (id -> type) that all know each other."""
     async with world(folder) as made:
         for server_id, server_type in nodes.items():
-            await made.node(server_id, server_type, secret=changes.get("secret"), tls=tls)
+            await made.node(server_id, server_type, secret=changes.get("secret"))
         made.publish()
         relay = await made.relay(**changes)
         await made.whole()
         yield made, relay
+
+
+class RawServer:
+    """An inner server by hand: it answers the register packet and, unless told, nothing else."""
+
+    def __init__(self, server_id: int, server_type: int) -> None:
+        self.server_id = server_id
+        self.server_type = server_type
+        self.beats = True
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.registers: list[Command] = []
+        self.got: list[Command] = []
+        self.answer: Callable[[Command], bytes] = self.registered
+        self.writer: asyncio.StreamWriter | None = None
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        # A small buffer of the system's, so that what is not read is soon felt.
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.bind(("127.0.0.1", 0))
+        self._server = await asyncio.start_server(self._serve, sock=raw, limit=4096)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.reads.set()
+        for writer in self._writers:
+            writer.transport.abort()
+        await until(lambda: not self._writers)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        return {
+            "id": self.server_id,
+            "type": self.server_type,
+            "host": "127.0.0.1",
+            "port": self.port,
+        }
+
+    def registered(self, command: Command) -> bytes:
+        """Return a good register answer."""
+        answer = packets.Registered(server_id=self.server_id, max_online=0, nonce="", proof="")
+        return encode(reply_to(command, ext=packets.registered_ext(answer)))
+
+    def send(self, data: bytes) -> None:
+        assert self.writer is not None
+        self.writer.write(data)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self._writers.add(writer)
+        kept = b""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                commands, used = decode(kept + data)
+                kept = (kept + data)[used:]
+                for command in commands:
+                    self._take(command, writer)
+                await self.reads.wait()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        self._writers.remove(writer)
+
+    def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:
+        if command.code == RelayCode.REGISTER and not command.is_response:
+            self.registers.append(command)
+            writer.write(self.answer(command))
+        elif command.code == RelayCode.HEARTBEAT and not command.is_response:
+            if self.beats:
+                writer.write(encode(packets.heartbeat(7)))
+        else:
+            self.got.append(command)
+
+
+class RawLink:
+    """A connection by hand, to a relay's inbound port or to an inner server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._kept = b""
+        self._commands: list[Command] = []
+
+    @classmethod
+    async def to(cls, port: int) -> RawLink:
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    def write(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def read(self) -> Command:
+        """Return the next frame."""
+        async with asyncio.timeout(GENEROUS_S):
+            while not self._commands:
+                data = await self.reader.read(65536)
+                assert data, "the connection was closed"
+                self._commands, used = decode(self._kept + data)
+                self._kept = (self._kept + data)[used:]
+        return self._commands.pop(0)
+
+    async def is_closed(self) -> bool:
+        """Read to the end."""
+        async with asyncio.timeout(GENEROUS_S):
+            with contextlib.suppress(OSError):
+                while await self.reader.read(65536):
+                    pass
+        return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()

@@ -117,7 +117,7 @@ class RelayConfig:
         8 * MIB,
         "Packets that wait for one server; above it senders are told SYSTEM_BUSY.",
         unit="bytes",
-        low=4 * KIB,
+        low=512 * KIB,  # twice what is read at a time, so that no single read fills it
         high=1024 * MIB,
     )
     notice_bytes: int = setting(
@@ -129,7 +129,7 @@ class RelayConfig:
         high=1024 * MIB,
     )
     total_bytes: int = setting(
-        "total_bytes", 512 * MIB, "Packets that wait for all servers.", unit="bytes", low=64 * KIB
+        "total_bytes", 512 * MIB, "Packets that wait for all servers.", unit="bytes", low=512 * KIB
     )
     pending_max: int = setting(
         "pending_max", 65_535, "Requests that one server may have to answer.", low=1, high=1 << 24

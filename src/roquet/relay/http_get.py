@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from urllib.parse import urlsplit
 
 from roquet.base.errors import RoquetError
@@ -39,7 +40,17 @@ async def http_get(url: str, timeout_s: float, size_max: int) -> bytes:
     except asyncio.LimitOverrunError as error:
         raise HttpError(f"{url} sends no HTTP head within {HEAD_SIZE_MAX} bytes") from error
     except OSError as error:
-        raise HttpError(f"{url}: {error.strerror or error}") from error
+        raise HttpError(f"{url}: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """Return in words why a connection could not be had.
+
+    The loop's own text for a refused connection names the call that failed, not why.
+    """
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 async def _answer(reader: asyncio.StreamReader, size_max: int) -> bytes:

@@ -234,7 +234,7 @@ class Machine:
     def _closed(self, link: int, why: str) -> None:
         for waiting in (*self._wait_add, *self._wait_register):
             if waiting.link == link:
-                waiting.failure = why
+                waiting.failure = waiting.failure or why
         for server_id, present in self.present.items():
             if present.link == link:
                 self._say("warning", f"server {server_id} has gone: {why}")

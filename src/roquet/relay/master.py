@@ -16,7 +16,7 @@ from roquet.protocol.command import Command, reply_to
 from roquet.relay import events as e
 from roquet.relay import packets
 from roquet.relay.codes import RelayAnswer
-from roquet.relay.http_get import HttpError, http_get
+from roquet.relay.http_get import HttpError, http_get, reason
 from roquet.relay.servers import ANSWER_SIZE_MAX, LastGood, ServerList, ServersError, parse
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class MasterService:
             why = f"no connection within {self._config.connect_timeout_ms} ms"
             self._own.append(e.ConnectFailed(dial.attempt, why))
         except (OSError, ValueError) as error:
-            self._own.append(e.ConnectFailed(dial.attempt, str(error)))
+            self._own.append(e.ConnectFailed(dial.attempt, reason(error)))
         else:
             link.server_id = dial.id
             self._own.append(e.Connected(dial.attempt, link.key))

@@ -18,6 +18,7 @@ from roquet.broker.admission import FastIngest
 from roquet.broker.appender import Appender
 from roquet.broker.boot import boot_lines
 from roquet.broker.fast_fail import FastFail
+from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.lock import Lock
 from roquet.broker.processors.offsets import OffsetProcessor
@@ -26,7 +27,7 @@ from roquet.broker.processors.send_back import SendBack
 from roquet.broker.routes import Routed, all_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.wiring.administration import make_administration
-from roquet.broker.wiring.base import make_base
+from roquet.broker.wiring.base import make_base, make_stamps
 from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
@@ -128,7 +129,7 @@ def build(
     admission = make_admission(base, fast_fail)
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
-    routes = all_routes([*processors, pair.admin])
+    routes = hooked(all_routes([*processors, pair.admin]), base.hooks, make_stamps(base).ext)
     routers = make_routers(base, routes)
     listeners = make_listeners(base, routers, path, [base.holds.drop_peer, clients.peer_closed])
     path.deliver_by(listeners.write)

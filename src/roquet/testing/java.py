@@ -123,6 +123,8 @@ class BrokerPlan:
             "flushDiskType": "ASYNC_FLUSH",
             "autoCreateTopicEnable": "true",
             "timerWheelEnable": "false",
+            "transactionTimeOut": "1000",
+            "transactionCheckInterval": "1000",
             "messageDelayLevel": "1s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 4m",
             **self.extra,
         }
@@ -316,6 +318,10 @@ class Driver:
         for one in answer:
             one["body"] = base64.b64decode(one["body"])
         return answer
+
+    def exchange(self, what: str, timeout_s: float = 60.0, **fields: Any) -> Any:
+        """Have the Java client do a transaction or a request-reply (Exchanges.java)."""
+        return self._ask({"do": "exchange", "what": what, **fields}, timeout_s)
 
     def filter(self, cases: Sequence[Mapping[str, Any]]) -> str:
         """Ask Java's SQL92 filter: a letter for each expression and properties.

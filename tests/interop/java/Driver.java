@@ -71,6 +71,8 @@ public final class Driver {
                 return send(request);
             case "consume":
                 return consume(request);
+            case "exchange":
+                return Exchanges.answer(request);
             case "filter":
                 return Filters.evaluate(request);
             case "stay":

@@ -116,6 +116,11 @@ def test_a_taken_port_ends_with_javas_code(tmp_path: Path) -> None:
         (["broker", "-s", "listenPort=x"], 254, "listenPort = 'x' (flag): must be"),
         (["broker", "-s", "brokerId=-1"], 253, "brokerId = '-1'"),
         (["broker", "-n", "nonsense"], 253, "namesrvAddr"),
+        (
+            ["broker", "--log-level", "ERROR", "-s", "messageDelayLevel=5x"],
+            253,
+            "messageDelayLevel: '5x' is not",
+        ),
         (["dev", "--port", "70000"], 2, "argument --port: '70000' is no port"),
         (["nonsense"], 2, "argument COMMAND: invalid choice: 'nonsense'"),
         (["topic", "create", "a b"], 2, "The specified topic: a b, contains illegal"),

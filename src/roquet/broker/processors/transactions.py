@@ -109,6 +109,9 @@ class EndTransaction:
         _compare(header, record)
         if header.commit_or_rollback == sys_flag.TRANSACTION_ROLLBACK:
             await self._transactions.settle(record, None)
+            if not command.is_one_way:
+                # Whoever waits for the answer is not asked again, not even after a crash.
+                await self._transactions.ops.write()
             return reply_to(command)
         draft = drafts.commit_draft(record)
         if draft is None:

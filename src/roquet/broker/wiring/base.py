@@ -17,6 +17,7 @@ from roquet.broker.processors.send import Stamps
 from roquet.broker.registry import Registry
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
+from roquet.broker.wiring.hooks import load_hooks
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.tls import ServerTls
 from roquet.service.health import Health
@@ -33,6 +34,7 @@ from roquet.store.topics import TopicTable
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.hooks import Hooks
     from roquet.store.store import MessageStore
 
 
@@ -56,6 +58,7 @@ class Base:
     metrics: Metrics
     health: Health
     lag: LoopLag
+    hooks: Hooks
     tls: ServerTls
     accounts: AccountFiles | None
     """None: requests need no account."""
@@ -111,6 +114,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         metrics=metrics,
         health=Health(("registered",)),
         lag=LoopLag(metrics),
+        hooks=load_hooks(),
         tls=ServerTls(config.tls, clock),
         accounts=make_accounts(config, clock),
     )

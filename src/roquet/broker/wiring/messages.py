@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def make_admission(base: Base, fast_fail: FastFail) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
-    # What plugins of the store want to see must not pass them by, and the fast path does not look
-    # at signatures.
-    fast = config.server.fast_path and not config.plugins.chosen and base.accounts is None
+    # What plugins want to see must not pass them by, and the fast path does not look at signatures.
+    unseen = config.plugins.chosen or base.hooks or base.accounts is not None
+    fast = config.server.fast_path and not unseen
     return Admission(
         metadata=base.metadata,
         registry=base.registry,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from roquet.acl.addresses import NOBODY, Pattern, compile_pattern
 from roquet.base.errors import UsageError
@@ -168,10 +168,20 @@ def check_perms(perms: list[str]) -> None:
             )
 
 
+def is_mapping(value: object) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a part of a document is a mapping; its keys are texts."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Tell whether a part of a document is a list."""
+    return isinstance(value, list)
+
+
 def entries(document: Document) -> list[dict[str, Any]]:
     """Return the entries of `accounts`. Raises UsageError."""
     found = document.get(ACCOUNTS) or []
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+    if not is_list(found) or not all(is_mapping(entry) for entry in found):
         raise UsageError(f"{ACCOUNTS} has to be a list of accounts, each with accessKey, secretKey")
     return found
 
@@ -181,7 +191,7 @@ def texts(entry: Mapping[str, Any], name: str) -> list[str]:
     found = entry.get(name)
     if found in (None, "", "null", "~"):
         return []
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    if not is_list(found) or not all(isinstance(text, str) for text in found):
         raise UsageError(f"{name} has to be a list of texts")
     if len(found) > PERMS_MAX:
         raise UsageError(f"{name} has more than {PERMS_MAX} entries")
@@ -191,8 +201,8 @@ def texts(entry: Mapping[str, Any], name: str) -> list[str]:
 def version_of(document: Document) -> DataVersion:
     """Return the version that tools wrote into the file, or that of a file without."""
     found = document.get(DATA_VERSION)
-    first = found[0] if isinstance(found, list) and found else None
-    if not isinstance(first, dict):
+    first = found[0] if is_list(found) and found else None
+    if not is_mapping(first):
         return DataVersion()
     numbers = {name: str(first.get(name, "0")) for name in ("timestamp", "counter")}
     if not all(number.isascii() and number.isdigit() for number in numbers.values()):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from roquet.acl.accounts import is_list, is_mapping
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def read_document(data: bytes) -> Document:
         raise UsageError(f"this is no YAML{where}: {problem}") from None
     if found in (None, ""):
         return {}
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not is_mapping(found) or not all(isinstance(key, str) for key in found):
         raise UsageError("a mapping is expected, with accounts and globalWhiteRemoteAddresses")
     return found
 
@@ -66,9 +67,9 @@ def _check_shape(data: bytes) -> None:
 
 
 def _typed(value: Any, name: str = "") -> Any:
-    if isinstance(value, dict):
+    if is_mapping(value):
         return {key: _typed(item, key) for key, item in value.items()}
-    if isinstance(value, list):
+    if is_list(value):
         return [_typed(item) for item in value]
     if name == "admin" and value in {"true", "false"}:
         return value == "true"

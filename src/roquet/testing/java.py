@@ -230,19 +230,27 @@ def roquet_process(name: str, folder: Path, *arguments: str) -> Process:
 class Driver:
     """Java producers, push consumers and mqadmin in one JVM (tests/interop/java/Driver.java)."""
 
-    def __init__(self, jars: Path, folder: Path, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        folder: Path,
+        flags: Sequence[str] = (),
+        *,
+        main: str = "Driver",
+        programs: Path = PROGRAMS,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         classes = folder / "classes"
         compiled = subprocess.run(  # noqa: S603  (our own arguments)
             ["javac", "-proc:none", "-d", str(classes), "-cp", f"{jars}/*"]
-            + [str(path) for path in sorted(PROGRAMS.glob("*.java"))],
+            + [str(path) for path in sorted(programs.glob("*.java"))],
             capture_output=True,
             text=True,
             check=False,
         )
         if compiled.returncode != 0:
             raise JavaError(f"javac: {compiled.stderr}")
-        command = java_command(jars, folder, "Driver", heap="256m")
+        command = java_command(jars, folder, main, heap="256m")
         command[command.index("-cp") + 1] = f"{classes}:{jars}/*"
         command[1:1] = flags
         self._errors = (folder / "driver.err").open("ab")
@@ -255,21 +263,21 @@ class Driver:
 
     def mqadmin(self, *arguments: str, timeout_s: float = 60.0) -> str:
         """Run one admin command and return what it printed."""
-        return str(self._ask({"do": "mqadmin", "args": list(arguments)}, timeout_s))
+        return str(self.ask({"do": "mqadmin", "args": list(arguments)}, timeout_s))
 
     def mqadmin_for(self, limit_s: float, *arguments: str) -> str:
         """Run an admin command that may not end by itself for at most `limit_s`."""
         request = {"do": "mqadmin", "args": list(arguments), "limit_ms": int(limit_s * 1000)}
-        return str(self._ask(request, limit_s + 60.0))
+        return str(self.ask(request, limit_s + 60.0))
 
     def stay(self, kind: str, namesrv: str, topic: str, group: str) -> str:
         """Start a client ("producer" or "consumer") that stays until `leave`; return its id."""
         request = {"do": "stay", "kind": kind, "namesrv": namesrv, "topic": topic, "group": group}
-        return str(self._ask({**request, "tags": "*"}, 60.0))
+        return str(self.ask({**request, "tags": "*"}, 60.0))
 
     def leave(self, client: str) -> None:
         """Stop a client that stays."""
-        self._ask({"do": "leave", "client": client}, 60.0)
+        self.ask({"do": "leave", "client": client}, 60.0)
 
     def send(
         self,
@@ -283,7 +291,7 @@ class Driver:
         """Send by the Java producer; modes: sync, batch, oneway, ordered (by property shard)."""
         encoded = [{**one, "body": base64.b64encode(one["body"]).decode()} for one in messages]
         request = {"do": "send", "namesrv": namesrv, "topic": topic, "group": group, "mode": mode}
-        answer = self._ask({**request, "messages": encoded}, 60.0)
+        answer = self.ask({**request, "messages": encoded}, 60.0)
         return cast("list[dict[str, Any]]", answer)
 
     def consume(
@@ -314,7 +322,7 @@ class Driver:
             "timeout_ms": int(timeout_s * 1000),
             "linger_ms": int(linger_s * 1000),
         }
-        answer = cast("list[dict[str, Any]]", self._ask(request, timeout_s + 30))
+        answer = cast("list[dict[str, Any]]", self.ask(request, timeout_s + 30))
         for one in answer:
             one["body"] = base64.b64decode(one["body"])
         return answer
@@ -328,7 +336,7 @@ class Driver:
 
         T, F, N are true, false and null, E is an exception, X an expression that does not parse.
         """
-        return str(self._ask({"do": "filter", "cases": list(cases)}, 60.0))
+        return str(self.ask({"do": "filter", "cases": list(cases)}, 60.0))
 
     def close(self) -> None:
         """End the JVM."""
@@ -343,7 +351,8 @@ class Driver:
             self._child.stdout.close()
         self._errors.close()
 
-    def _ask(self, request: Mapping[str, Any], timeout_s: float) -> Any:
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> Any:
+        """Have the program do something; return its result. Raises JavaError with its own."""
         if self._child.stdin is None:
             raise JavaError("the driver has no input")
         self._child.stdin.write(json.dumps(request).encode() + b"\n")

@@ -180,7 +180,7 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 
 def entries(document: Document) -> list[dict[str, Any]]:
     """Return the entries of `accounts`. Raises UsageError."""
-    found = document.get(ACCOUNTS) or []
+    found: Any = document.get(ACCOUNTS) or list[Any]()
     if not is_list(found) or not all(is_mapping(entry) for entry in found):
         raise UsageError(f"{ACCOUNTS} has to be a list of accounts, each with accessKey, secretKey")
     return found

@@ -33,7 +33,7 @@ def read_document(data: bytes) -> Document:
         raise UsageError(f"this is no YAML{where}: {problem}") from None
     if found in (None, ""):
         return {}
-    if not is_mapping(found) or not all(isinstance(key, str) for key in found):
+    if not is_mapping(found):
         raise UsageError("a mapping is expected, with accounts and globalWhiteRemoteAddresses")
     return found
 

@@ -329,7 +329,7 @@ class Driver:
 
     def exchange(self, what: str, timeout_s: float = 60.0, **fields: Any) -> Any:
         """Have the Java client do a transaction or a request-reply (Exchanges.java)."""
-        return self._ask({"do": "exchange", "what": what, **fields}, timeout_s)
+        return self.ask({"do": "exchange", "what": what, **fields}, timeout_s)
 
     def filter(self, cases: Sequence[Mapping[str, Any]]) -> str:
         """Ask Java's SQL92 filter: a letter for each expression and properties.

@@ -128,3 +128,34 @@ def test_a_stream_is_copied_from_topic_to_topic(
     copied = content(target)
     assert len(copied) == 500
     assert copied == content(source)
+
+
+def test_unique_keys_of_a_plan_are_made_again(spark: SparkSession, running: Running) -> None:
+    topic = new_topic(running)
+    frame = spark.range(0, 300, numPartitions=3).selectExpr("cast(id as string) as body")
+    given = {"nameServers": running.name_servers, "topic": topic, "uniqueKeys": "plan"}
+    for run in ("first", "first", "second"):
+        frame.write.format("roquet").mode("append").options(**given, runId=run).save()
+    rows = read(spark, running, topic).select("body", "uniqKey").collect()
+    assert len(rows) == 900
+    by_body = itertools.groupby(sorted(rows), key=lambda row: row.body)
+    assert [len({row.uniqKey for row in same}) for _, same in by_body] == [2] * 300
+    assert len({row.uniqKey for row in rows}) == 600
+
+
+def test_unique_keys_can_be_a_column(spark: SparkSession, running: Running) -> None:
+    source, target = new_topic(running), new_topic(running)
+    orders(spark, 100).write.format("roquet").mode("append").options(
+        nameServers=running.name_servers, topic=source
+    ).save()
+    copied = read(spark, running, source)
+    copied.selectExpr("body", "keys", "uniqKey", "keys as shardingKey").write.format("roquet").mode(
+        "append"
+    ).options(nameServers=running.name_servers, topic=target, partitioner="key").save()
+    before, after = read(spark, running, source), read(spark, running, target)
+    assert sorted(before.select("body", "uniqKey").collect()) == sorted(
+        after.select("body", "uniqKey").collect()
+    )
+    rows = after.collect()
+    assert all(row.properties["__SHARDINGKEY"] == row.keys for row in rows)
+    assert len({(row.keys, row.queueId) for row in rows}) == 10

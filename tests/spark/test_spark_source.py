@@ -201,3 +201,35 @@ def test_stream_fails_when_a_topic_is_gone(
     with pytest.raises(PySparkException, match=r"queue .* is gone, read up to 5"):
         stream_into(spark, running, topic, tmp_path)
     assert sum(stream_into(spark, running, topic, tmp_path, failOnDataLoss="false")) == 0
+
+
+def test_filters_are_pushed_down_when_asked_for(
+    spark: SparkSession, load: Callable[..., DataFrame], running: Running
+) -> None:
+    topic = new_topic(running)
+    fill(running, topic, 100)
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "true")
+    try:
+        frame = load(topic, pushdown="true", columns="queueId,queueOffset,tags,body")
+        found = frame.where("queueId = 2 and queueOffset between 5 and 9 and tags in ('even')")
+        assert found.rdd.getNumPartitions() == 1
+        assert bodies(found) == sorted(f"body {n}" for n in range(22, 40, 4))
+    finally:
+        spark.conf.unset(name)
+    assert bodies(load(topic).where("queueId = 2 and queueOffset = 5")) == ["body 22"]
+
+
+def test_a_stream_tells_its_lag(spark: SparkSession, running: Running, tmp_path: Path) -> None:
+    topic = new_topic(running, 2)
+    fill(running, topic, 60, queues=2)
+    told = tmp_path / "metrics"
+    rows = stream_into(
+        spark, running, topic, tmp_path, metricsPath=str(told), maxBytesPerTrigger="5000"
+    )
+    assert sum(rows) == 60
+    assert len([count for count in rows if count]) > 1
+    progress = spark.read.json(str(told / "progress.jsonl"))
+    assert progress.selectExpr("sum(offsets)").first() == (60,)
+    page = (told / "lag.prom").read_text()
+    assert f'roquet_spark_source_lag_messages{{topic="{topic}",broker="broker-a"}}' in page

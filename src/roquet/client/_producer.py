@@ -125,17 +125,22 @@ class Producer:
         messages: Iterable[bytes | str | Message],
         *,
         queue: MessageQueue | None = None,
+        unique_keys: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> list[SendReceipt]:
         """Send many messages in few requests, to one queue a request; a receipt for each.
 
         A batch too big for one request is split; when a later part fails, the earlier ones are
-        stored. Raises as `send` does.
+        stored. `unique_keys`, one a message, replace those that the producer would make, so that a
+        batch sent again can be recognized. Raises as `send` does.
         """
         made = [item if isinstance(item, Message) else compose(topic, item) for item in messages]
         if any(message.topic != topic for message in made):
             raise UsageError("the messages of a batch go to one topic")
-        parts = encode_batches(made, [self._next_id() for _ in made], self._options)
+        ids = [self._next_id() for _ in made] if unique_keys is None else unique_keys
+        if len(ids) != len(made) or not all(ids):
+            raise UsageError("a batch with unique keys has one for each message, none empty")
+        parts = encode_batches(made, ids, self._options)
         chooser = choose_by(made[0], None, queue, None)
         receipts: list[SendReceipt] = []
         for part in parts:

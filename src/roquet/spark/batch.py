@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,9 +14,12 @@ from roquet.spark.metadata import Metadata
 from roquet.spark.offsets import EARLIEST, ranges, split
 from roquet.spark.options import Position
 from roquet.spark.partitions import QueuePartition
+from roquet.spark.pushdown import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql.datasource import Filter
 
     from roquet.spark.options import SourceOptions
 
@@ -26,6 +30,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         """Keep the options; tasks get a copy of this object."""
         self._options = options
+        self._scope = Scope()
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
@@ -37,8 +42,9 @@ class BatchReader(DataSourceReader):
             end = planning.resolve(options.ending, view, metadata)
         finally:
             metadata.close()
+        wanted = [self._scope.cut(it) for it in ranges(start, end) if self._scope.has(it.queue)]
         left = planning.within(
-            ranges(start, end), view, fail_on_data_loss=options.fail_on_data_loss
+            [it for it in wanted if len(it)], view, fail_on_data_loss=options.fail_on_data_loss
         )
         parts = split(left, options.partitions_min, options.rows_per_partition)
         return planning.partitions(parts, view)
@@ -48,7 +54,24 @@ class BatchReader(DataSourceReader):
         return read(self._options, partition)
 
 
+class PushdownReader(BatchReader):
+    """Narrows what is read by Spark's filters; Spark evaluates all of them again.
+
+    A class of its own, because a session that does not allow push-down fails on a reader that
+    offers it.
+    """
+
+    @override
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._scope = Scope.of(filters)
+        expression = self._scope.tag_expression()
+        if expression is not None and self._options.tags == "*" and self._options.sql is None:
+            self._options = dataclasses.replace(self._options, tags=expression)
+        return filters
+
+
 def read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     """Yield the record batches of a partition."""
     if isinstance(partition, QueuePartition):
-        yield from QueueReader(options, partition.range, partition.addresses).batches()
+        for each in partition.ranges:
+            yield from QueueReader(options, each, partition.addresses).batches()

@@ -182,8 +182,9 @@ class QueueReader:
         if answer.code != ResponseCode.PULL_OFFSET_MOVED:
             moved_on = found.next_begin_offset > offset
             return (_Outcome.READ if moved_on else _Outcome.NOTHING), found, answer.body
-        # Else an administrator's reset of the group, which is not ours to follow.
-        gone = not found.min_offset <= offset < found.max_offset
+        # Else an administrator's reset of the group, which is not ours to follow, or a slave that
+        # has not got that far yet.
+        gone = offset < found.min_offset
         return (_Outcome.GONE if gone else _Outcome.NOTHING), found, b""
 
     def _decode(self, collected: _Collected) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
+from roquet.protocol import sys_flag
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
 from roquet.protocol.bodies.stats import TopicStats
@@ -20,6 +21,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.admin import GetTopicStatsInfoRequest
+from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.protocol.headers.namesrv import GetRouteInfoRequest
 from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
 from roquet.remoting.blocking import BlockingConnection
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
     from roquet.spark.options import Topics, Wire
 
 T = TypeVar("T")
+
+SAMPLE = 32
+"""Messages whose sizes are looked at."""
+
+_LATER = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
 class Connections:
@@ -57,19 +64,27 @@ class Connections:
     def call(self, addresses: Iterable[str], command: Command) -> Command:
         """Ask the addresses in turn until one answers; only for requests that may be repeated.
 
+        A broker that is busy, starting or stopping is asked again.
+
         Raises Unreachable when none does in all tries.
         """
         candidates = tuple(addresses)
         errors: dict[str, str] = {}
+        busy: Command | None = None
         for attempt in range(1 + self._wire.retries):
             if attempt:
                 self._wait(self._wire.retry_pause_s)
             for address in candidates:
                 try:
-                    return self._connection(address).call(command, self._wire.timeout_s)
+                    answer = self._connection(address).call(command, self._wire.timeout_s)
+                    if answer.code not in _LATER:
+                        return answer
+                    busy = answer
                 except (Unreachable, OutcomeUnknown) as error:
                     self._drop(address)
                     errors[address] = str(error)
+        if busy is not None:
+            return busy
         raise Unreachable("; ".join(errors.values()) or "there is no address to ask")
 
     def ask(self, addresses: Iterable[str], command: Command) -> Command:
@@ -132,7 +147,7 @@ class Metadata:
                 if missing_ok or topics.pattern is not None:
                     continue
                 raise UsageError(f"topic {topic} does not exist: {error.remark}") from error
-            for broker in brokers:
+            for broker in sorted(brokers, key=lambda it: it.broker_name):
                 addresses[broker.broker_name] = addresses_of(broker)
                 counts = queues.get(broker.broker_name, 0)
                 found = self._bounds(topic, addresses[broker.broker_name])
@@ -190,6 +205,30 @@ class Metadata:
         command = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
         answer = self._connections.ask(addresses, command)
         return _read(ConsumerOffsetBody.decode, answer).offsets
+
+    def mean_size(
+        self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str
+    ) -> float | None:
+        """Return the mean stored bytes of some messages from an offset on; None without any."""
+        header = PullMessageRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=SAMPLE,
+            sys_flag=sys_flag.PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        command = Command(RequestCode.PULL_MESSAGE, ext=header.encode())
+        answer = self._connections.call(addresses, command)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        following = PullMessageResponse.decode(answer.ext).next_begin_offset
+        return len(answer.body) / (following - offset) if following > offset else None
 
     # --- inside ------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ An offset is always the next one to read, so the end of a range is not part of i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -72,9 +73,11 @@ class DataLoss(UsageError):  # noqa: N818  (it is what happened to the data)
 def to_json(offsets: Mapping[QueueKey, int]) -> dict[str, Any]:
     """Return the form that Spark stores."""
     table: dict[str, dict[str, dict[str, int]]] = {}
+    # Always in the same order: Spark compares the text to see whether anything has come.
     for queue in sorted(offsets):
-        brokers = table.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = offsets[queue]
+        topic, broker, queue_id = queue
+        brokers = table.setdefault(topic, {})
+        brokers.setdefault(broker, {})[_id_text(queue_id)] = offsets[queue]
     return {"v": VERSION, "q": table}
 
 
@@ -130,7 +133,22 @@ def _object(source: object, where: str) -> dict[str, Any]:
     return cast("dict[str, Any]", source)
 
 
+@functools.lru_cache(65536)
+def _id_text(queue_id: int) -> str:
+    return str(queue_id)
+
+
+@functools.lru_cache(65536)
+def _small_id(text: str) -> int | None:
+    """Return a queue id of an ordinary form, of which there are few."""
+    return int(text) if len(text) <= 5 and text.isascii() and text.isdigit() else None
+
+
 def _queue_id(source: object, where: str) -> int:
+    if isinstance(source, str):
+        found = _small_id(source)
+        if found is not None:
+            return found
     text = str(source)
     if isinstance(source, bool) or not (text.isascii() and text.isdigit() and len(text) <= 10):
         raise UsageError(f"{where[:80]}: {text[:80]!r} is no queue id")
@@ -170,6 +188,8 @@ def available(
     wanted: a queue that was deleted and made again is not read from its beginning.
     """
     low, high = bounds if bounds is not None else (0, 0)
+    if low <= wanted.begin and wanted.end <= high:
+        return wanted, 0
     begin, end = max(wanted.begin, low), min(wanted.end, high)
     lost = len(wanted) - max(0, end - begin)
     if lost and fail_on_data_loss:
@@ -210,8 +230,10 @@ def split(
 
     Each offset is in exactly one part; parts of a queue are in order and equal to one row.
     """
-    found = [item for item in whole if len(item)]
-    total = sum(len(item) for item in found)
+    found = [item for item in whole if item.begin < item.end]
+    if parts_min is None and rows_max is None:
+        return found
+    total = sum(map(len, found))
     parts: list[Range] = []
     for item in found:
         count = 1
@@ -225,6 +247,9 @@ def split(
 
 
 def _cut(whole: Range, count: int) -> Iterator[Range]:
+    if count == 1:
+        yield whole
+        return
     size = len(whole)
     edges = [whole.begin + size * number // count for number in range(count + 1)]
     for begin, end in itertools.pairwise(edges):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PARTITIONERS: Final = ("none", "key", "queue")
+UNIQUE_KEYS: Final = ("random", "plan")
 LOG_TABLES: Final = ("messages", "damage")
 META_TABLES: Final = ("brokers", "topics", "queues", "groups")
 ENGINE: Final = frozenset({"checkpointlocation", "path", "queryname"})
@@ -55,7 +56,7 @@ def _text(name: str, default: str, doc: str) -> Option:
 _WIRE: Table = (
     _text("nameServers", "needed", "`host:port`, several by `;`, `rmq://` in front allowed"),
     _number("timeoutMs", "10000", "milliseconds that one request may take", 1, 3_600_000),
-    _number("fetchOffset.numRetries", "3", "how often a request is tried again", 0, 1000),
+    _number("fetchOffset.numRetries", "10", "how often a request is tried again", 0, 1000),
     _number("fetchOffset.retryIntervalMs", "500", "milliseconds between tries", 0, 60_000),
 )
 _SUBSCRIBE = _text("subscribe", "", "topics by comma")
@@ -99,11 +100,19 @@ SOURCE: Final[Table] = (
     ),
     *_TIMES,
     _number("maxOffsetsPerTrigger", "", "offsets of a micro-batch, shared out by backlog"),
+    _number(
+        "maxBytesPerTrigger",
+        "",
+        "stored bytes of a micro-batch, by the mean size of messages at its beginning; instead of"
+        " maxOffsetsPerTrigger",
+    ),
     *_SPLIT,
     _number("maxRecordsPerPartition", "", "offsets of one task at most"),
     _flag("failOnDataLoss", "true", "whether messages that are gone fail the query"),
     *_COLUMNS,
     _text("sql", "", "an SQL92 expression that the broker evaluates; instead of `tags`"),
+    _flag("pushdown", "false", "batch: take filters from Spark, whose conf has to allow it"),
+    _text("metricsPath", "", "stream: a folder of the driver for progress.jsonl and lag.prom"),
     _text("group", "TOOLS_CONSUMER", "the group that brokers see; nothing is committed to it"),
 )
 LOG: Final[Table] = (
@@ -138,6 +147,14 @@ SINK: Final[Table] = (
         doc="batches in turn, by the first key, or by the column `queueId`",
         choices=PARTITIONERS,
     ),
+    Option(
+        name="uniqueKeys",
+        default="random",
+        doc="unique keys of rows without a column `uniqKey`: `plan` makes them of run, partition"
+        " and row, so that a repeated task makes the same ones",
+        choices=UNIQUE_KEYS,
+    ),
+    _text("runId", "", "with `plan`: names the run; a stream has its query and micro-batch"),
     _text("group", "roquet_spark", "the producer group"),
 )
 

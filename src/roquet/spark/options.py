@@ -21,6 +21,7 @@ PATTERN_LENGTH_MAX: Final = 1024
 EXPRESSION_LENGTH_MAX: Final = 4096
 DEFAULT_GROUP: Final = "TOOLS_CONSUMER"
 """Brokers know this group from the start, so reading creates nothing there."""
+RUN_ID_LENGTH_MAX: Final = 256
 BATCH_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -30,7 +31,7 @@ class Wire:
 
     name_servers: tuple[str, ...]
     timeout_s: float = 10.0
-    retries: int = 3
+    retries: int = 10
     retry_pause_s: float = 0.5
 
     @property
@@ -68,12 +69,15 @@ class SourceOptions:
     """None: earliest for a batch, latest for a stream."""
     ending: Position = dataclasses.field(default_factory=lambda: Position(default=LATEST))
     rows_per_trigger: int | None = None
+    bytes_per_trigger: int | None = None
     partitions_min: int | None = None
     rows_per_partition: int | None = None
     bytes_per_batch: int = BATCH_BYTES
     fail_on_data_loss: bool = True
     tags: str = "*"
     sql: str | None = None
+    pushdown: bool = False
+    metrics_path: str | None = None
     group: str = DEFAULT_GROUP
 
     @classmethod
@@ -85,6 +89,9 @@ class SourceOptions:
                 if options.text(name) is not None:
                     raise UsageError(f"{name}: a stream has no end; read a batch instead")
         sql = _sql(options)
+        both = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+        if all(options.text(name) is not None for name in both):
+            raise UsageError(f"give one of {' and '.join(both)}")
         return cls(
             wire=_wire(options),
             topics=_topics(options),
@@ -92,12 +99,15 @@ class SourceOptions:
             starting=_position(options, "starting"),
             ending=_position(options, "ending") or Position(default=LATEST),
             rows_per_trigger=options.number("maxOffsetsPerTrigger"),
+            bytes_per_trigger=options.number("maxBytesPerTrigger"),
             partitions_min=options.number("minPartitions"),
             rows_per_partition=options.number("maxRecordsPerPartition"),
             bytes_per_batch=options.number("maxBytesPerBatch") or BATCH_BYTES,
             fail_on_data_loss=options.flag("failOnDataLoss"),
             tags=_tags(options),
             sql=sql,
+            pushdown=options.flag("pushdown"),
+            metrics_path=options.text("metricsPath") or None,
             group=_group(options, DEFAULT_GROUP),
         )
 
@@ -181,6 +191,9 @@ class SinkOptions:
     topic: str | None = None
     """For rows without a column `topic`."""
     partitioner: str = "none"
+    plan_keys: bool = False
+    """Unique keys are made of run, partition and row."""
+    run_id: str | None = None
     group: str = "roquet_spark"
 
     @classmethod
@@ -192,10 +205,15 @@ class SinkOptions:
             wrong = names.check_topic(topic) or names.check_may_send(topic)
             if wrong is not None:
                 raise UsageError(f"topic = {topic[:80]!r}: {wrong}")
+        run_id = options.text("runId") or None
+        if run_id is not None and len(run_id) > RUN_ID_LENGTH_MAX:
+            raise UsageError(f"runId is longer than {RUN_ID_LENGTH_MAX}")
         return cls(
             wire=_wire(options),
             topic=topic,
             partitioner=options.choice("partitioner"),
+            plan_keys=options.choice("uniqueKeys") == "plan",
+            run_id=run_id,
             group=_group(options, "roquet_spark"),
         )
 
@@ -227,7 +245,7 @@ def _wire(options: Given) -> Wire:
     return Wire(
         name_servers=tuple(dict.fromkeys(found)),
         timeout_s=10.0 if timeout is None else timeout / 1000,
-        retries=3 if retries is None else retries,
+        retries=10 if retries is None else retries,
         retry_pause_s=0.5 if pause is None else pause / 1000,
     )
 

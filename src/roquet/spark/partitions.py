@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class QueuePartition(InputPartition):
-    """Ranges of queues with the addresses of their brokers, the master first."""
+    """Ranges of queues of one broker, with its addresses, the master first."""
 
-    range: Range
+    ranges: tuple[Range, ...]
     addresses: tuple[str, ...]
 
 

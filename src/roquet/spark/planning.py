@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roquet.spark.offsets import EARLIEST, LATEST, Bounds, Offsets, QueueKey, Range, available
 from roquet.spark.partitions import NothingPartition, QueuePartition
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from roquet.spark.metadata import Metadata, View
     from roquet.spark.options import Position
+
+PARTITIONS_MAX: Final = 10_000
+"""About how many tasks there are at most, unless there are more brokers."""
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,15 @@ def within(ranges: Iterable[Range], view: View, *, fail_on_data_loss: bool) -> l
 
 def partitions(parts: Iterable[Range], view: View) -> Sequence[InputPartition]:
     """Return what Spark's tasks get; never an empty list."""
-    return [QueuePartition(part, view.addresses[part.queue.broker]) for part in parts] or [
-        NothingPartition(None)
-    ]
+    by_broker: dict[str, list[Range]] = {}
+    count = 0
+    for part in parts:
+        by_broker.setdefault(part.queue.broker, []).append(part)
+        count += 1
+    # So many queues share tasks, each with those of one broker.
+    size = -(-count // PARTITIONS_MAX)
+    return [
+        QueuePartition(tuple(ranges[at : at + size]), view.addresses[broker])
+        for broker, ranges in by_broker.items()
+        for at in range(0, len(ranges), size)
+    ] or [NothingPartition(None)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from roquet.spark.batch import BatchReader
+from roquet.spark.batch import BatchReader, PushdownReader
 from roquet.spark.log_source import RoquetLogDataSource
 from roquet.spark.marks import override
 from roquet.spark.meta import RoquetMetaDataSource
@@ -38,7 +38,8 @@ class RoquetDataSource(DataSource):
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(SourceOptions.parse(self.options, streaming=False))
+        options = SourceOptions.parse(self.options, streaming=False)
+        return PushdownReader(options) if options.pushdown else BatchReader(options)
 
     @override
     def streamReader(self, schema: StructType) -> StreamReader:

@@ -13,10 +13,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
+from roquet.base.clock import SystemClock
 from roquet.spark import planning
 from roquet.spark.batch import read
 from roquet.spark.marks import override
@@ -32,11 +34,13 @@ from roquet.spark.offsets import (
     to_json,
 )
 from roquet.spark.options import Position
-from roquet.spark.partitions import QueuePartition
+from roquet.spark.progress import Progress
+from roquet.spark.sizes import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from roquet.spark.offsets import QueueKey
     from roquet.spark.options import SourceOptions
 
 
@@ -48,35 +52,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._metadata: Metadata | None = None
         self._frozen: Offsets | None = None
+        self._recent: list[tuple[dict[str, Any], Offsets]] = []
+        self._sizes = Sizes(self._sample)
+        folder = options.metrics_path
+        self._progress = None if folder is None else Progress(folder, SystemClock())
 
     @override
     def initialOffset(self) -> dict[str, Any]:
         view = self._known().view(self._options.topics)
         position = self._options.starting or Position(default=LATEST)
         start = planning.resolve(position, view, self._known())
-        return to_json(start)
+        return self._to_json(start)
 
     @override
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self._options.rows_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        rows, size = self._options.rows_per_trigger, self._options.bytes_per_trigger
+        if rows is not None:
+            return ReadMaxRows(rows)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     @override
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = from_json(start)
+        begin = self._from_json(start)
         view = self._view()
         self._check_gone(begin, view)
         newest = {queue: bounds.high for queue, bounds in view.bounds.items()}
         target = newest if self._frozen is None else self._frozen
         end: Offsets = {}
-        for queue in begin.keys() | (target.keys() & view.bounds.keys()):
-            if queue in begin:
-                end[queue] = max(begin[queue], target.get(queue, 0))
-            else:
+        for queue, offset in begin.items():
+            end[queue] = max(offset, target.get(queue, 0))
+        for queue in target:
+            if queue not in begin and queue in view.bounds:
                 end[queue] = view.bounds[queue].low
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        return to_json(end)
+        elif isinstance(limit, ReadMaxBytes):
+            rows = self._sizes.rows(begin, end, limit.max_bytes, view)
+            end = end if rows is None else limited(begin, end, rows)
+        return self._to_json(end)
 
     @override
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -90,18 +103,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        planned = ranges(from_json(start), from_json(end))
+        begin, target = self._from_json(start), self._from_json(end)
+        planned = ranges(begin, target)
         if not planned:
             return []
         view = self._view()
         options = self._options
         left = planning.within(planned, view, fail_on_data_loss=options.fail_on_data_loss)
+        if self._progress is not None:
+            lost = sum(map(len, planned)) - sum(map(len, left))
+            self._progress.planned(begin, target, lost)
         parts = split(left, options.partitions_min, options.rows_per_partition)
-        return [QueuePartition(part, view.addresses[part.queue.broker]) for part in parts]
+        return planning.partitions(parts, view)
 
     @override
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read(self._options, partition)
+
+    @override
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._progress is not None:
+            self._progress.lag(self._from_json(end), self._view().bounds)
 
     @override
     def stop(self) -> None:
@@ -113,7 +135,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_metadata": None, "_frozen": None}
+        # Tasks read by the options alone.
+        return {"_options": self._options, "_metadata": None, "_recent": []}
+
+    def _to_json(self, offsets: Offsets) -> dict[str, Any]:
+        made = to_json(offsets)
+        self._recent = [(made, offsets), *self._recent[:1]]
+        return made
+
+    def _from_json(self, source: dict[str, Any]) -> Offsets:
+        """Read offsets; Spark gives back what it was given, and comparing is much faster."""
+        for known, offsets in self._recent:
+            if known == source:
+                return offsets
+        return from_json(source)
+
+    def _sample(self, queue: QueueKey, offset: int, view: View) -> float | None:
+        addresses = view.addresses[queue.broker]
+        return self._known().mean_size(queue, offset, addresses, self._options.group)
 
     def _known(self) -> Metadata:
         if self._metadata is None:

@@ -1,14 +1,16 @@
 """Writing rows as messages, at least once: a task that Spark repeats sends its rows again.
 
 Columns: `body` (binary or string), and if wanted `topic`, `keys` (string, or an array of them),
-`tags`, `properties` (map of strings) and `queueId`.
+`tags`, `properties` (map of strings), `queueId`, `shardingKey` and `uniqKey`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -20,6 +22,7 @@ from roquet.base.errors import UsageError
 from roquet.client import Message, MessageQueue, connect
 from roquet.protocol import properties
 from roquet.protocol.java_hash import java_hash
+from roquet.spark import keys
 from roquet.spark.marks import override
 
 if TYPE_CHECKING:
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from roquet.client import Producer
+    from roquet.spark.keys import KeyMaker
     from roquet.spark.options import SinkOptions
+
+log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 256
 """Messages of one request, all of one queue."""
@@ -43,6 +49,8 @@ _ALLOWED = {
     "tags": {"string"},
     "properties": {"map<string,string>"},
     "queueId": {"int", "bigint", "smallint", "tinyint"},
+    "shardingKey": {"string"},
+    "uniqKey": {"string"},
 }
 
 
@@ -52,6 +60,10 @@ class Written(WriterCommitMessage):
 
     rows: int
     requests: int
+    by_plan: int
+    """Rows whose unique key a repeated task makes again."""
+    by_column: int
+    """Rows whose unique key is theirs."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -63,10 +75,16 @@ class BatchWriter(DataSourceArrowWriter):
             raise UsageError("mode 'overwrite': a topic cannot be replaced; use mode 'append'")
         _check(options, schema)
         self._options = options
+        # Made once for all tasks of this write and all their tries.
+        self._run = options.run_id or uuid.uuid4().hex
 
     @override
     def write(self, iterator: Iterator[Any]) -> Written:
-        return write(self._options, iterator)
+        return write(self._options, iterator, keys.of_task(self._options, self._run))
+
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _tell(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -79,77 +97,113 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @override
     def write(self, iterator: Iterator[Any]) -> Written:
-        return write(self._options, iterator)
+        return write(self._options, iterator, keys.of_task(self._options, None))
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: what was written is there."""
+        """Say what was written; it is there already."""
+        _tell(messages)
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave what was written: messages cannot be taken back."""
 
 
-def write(options: SinkOptions, batches: Iterator[Any]) -> Written:
+def write(options: SinkOptions, batches: Iterator[Any], maker: KeyMaker | None = None) -> Written:
     """Send the rows of Arrow batches; returns once brokers have all of them.
+
+    `maker` makes unique keys of the rows' numbers; without it the client makes them.
 
     Raises UsageError for a row that cannot be a message, Refused, Unreachable, OutcomeUnknown.
     """
-    return asyncio.run(_write(options, batches))
+    return asyncio.run(_write(options, batches, maker))
 
 
-async def _write(options: SinkOptions, batches: Iterator[Any]) -> Written:
+async def _write(options: SinkOptions, batches: Iterator[Any], maker: KeyMaker | None) -> Written:
     async with connect(options.wire.url) as mq, mq.producer(options.group) as producer:
-        sender = _Sender(options, producer)
+        sender = _Sender(options, producer, maker)
         for batch in batches:
             for row in batch.to_pylist():
                 await sender.add(row)
             await sender.drain()
         await sender.finish()
-        return Written(sender.rows, sender.requests)
+        return Written(sender.rows, sender.requests, sender.by_plan, sender.by_column)
+
+
+class _Lot(NamedTuple):
+    """Where messages go that may share a request."""
+
+    queue: MessageQueue
+    has_keys: bool
 
 
 class _Sender:
     """Gathers rows by queue and sends full batches, several at a time."""
 
-    def __init__(self, options: SinkOptions, producer: Producer) -> None:
+    def __init__(self, options: SinkOptions, producer: Producer, maker: KeyMaker | None) -> None:
         self._options = options
         self._producer = producer
+        self._maker = maker
         self._queues: dict[str, tuple[MessageQueue, ...]] = {}
-        self._waiting: dict[MessageQueue, list[Message]] = {}
+        self._waiting: dict[_Lot, list[Message]] = {}
+        self._keys: dict[_Lot, list[str]] = {}
         self._turn = 0
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._tails: dict[MessageQueue, asyncio.Lock] = {}
-        self._full: list[tuple[MessageQueue, list[Message]]] = []
+        self._full: list[tuple[_Lot, list[Message], list[str]]] = []
         self.rows = 0
         self.requests = 0
+        self.by_plan = 0
+        self.by_column = 0
 
     async def add(self, row: Mapping[str, Any]) -> None:
         message = message_of(row, self._options.topic)
         queue = await self._queue(message, row.get("queueId"))
-        waiting = self._waiting.setdefault(queue, [])
+        key = self._key(row)
+        # A request has unique keys for all of its messages or for none.
+        lot = _Lot(queue, key is not None)
+        waiting = self._waiting.setdefault(lot, [])
         waiting.append(message)
+        if key is not None:
+            self._keys.setdefault(lot, []).append(key)
         self.rows += 1
         if len(waiting) >= BATCH_ROWS:
-            self._full.append((queue, self._waiting.pop(queue)))
+            self._full.append((lot, self._waiting.pop(lot), self._keys.pop(lot, [])))
             self._turn += 1
+
+    def _key(self, row: Mapping[str, Any]) -> str | None:
+        given = row.get("uniqKey")
+        if given:
+            self.by_column += 1
+            return str(given)
+        if self._maker is None:
+            return None
+        self.by_plan += 1
+        return self._maker(self.rows)
 
     async def drain(self) -> None:
         """Send the full batches, those of one queue in order."""
         full, self._full = self._full, []
-        await asyncio.gather(*(self._send(queue, messages) for queue, messages in full))
+        await asyncio.gather(*(self._send(*each) for each in full))
 
     async def finish(self) -> None:
         """Send everything that is left."""
-        self._full += self._waiting.items()
-        self._waiting = {}
+        self._full += [
+            (lot, messages, self._keys.get(lot, [])) for lot, messages in self._waiting.items()
+        ]
+        self._waiting, self._keys = {}, {}
         await self.drain()
 
-    async def _send(self, queue: MessageQueue, messages: list[Message]) -> None:
+    async def _send(self, lot: _Lot, messages: list[Message], unique_keys: list[str]) -> None:
+        queue = lot.queue
         async with self._tails.setdefault(queue, asyncio.Lock()), self._slots:
             self.requests += 1
             await self._producer.send_batch(
-                queue.topic, messages, queue=queue, timeout_s=SEND_TIMEOUT_S
+                queue.topic,
+                messages,
+                queue=queue,
+                unique_keys=unique_keys or None,
+                timeout_s=SEND_TIMEOUT_S,
             )
 
     async def _queue(self, message: Message, queue_id: int | None) -> MessageQueue:
@@ -158,8 +212,10 @@ class _Sender:
             queues = self._queues[message.topic] = await self._producer.queues(message.topic)
         if self._options.partitioner == "queue":
             return _numbered(queues, queue_id, message.topic)
-        if self._options.partitioner == "key" and message.keys:
-            return queues[java_hash(message.keys[0]) % len(queues)]
+        if self._options.partitioner == "key":
+            key = message.properties.get(properties.SHARDING_KEY) or "".join(message.keys[:1])
+            if key:
+                return queues[java_hash(key) % len(queues)]
         return queues[self._turn % len(queues)]
 
 
@@ -178,19 +234,36 @@ def message_of(row: Mapping[str, Any], default_topic: str | None) -> Message:
     body = row.get("body")
     if not body:
         raise UsageError("a row has no body; a message needs one")
-    keys = row.get("keys") or ()
+    given = row.get("keys") or ()
     found: dict[str, str] = dict(row.get("properties") or ())
+    if row.get("shardingKey"):
+        found[properties.SHARDING_KEY] = str(row["shardingKey"])
     return Message(
         topic,
         body.encode() if isinstance(body, str) else bytes(body),
         row.get("tags") or None,
-        tuple(keys.split()) if isinstance(keys, str) else tuple(keys),
+        tuple(given.split()) if isinstance(given, str) else tuple(given),
         {
             name: str(value)
             for name, value in found.items()
             # What a broker or a producer set when the message was read from a topic.
             if name not in properties.RESERVED or name == properties.SHARDING_KEY
         },
+    )
+
+
+def _tell(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Say how much was sent, and whose unique keys a repeated write makes again."""
+    done = [message for message in messages if isinstance(message, Written)]
+    rows = sum(it.rows for it in done)
+    by_plan, by_column = sum(it.by_plan for it in done), sum(it.by_column for it in done)
+    log.info(
+        "%d messages in %d requests; unique keys: %d by column, %d by plan, %d random",
+        rows,
+        sum(it.requests for it in done),
+        by_column,
+        by_plan,
+        rows - by_plan - by_column,
     )
 
 

@@ -1,0 +1,57 @@
+"""Unique keys that a repeated task makes again, so that consumers can drop what comes twice.
+
+A key is made of the run, the partition and the number of the row. It is the same in a second try
+when the plan is: the same input in the same order in the same partitions. That holds for what our
+sources read and for files, also filtered and mapped; behind a shuffle it holds only with a sort
+within partitions over columns that tell all rows apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.spark.options import SinkOptions
+
+    KeyMaker = Callable[[int], str]
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+def of_task(options: SinkOptions, run: str | None) -> KeyMaker | None:
+    """Return what makes the keys of this task's rows; None when the client is to make them.
+
+    A stream gives no run: its query, which the checkpoint keeps, and the micro-batch name it.
+    Raises UsageError outside of a task.
+    """
+    if not options.plan_keys:
+        return None
+    context = TaskContext.get()
+    if context is None:
+        raise UsageError("uniqueKeys=plan: there is no Spark task")
+    if run is None:
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        if not query or not batch:
+            raise UsageError("uniqueKeys=plan: Spark does not say which micro-batch this is")
+        run = f"{options.run_id or query}/{batch}"
+    return maker(run, context.partitionId())
+
+
+def maker(run: str, partition: int) -> KeyMaker:
+    """Return a function from a row's number to 32 hexadecimal digits, the form of such keys."""
+    front = hashlib.sha256(f"{run}/{partition}/".encode())
+
+    def key(row: int) -> str:
+        whole = front.copy()
+        whole.update(b"%d" % row)
+        return whole.hexdigest()[:32].upper()
+
+    return key

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roquet.spark import option_table
-from roquet.spark.option_table import Option
+
+if TYPE_CHECKING:
+    from roquet.spark.option_table import Option
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "spark-options.md"
 HEAD = """\

@@ -121,6 +121,7 @@ def build(
             base.store,
             base.metadata.topics,
             base.metadata.groups,
+            returns=base.stats,
             identity=base.identity,
             state=base.state,
         ),

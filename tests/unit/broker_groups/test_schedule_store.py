@@ -14,6 +14,7 @@ from roquet.broker.appender import Appender
 from roquet.broker.processors.send_back import SendBack
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.state import BrokerState, Identity
+from roquet.broker.stats import BrokerStats
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import ConsumerSendMsgBackRequest
@@ -78,6 +79,7 @@ class Desk:
                 self.clock,
             ),
             GroupTable(JsonFile(config / "subscriptionGroup.json"), GroupRules(), self.clock),
+            returns=BrokerStats("c", self.clock),
             identity=self.identity,
             state=state,
         )

@@ -12,6 +12,7 @@ from roquet.broker.appender import Appender
 from roquet.broker.processors.send_back import SendBack, place
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.state import BrokerState, Identity
+from roquet.broker.stats import BrokerStats
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
@@ -55,11 +56,13 @@ class Desk:
         self.schedule = DelaySchedule(
             levels, self.store, JsonFile(folder / "delayOffset.json"), self.clock
         )
+        self.stats = BrokerStats("c", self.clock)
         self.handler = SendBack(
             Appender(self.store, levels, self.state),
             self.store,
             self.topics,
             self.groups,
+            returns=self.stats,
             identity=self.identity,
             state=self.state,
         )

@@ -97,6 +97,9 @@ class OffsetProcessor:
         """Return why a group without an offset does not begin at 0, or None: it does."""
         if header.set_zero_if_not_found is False:
             return "Not found, do not set to zero, maybe this group boot first"
+        group = self._groups.get(header.consumer_group)
+        if group is not None and not group.consume_from_min_enable:
+            return "Not found, the group may not begin at the first message"
         is_whole = self._store.min_offset(header.topic, header.queue_id) <= 0
         if is_whole and self._store.is_in_memory(header.topic, header.queue_id, 0):
             return None

@@ -188,6 +188,7 @@ class SendProcessor:
             reconsume_times=header.reconsume_times or 0,
         )
         self._check_size(len(draft.body))
+        self._check_inner(properties, draft.sys_flag)
         queue_id = draft.queue_id
         if names.is_retry(draft.topic):
             await self._judge_retry(request, header, draft)
@@ -300,6 +301,11 @@ class SendProcessor:
             return True
         self._check_bits(draft.sys_flag)
         return False
+
+    def _check_inner(self, properties: dict[str, str], flag: int) -> None:
+        """Refuse what readers would take apart as a batch within a record (B7)."""
+        if props.INNER_NUM in properties or flag & (sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP):
+            self._refuse(PutStatus.MESSAGE_ILLEGAL, "no queue here holds batches within a record")
 
     def _check_bits(self, flag: int) -> None:
         """Refuse records that no consumer would ever see, answered with success by Java."""

@@ -70,6 +70,14 @@ class Records(Protocol):
         ...
 
 
+class Returns(Protocol):
+    """Counts what comes back."""
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """Note a message of a topic that a group sent back."""
+        ...
+
+
 class SendBack:
     """Takes messages back from consumers."""
 
@@ -80,6 +88,7 @@ class SendBack:
         topics: TopicTable,
         groups: GroupTable,
         *,
+        returns: Returns,
         identity: Identity,
         state: BrokerState,
     ) -> None:
@@ -87,6 +96,7 @@ class SendBack:
         self._records = records
         self._topics = topics
         self._groups = groups
+        self._returns = returns
         self._identity = identity
         self._state = state
         self._turn = 0
@@ -113,6 +123,8 @@ class SendBack:
         result = await self._appender.append(self._draft(record, where, queue_id), wait=True)
         if result.status is not PutStatus.PUT_OK:
             raise Refused(ResponseCode.SYSTEM_ERROR, result.status.name)
+        origin = props.read(record.properties).get(props.RETRY_TOPIC, record.topic)
+        self._returns.sent_back(header.group, origin)
         return reply_to(request.command)
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:

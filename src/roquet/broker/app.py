@@ -23,7 +23,6 @@ from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.lock import Lock
 from roquet.broker.processors.offsets import OffsetProcessor
 from roquet.broker.processors.query import QueryProcessor
-from roquet.broker.processors.send_back import SendBack
 from roquet.broker.routes import Routed, all_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.wiring.administration import make_administration
@@ -34,6 +33,7 @@ from roquet.broker.wiring.messages import (
     make_pull,
     make_reply,
     make_send,
+    make_send_back,
     share_holds,
 )
 from roquet.broker.wiring.network import make_listeners, make_routers
@@ -116,15 +116,7 @@ def build(
         clients,
         Consumers(base.registry),
         lock,
-        SendBack(
-            appender,
-            base.store,
-            base.metadata.topics,
-            base.metadata.groups,
-            returns=base.stats,
-            identity=base.identity,
-            state=base.state,
-        ),
+        make_send_back(base, appender),
         *make_administration(base, schedule, transactions),
     ]
     admission = make_admission(base, fast_fail)

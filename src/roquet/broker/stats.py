@@ -15,7 +15,7 @@ from roquet.protocol import names
 from roquet.store.results import BatchResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from roquet.base.clock import Clock
     from roquet.service.metrics import Metrics
@@ -163,6 +163,7 @@ _SETS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "GROUP_GET_NUMS": (("GROUP_GET",), True),
     "GROUP_GET_SIZE": (("GROUP_GET",), False),
     "SNDBCK_PUT_NUMS": (("SNDBCK_PUT",), True),
+    "SNDBCK2DLQ_TIMES": (("SNDBCK2DLQ",), True),
     "GROUP_GET_FALL_SIZE": (("GROUP_GET_FALL",), False),
     "DLQ_PUT_NUMS": (("DLQ_PUT",), True),
     "BROKER_PUT_NUMS": (("BROKER_PUT", "SYSTEM_PUT"), True),
@@ -246,9 +247,13 @@ class BrokerStats:
         """Note reads that found nothing."""
         self._add("MISS", _WHOLE_BROKER, 0, self._clock.now_ms(), reads)
 
-    def sent_back(self, group: str, topic: str) -> None:
-        """Note a message that a group sent back."""
-        self._add("SNDBCK_PUT", f"{topic}@{group}", 0, self._clock.now_ms())
+    def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
+        """Note a message of a topic that a group sent back; `dead`: for good."""
+        now_ms = self._clock.now_ms()
+        self._add("SNDBCK_PUT", f"{topic}@{group}", 0, now_ms)
+        if dead:
+            self._add("DLQ_PUT", names.dlq_topic(group), 0, now_ms)
+            self._add("SNDBCK2DLQ", f"{topic}@{group}", 0, now_ms)
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -276,17 +281,43 @@ class BrokerStats:
         now_ms = self._clock.now_ms()
         return " ".join(str(round(view.rate(now_ms, slots), 4)) for slots in (1, 6, 60))
 
-    def watch(self, metrics: Metrics) -> None:
-        """Show traffic by topic and group, under the names that RocketMQ's exporter uses."""
-        for name, text, kind, events in (
-            ("messages_in", "Messages stored", "TOPIC_PUT", True),
-            ("throughput_in_bytes", "Bytes stored", "TOPIC_PUT", False),
-            ("messages_out", "Messages read, by topic@group", "GROUP_GET", True),
-            ("throughput_out_bytes", "Bytes read, by topic@group", "GROUP_GET", False),
+    def watch(self, metrics: Metrics, type_of: Callable[[str], str]) -> None:
+        """Show traffic by topic and group under RocketMQ's names.
+
+        `type_of` says what kind of messages a topic is for (Java: message.type).
+        """
+
+        def into(*, events: bool) -> Iterator[tuple[tuple[str, ...], float]]:
+            for topic, number in self._totals("TOPIC_PUT", events=events).items():
+                yield (topic, type_of(topic), _word(names.is_system_topic(topic))), number
+
+        def out(*, events: bool) -> Iterator[tuple[tuple[str, ...], float]]:
+            for key, number in self._totals("GROUP_GET", events=events).items():
+                topic, _, group = key.partition("@")
+                system = names.is_system_topic(topic) or names.is_system_group(group)
+                yield (topic, group, _word(system), _word(names.is_retry(topic))), number
+
+        def dead() -> Iterator[tuple[tuple[str, ...], float]]:
+            for topic, number in self._totals("DLQ_PUT", events=True).items():
+                yield (topic.removeprefix(names.DLQ_PREFIX), topic, "false"), number
+
+        labels = ("topic", "message_type", "is_system")
+        for name, text, events in (
+            ("messages_in", "Messages stored for producers", True),
+            ("throughput_in", "Bytes of records stored for producers", False),
         ):
-            label = "topic" if kind == "TOPIC_PUT" else "topic_group"
-            read = functools.partial(self._totals, kind, events=events)
-            metrics.watch_many(name, text, label, read)
+            read = functools.partial(into, events=events)
+            metrics.standard(name, text, labels, read, counts=True)
+        out_labels = ("topic", "consumer_group", "is_system", "is_retry")
+        for name, text, events in (
+            ("messages_out", "Messages read by consumers", True),
+            ("throughput_out", "Bytes of records read by consumers", False),
+        ):
+            read = functools.partial(out, events=events)
+            metrics.standard(name, text, out_labels, read, counts=True)
+        labels = ("consumer_group", "topic", "is_system")
+        text = "Messages given up and put aside"
+        metrics.standard("send_to_dlq_messages", text, labels, dead, counts=True)
 
     # --- upkeep --------------------------------------------------------------------------------
 
@@ -324,3 +355,7 @@ class BrokerStats:
                 return
             meter = self._meters[kind, key] = Meter(now_ms)
         meter.add(number, now_ms, events)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

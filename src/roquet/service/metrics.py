@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -18,17 +19,32 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+Rows = Callable[[], "Iterable[tuple[Sequence[str], float]]"]
+"""Returns label values, in the order of the labels, each with its number."""
+
 _LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _TICK_S = 0.01
 _OVERDUE_S = 0.1
 
 
 class Metrics:
-    """The numbers of one process. Names get the prefix `roquet_`."""
+    """The numbers of one process. Names get the prefix `roquet_`, those of RocketMQ `rocketmq_`."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, node: Mapping[str, str] | None = None) -> None:
+        """Begin with none. `node` are labels that every number of RocketMQ's carries."""
         self.registry = CollectorRegistry()
+        self._node = dict(node or {})
+
+    def standard(
+        self, name: str, text: str, labels: Sequence[str], read: Rows, *, counts: bool = False
+    ) -> None:
+        """Show numbers under a name of RocketMQ's: rows of label values and a number.
+
+        `counts` says that they only grow: the name gets `_total`.
+        """
+        self.registry.register(
+            _Standard(f"rocketmq_{name}", text, (self._node, tuple(labels)), read, counts=counts)
+        )
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """Make a number that only grows."""
@@ -49,10 +65,19 @@ class Metrics:
         self.gauge(name, text).set_function(read)
 
     def watch_many(
-        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]
+        self,
+        name: str,
+        text: str,
+        label: str,
+        read: Callable[[], Mapping[str, float]],
+        *,
+        counts: bool = False,
     ) -> None:
-        """Make numbers by label value that are read together when somebody asks."""
-        self.registry.register(_Many(f"roquet_{name}", text, label, read))
+        """Make numbers by label value that are read together when somebody asks.
+
+        `counts` says that they only grow: the name gets `_total`.
+        """
+        self.registry.register(_Many(f"roquet_{name}", text, label, read, counts=counts))
 
     def watch_lanes(self, lanes: Lanes) -> None:
         """Show each lane's queue, running jobs and refusals."""
@@ -61,23 +86,55 @@ class Metrics:
             ("lane_running", "Requests begun and not ended", "running"),
             ("lane_refused", "Requests told that it is too busy", "refused"),
         ):
-            self.watch_many(name, text, "lane", functools.partial(_by_lane, lanes, read))
+            of_lane = functools.partial(_by_lane, lanes, read)
+            self.watch_many(name, text, "lane", of_lane, counts=read == "refused")
 
     def render(self) -> bytes:
         """Return all numbers as Prometheus text."""
         return generate_latest(self.registry)
 
 
+class _Standard:
+    """A collector for one of RocketMQ's names."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[Mapping[str, str], tuple[str, ...]],
+        read: Rows,
+        *,
+        counts: bool,
+    ) -> None:
+        self._name, self._text, self._read = name, text, read
+        self._node = list(labels[0].values())
+        self._labels = [*labels[0], *labels[1]]
+        self._kind = CounterMetricFamily if counts else GaugeMetricFamily
+
+    def collect(self) -> Iterable[Metric]:
+        family = self._kind(self._name, self._text, labels=self._labels)
+        for values, number in self._read():
+            family.add_metric([*self._node, *values], number)
+        yield family
+
+
 class _Many:
     """A collector for one name with one label."""
 
     def __init__(
-        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]
+        self,
+        name: str,
+        text: str,
+        label: str,
+        read: Callable[[], Mapping[str, float]],
+        *,
+        counts: bool,
     ) -> None:
         self._name, self._text, self._label, self._read = name, text, label, read
+        self._kind = CounterMetricFamily if counts else GaugeMetricFamily
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(self._name, self._text, labels=[self._label])
+        family = self._kind(self._name, self._text, labels=[self._label])
         for value, number in self._read().items():
             family.add_metric([value], number)
         yield family

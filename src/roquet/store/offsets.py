@@ -104,6 +104,10 @@ class OffsetTable:
         """Return a copy of the committed offsets of a group in a topic, by queue id."""
         return dict(self._committed.get(f"{topic}@{group}", {}))
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return (topic, group) of all that have offsets."""
+        return [_split(key) for key in self._committed]
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets."""
         return [topic for topic, other in map(_split, self._committed) if other == group]

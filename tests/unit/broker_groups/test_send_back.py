@@ -204,6 +204,14 @@ def test_after_the_last_try_a_message_is_a_dead_letter_at_once(tmp_path: Path) -
         topic = desk.topics.get("%DLQ%g")
         assert topic is not None
         assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, 6)
+        for name, key in (
+            ("SNDBCK_PUT_NUMS", "Orders@g"),
+            ("SNDBCK2DLQ_TIMES", "Orders@g"),
+            ("DLQ_PUT_NUMS", "%DLQ%g"),
+        ):
+            view = desk.stats.find(name, key)
+            assert view is not None, name
+            assert view.total == 1
 
     asyncio.run(story())
 

@@ -71,10 +71,10 @@ class Records(Protocol):
 
 
 class Returns(Protocol):
-    """Counts what comes back."""
+    """Who counts what comes back."""
 
-    def sent_back(self, group: str, topic: str) -> None:
-        """Note a message of a topic that a group sent back."""
+    def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
+        """Note a message of a topic that a group sent back; `dead`: for good."""
         ...
 
 
@@ -123,8 +123,8 @@ class SendBack:
         result = await self._appender.append(self._draft(record, where, queue_id), wait=True)
         if result.status is not PutStatus.PUT_OK:
             raise Refused(ResponseCode.SYSTEM_ERROR, result.status.name)
-        origin = props.read(record.properties).get(props.RETRY_TOPIC, record.topic)
-        self._returns.sent_back(header.group, origin)
+        origin = props.read(record.properties).get(props.RETRY_TOPIC) or record.topic
+        self._returns.sent_back(header.group, origin, dead=names.is_dlq(where.topic))
         return reply_to(request.command)
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:

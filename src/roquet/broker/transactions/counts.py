@@ -35,13 +35,14 @@ class TransactionCounts:
         self.rollbacks: dict[str, int] = {}
 
     def watch(self, metrics: Metrics) -> None:
-        """Show the counts."""
-        for name, text, read in (
-            ("half_messages", "Half messages whose outcome is open", self.open),
-            ("commit_messages", "Transactions committed", lambda: self.commits),
-            ("rollback_messages", "Transactions rolled back", lambda: self.rollbacks),
+        """Show the counts under RocketMQ's names."""
+        for name, text, read, counts in (
+            ("half_messages", "Half messages whose outcome is open", self.open, False),
+            ("commit_messages", "Transactions committed", lambda: self.commits, True),
+            ("rollback_messages", "Transactions rolled back", lambda: self.rollbacks, True),
         ):
-            metrics.watch_many(name, text, "topic", functools.partial(_numbers, read))
+            rows = functools.partial(_rows, read)
+            metrics.standard(name, text, ("topic",), rows, counts=counts)
 
     def open(self) -> dict[str, int]:
         """Return the open half messages by topic."""
@@ -93,5 +94,5 @@ class TransactionCounts:
         return json.dumps(table, separators=(",", ":")).encode()
 
 
-def _numbers(read: Callable[[], Mapping[str, int]]) -> dict[str, float]:
-    return {topic: float(count) for topic, count in read().items()}
+def _rows(read: Callable[[], Mapping[str, int]]) -> list[tuple[tuple[str, ...], float]]:
+    return [((topic,), float(count)) for topic, count in read().items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.broker.figures import Figures
 from roquet.broker.lanes import lane_configs
 from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
 from roquet.broker.processors.admin.clients import ClientAdmin
@@ -43,6 +44,9 @@ def make_administration(
         version=VERSION,
         delays=schedule,
     )
+    figures = Figures(tables, base.registry, store, base.lanes, state=base.state, clock=base.clock)
+    figures.watch(base.metrics)
+    base.stats.watch(base.metrics, figures.type_of)
     settings = LiveSettings(config, config.file)
     settings.listen(lambda new, changed: _apply(base, new, changed))
     settings.listen(lambda new, _: transactions.follow(new.transactions))

@@ -68,11 +68,11 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     """Make what most parts share: tables, store, lanes, statistics, the identity."""
     rules = config.identity
     folder = config.store.config_folder
-    metrics = Metrics()
+    node = {"cluster": rules.cluster, "node_type": "broker", "node_id": rules.name}
+    metrics = Metrics(node)
     lanes = Lanes(lane_configs(config.server), clock)
     metrics.watch_lanes(lanes)
     stats = BrokerStats(rules.cluster, clock, Days(clock, JsonFile(folder / "brokerStats.json")))
-    stats.watch(metrics)
     # Numbers of its own: which pulls are held where must not change what else is drawn.
     holds = Holds(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))

@@ -11,6 +11,7 @@ from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.pull import PullChecks, PullProcessor
 from roquet.broker.processors.reply import ReplyProcessor
 from roquet.broker.processors.send import Retries, SendProcessor
+from roquet.broker.processors.send_back import SendBack
 from roquet.broker.wiring.base import make_stamps
 
 if TYPE_CHECKING:
@@ -74,6 +75,20 @@ def make_reply(base: Base, appender: Appender, gate: FastFail) -> ReplyProcessor
         requesters=base.registry,
         traffic=base.stats,
         queues=base.rng,
+    )
+
+
+def make_send_back(base: Base, appender: Appender) -> SendBack:
+    """Make the processor of messages that consumers give back."""
+    tables = base.metadata
+    return SendBack(
+        appender,
+        base.store,
+        tables.topics,
+        tables.groups,
+        identity=base.identity,
+        state=base.state,
+        returns=base.stats,
     )
 
 

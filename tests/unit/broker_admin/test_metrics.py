@@ -1,0 +1,162 @@
+"""The metrics: names and types that dashboards of RocketMQ 5 know, a page that has each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_harness import dispatched, play
+from roquet.base.clock import SystemClock
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.topic import TopicConfig
+from roquet.namesrv.app import build
+from roquet.namesrv.config import NamesrvConfig, Settings
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.testing.java import free_port
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.samples import Sample
+
+    from roquet.testing.cluster import Cluster
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+PAGE = REPOSITORY / "docs/reference/metrics.md"
+DASHBOARD = REPOSITORY / "deploy/grafana/roquet.json"
+NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+_ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| (\S[^|]*) \|$", re.MULTILINE)
+
+
+async def scrape(port: int) -> dict[str, Metric]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b" 200 " in head.split(b"\r\n")[0]
+    return parsed(body)
+
+
+def parsed(body: bytes) -> dict[str, Metric]:
+    found = text_string_to_metric_families(body.decode())
+    # When a distribution was made is beside it, and of no interest.
+    return {one.name: one for one in found if not one.name.endswith("_created")}
+
+
+def only(metric: Metric, **labels: str) -> Sample:
+    (found,) = [s for s in metric.samples if labels.items() <= s.labels.items()]
+    return found
+
+
+def rows(section: str) -> dict[str, tuple[str, set[str]]]:
+    """Return name -> (type, labels) of the page's table of one kind of process."""
+    text = PAGE.read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
+    return {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels, _ in _ROW.findall(text)
+    }
+
+
+def full_name(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+async def some_traffic(it: Cluster) -> None:
+    it.broker.metadata.topics.put(
+        TopicConfig(name="orders", read_queues=1, write_queues=1),
+        TopicConfig(name="later", attributes={"message.type": "DELAY"}),
+    )
+    it.broker.metadata.groups.put(SubscriptionGroupConfig(name="readers"))
+    for number in range(5):
+        assert (await it.send("orders", b"m%d" % number)).code == 0
+    assert (await it.send("later")).code == 0
+    await dispatched(it)
+    assert (await it.pull("orders", maxMsgNums="3")).code == 0
+    where = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": "1"}
+    assert (await it.call(Command(RequestCode.UPDATE_CONSUMER_OFFSET, where))).code == 0
+    assert (await it.pull("orders", 3, maxMsgNums="1")).code == 0
+
+
+def test_traffic_and_progress_are_counted_under_rocketmqs_names(tmp_path: Path) -> None:
+    port = free_port(random.Random())
+
+    async def tell(it: Cluster) -> None:
+        await some_traffic(it)
+        group = {**NODE, "topic": "orders", "consumer_group": "readers", "is_retry": "false"}
+        # Reads of the fast path are noted a moment later.
+        async with asyncio.timeout(20):
+            while True:
+                found = await scrape(port)
+                if only(found["rocketmq_consumer_inflight_messages"], **group).value == 2:
+                    break
+        assert only(found["rocketmq_messages_out"], **group).value == 4
+        orders = {**NODE, "topic": "orders", "is_system": "false"}
+        into = only(found["rocketmq_messages_in"], **orders)
+        assert (into.name, into.value) == ("rocketmq_messages_in_total", 5)
+        assert into.labels["message_type"] == "normal"
+        assert only(found["rocketmq_messages_in"], topic="later").labels["message_type"] == "delay"
+        assert only(found["rocketmq_throughput_in"], **orders).value > 5 * 90
+        assert only(found["rocketmq_throughput_out"], **group).value > 4 * 90
+        for name, value in (
+            ("rocketmq_consumer_lag_messages", 4),
+            ("rocketmq_consumer_ready_messages", 2),
+            ("rocketmq_topic_number", len(it.broker.metadata.topics.all())),
+            ("rocketmq_consumer_group_number", len(it.broker.metadata.groups.all())),
+            ("rocketmq_broker_permission", 6),
+            ("rocketmq_storage_size", it.broker.store.native.max_physical_offset()),
+            ("rocketmq_storage_dispatch_behind_bytes", 0),
+        ):
+            labels = group if "consumer_" in name and "number" not in name else NODE
+            assert only(found[name], **labels).value == value, name
+        late = only(found["rocketmq_consumer_lag_latency"], **group).value
+        assert 0 <= late < 600_000
+        assert only(found["rocketmq_processor_watermark"], processor="send").value == 0
+
+    play(tmp_path, tell, metricsExporterType="PROM", metricsPromExporterPort=str(port))
+
+
+def test_the_page_has_what_the_broker_shows_with_type_and_labels(tmp_path: Path) -> None:
+    port = free_port(random.Random())
+    documented = rows("Broker")
+
+    async def tell(it: Cluster) -> None:
+        await some_traffic(it)
+        shown = await scrape(port)
+        assert {full_name(it): it.type for it in shown.values()} == {
+            name: kind for name, (kind, _) in documented.items()
+        }
+        for metric in shown.values():
+            for sample in metric.samples:
+                labels = set(sample.labels) - set(NODE) - {"le"}
+                assert labels == documented[full_name(metric)][1], metric.name
+
+    play(tmp_path, tell, metricsExporterType="PROM", metricsPromExporterPort=str(port))
+
+
+def test_the_page_has_what_the_name_server_shows() -> None:
+    endpoint = build(Settings(NamesrvConfig(metrics="PROM")), SystemClock()).health
+    assert endpoint is not None
+    status, kind, body = endpoint.answer("GET", "/metrics")
+    assert (status, kind.startswith("text/plain")) == (200, True)
+    shown = {full_name(it): it.type for it in parsed(body).values()}
+    assert shown == {name: kind for name, (kind, _) in rows("Name server").items()}
+
+
+def test_every_expression_of_the_dashboard_asks_for_a_metric_of_the_page() -> None:
+    known = set(rows("Broker")) | set(rows("Name server"))
+    board = json.loads(DASHBOARD.read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    assert len(asked) >= 15
+    for expression in asked:
+        names = re.findall(r"\b(?:rocketmq|roquet)_\w+", expression)
+        assert names, expression
+        for name in names:
+            assert known & {name, re.sub(r"_(bucket|sum|count)$", "", name)}, expression
+    titles = [panel["title"] for panel in board["panels"]]
+    assert len(titles) == len(set(titles))

@@ -368,7 +368,7 @@ def replicate(store: Store, start: int, data: bytes) -> int:
 # --- ingest (fast path) -------------------------------------------------------------------------
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
-_Fed: TypeAlias = tuple[bytes, list[_Frame], str | None]
+_Fed: TypeAlias = bytes | tuple[bytes, list[_Frame], str | None]
 _Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int]
 
 @final
@@ -388,8 +388,12 @@ class Ingest:
         """Forget a connection: its incomplete frame, its held pulls, its answers that wait for a flush."""
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
-    def feed(self, key: int, data: Buffer, now_ms: int) -> _Fed:
-        """Take what a connection received; `data` is not kept."""
+    def feed(self, key: int, data: Buffer, now_ms: int, fd: int = -1) -> _Fed:
+        """Take what a connection received; `data` is not kept.
+
+        Answers go to the socket `fd` as far as it takes them, unless it is below 0. What is left of
+        them is returned alone when no byte is kept and nothing else came of it.
+        """
     def idle(self, key: int) -> None:
         """The processors have finished all frames they got of a connection: admit its frames again."""
     def flushed(self, offset: int) -> list[tuple[int, bytes]]:

@@ -84,8 +84,10 @@ impl Answers {
             self.from = 0;
             let old = self.buffer.len();
             self.buffer.resize(old + (1 << 18), 0);
-            let got = stream.read(&mut self.buffer[old..])?;
-            self.buffer.truncate(old + got);
+            let read = stream.read(&mut self.buffer[old..]);
+            // Also when nothing came in time: no zeros may stay that nobody sent.
+            self.buffer.truncate(old + read.as_ref().unwrap_or(&0));
+            let got = read?;
             if got == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -4,25 +4,25 @@
 #![allow(clippy::needless_pass_by_value)]
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
-use pyo3::prelude::{pyclass, pymethods, Bound, Py, PyResult, Python};
+use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, Py, PyAny, PyResult, Python};
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
 use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
 use roquet_core::ingest::books::Line;
+use roquet_core::ingest::output::Output;
 use roquet_core::ingest::table::{GroupRow, Pulling, Slaves, State, Subscription, TopicRow};
-use roquet_core::ingest::{Fed, Ingest as CoreIngest, Outbound};
+use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
 
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
+use crate::direct;
 use crate::store::Store;
-
-/// (replies, frames for Python, why broken).
-type FedTuple<'py> = (Bound<'py, PyBytes>, Bound<'py, PyList>, Option<String>);
 
 /// (answers, held pulls for Python, whether more are due).
 type ServedTuple<'py> = (Vec<(u64, Py<PyBytes>)>, Bound<'py, PyList>, bool);
@@ -47,29 +47,6 @@ impl Ingest {
     fn core(&self) -> MutexGuard<'_, CoreIngest> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn run<'py>(
-        &self,
-        py: Python<'py>,
-        work: impl FnOnce(&mut CoreIngest, roquet_core::ingest::Sink<'_>) -> Fed,
-    ) -> PyResult<FedTuple<'py>> {
-        let frames = PyList::empty(py);
-        let mut failure = None;
-        let fed = work(&mut self.core(), &mut |frame, header| {
-            let pushed = frame_tuple(py, frame, header).and_then(|tuple| frames.append(tuple));
-            if let Err(error) = pushed {
-                failure = Some(error);
-            }
-        });
-        match failure {
-            Some(error) => Err(error),
-            None => Ok((
-                PyBytes::new(py, &fed.replies),
-                frames,
-                fed.broken.map(|error| error.to_string()),
-            )),
-        }
-    }
 }
 
 fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTuple) {
@@ -84,6 +61,17 @@ fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTup
         sums.behind,
     );
     (group.into(), topic.into(), queue_id, sums)
+}
+
+fn rest_of<'py>(py: Python<'py>, output: &Output, from: usize) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, output.len() - from, |mut place| {
+        for piece in output.pieces(from) {
+            let (here, left) = place.split_at_mut(piece.len());
+            here.copy_from_slice(piece);
+            place = left;
+        }
+        Ok(())
+    })
 }
 
 fn outbound(py: Python<'_>, all: Vec<Outbound>) -> Vec<(u64, Py<PyBytes>)> {
@@ -130,16 +118,47 @@ impl Ingest {
     }
 
     /// Take what a connection received.
+    #[pyo3(signature = (key, data, now_ms, fd = -1))]
     fn feed<'py>(
         &self,
         py: Python<'py>,
         key: u64,
         data: Lent<'py>,
         now_ms: i64,
-    ) -> PyResult<FedTuple<'py>> {
-        self.run(py, |core, sink| {
-            core.feed(&self.store, key, data.as_slice(), now_ms, sink)
-        })
+        fd: RawFd,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut frames: Option<Bound<'py, PyList>> = None;
+        let mut failure = None;
+        let mut core = self.core();
+        let fed = core.feed(
+            &self.store,
+            key,
+            data.as_slice(),
+            now_ms,
+            &mut |frame, header| {
+                let frames = frames.get_or_insert_with(|| PyList::empty(py));
+                let pushed = frame_tuple(py, frame, header).and_then(|tuple| frames.append(tuple));
+                if let Err(error) = pushed {
+                    failure = Some(error);
+                }
+            },
+        );
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let written = if fd >= 0 {
+            direct::write(fd, &fed.replies)
+        } else {
+            0
+        };
+        let rest = rest_of(py, &fed.replies, written)?;
+        core.recycle(fed.replies);
+        if frames.is_none() && fed.broken.is_none() && fed.held == 0 {
+            return Ok(rest.into_any());
+        }
+        let frames = frames.unwrap_or_else(|| PyList::empty(py));
+        let broken = fed.broken.map(|error| error.to_string());
+        Ok((rest, frames, broken).into_pyobject(py)?.into_any())
     }
 
     /// Hear that the processors have finished everything they got of a connection.

@@ -3,6 +3,7 @@
 mod arrow;
 mod buffer;
 mod codec;
+mod direct;
 mod error;
 mod filter;
 mod ingest;

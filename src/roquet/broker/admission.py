@@ -108,8 +108,12 @@ class Admission:
         self._rules = rules
         self._topics: set[str] = set()
         self._groups: set[str] = set()
-        self._known: tuple[object, ...] = ()
-        self._known_rows: tuple[int, bool] | None = None
+        self._identity = rules.stamps.identity
+        self._look = gate.look
+        self._stale = True
+        self._version = 0
+        self._port = 0
+        self._known: tuple[int, bool] | None = None
         self._failed = False
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
@@ -122,26 +126,9 @@ class Admission:
 
     def before(self, rows: Rows) -> None:
         """Write what has changed since the last bytes."""
-        self._gate.look()
-        state = self._state
-        known = (
-            state.permission,
-            state.is_slave,
-            state.waits_for_slave,
-            state.lacks_slave,
-            state.slave_timeout_ms,
-            self._open_for_sends,
-            self._failed,
-            self._rules.stamps.identity.port,
-        )
-        if known != self._known:
-            self._known = known
-            self._write_state(rows)
-        if (state.permission, state.is_slave) != self._known_rows:
-            # Rows depend on it, and at the start there are none yet.
-            self._known_rows = (state.permission, state.is_slave)
-            self._topics.update(self._metadata.topics.all())
-            self._groups.update(self._metadata.groups.all())
+        self._look()
+        if self._stale or self._state.version != self._version or self._identity.port != self._port:
+            self._state_changed(rows)
         if self._topics:
             for name in self._topics:
                 self._write_topic(rows, name)
@@ -151,6 +138,18 @@ class Admission:
                 self._write_group(rows, name)
             self._groups.clear()
 
+    def _state_changed(self, rows: Rows) -> None:
+        state = self._state
+        self._stale = False
+        self._version = state.version
+        self._port = self._identity.port
+        self._write_state(rows)
+        if (state.permission, state.is_slave) != self._known:
+            # Rows depend on it, and at the start there are none yet.
+            self._known = (state.permission, state.is_slave)
+            self._topics.update(self._metadata.topics.all())
+            self._groups.update(self._metadata.groups.all())
+
     async def tick(self) -> None:
         """Look whether overload keeps sends out: the action of a timer."""
         self._look_at_gate()
@@ -158,9 +157,13 @@ class Admission:
     def store_failed(self) -> None:
         """Keep all sends out from now on: a flush failed."""
         self._failed = True
+        self._stale = True
 
     def _look_at_gate(self) -> None:
-        self._open_for_sends = self._takes_sends()
+        takes = self._takes_sends()
+        if takes != self._open_for_sends:
+            self._open_for_sends = takes
+            self._stale = True
 
     def _takes_sends(self) -> bool:
         opens_ms = self._state.accept_sends_from_ms

@@ -87,6 +87,8 @@ class FastFail:
         self._lagging = False
         self._listeners: list[Callable[[], None]] = []
         lag.listen(self._sampled)
+        self.look = lag.look
+        """Notice a lag that no sample has shown yet: before sends are read."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when the loop begins to lag, and when it has caught up."""
@@ -121,10 +123,6 @@ class FastFail:
     def takes_sends(self) -> bool:
         """Tell whether overload lets sends in at the moment."""
         return not (self._lagging or self.page_cache_is_busy())
-
-    def look(self) -> None:
-        """Notice a lag that no sample has shown yet: before sends are read."""
-        self._lag.look()
 
     def check(self) -> None:
         """Raise Refused when no send is taken at the moment."""

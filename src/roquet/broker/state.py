@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from roquet.base.overriding import override
 from roquet.model.topic import READ_WRITE, can_read, can_write
 from roquet.protocol.hosts import host_bytes
 
@@ -54,6 +55,15 @@ class BrokerState:
     """Whether a slave is connected to its master, which clients ought to ask first."""
     lacks_slave: bool = False
     """Whether an acknowledgement would need a slave, and there is none."""
+    version: int = 0
+    """Moves with every change."""
+
+    @override
+    def __setattr__(self, name: str, value: object) -> None:
+        """Change a fact."""
+        object.__setattr__(self, name, value)
+        if name != "version":
+            object.__setattr__(self, "version", getattr(self, "version", 0) + 1)
 
     @property
     def is_readable(self) -> bool:

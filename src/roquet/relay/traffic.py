@@ -43,8 +43,9 @@ class Traffic:
         del address
         self.exchange.open(key, self._clock.now_ms())
 
-    def feed(self, key: int, data: memoryview) -> Fed:
+    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed:
         """Route what is whole."""
+        del fd
         frames, broken, woken = self.exchange.feed(key, data, self._clock.now_ms())
         for worker in woken:
             self.wake(worker)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
 
     _Frame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
-    _NativeFed = tuple[bytes, list[_Frame], str | None]
 
 
 Rows = NativeIngest
@@ -80,7 +79,9 @@ class FastPath:
     def __init__(self, owner: Owner, clock: Clock, seed: int = 0) -> None:
         """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls."""
         self._owner = owner
-        self._clock = clock
+        # Bound once: both are asked for every read.
+        self._before = owner.before
+        self._now_ms = clock.now_ms
         self._seed = seed
         self._write: Callable[[int, bytes], None] = _nowhere
         self._resume: Callable[[int, Command], None] = _nowhere
@@ -124,11 +125,13 @@ class FastPath:
 
     # --- what connections ask -------------------------------------------------------------------
 
-    def feed(self, key: int, data: memoryview) -> Fed:
+    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed | bytes:
         """Take what a connection received."""
-        native = self.native
-        self._owner.before(native)
-        return self._came(native.feed(key, data, self._clock.now_ms()))
+        native = self._native
+        assert native is not None, "the fast path is not open"
+        self._before(native)
+        came = native.feed(key, data, self._now_ms(), fd)
+        return came if isinstance(came, bytes) else self._came(*came)
 
     # --- what happens without a connection ------------------------------------------------------
 
@@ -170,7 +173,7 @@ class FastPath:
 
     async def tick(self) -> None:
         """Answer what has waited too long, and hand out the counts: a timer's action."""
-        self._deliver(self.native.expire(self._clock.now_ms()))
+        self._deliver(self.native.expire(self._now_ms()))
         if not self._serving:
             self._serve()
         self.settle()
@@ -204,8 +207,7 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(self, came: _NativeFed) -> Fed:
-        replies, frames, broken = came
+    def _came(self, replies: bytes, frames: list[_Frame], broken: str | None) -> Fed:
         if not frames:
             return Fed(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.
@@ -242,7 +244,8 @@ class PortIngest:
 
     def resume(self, key: int) -> Fed:
         """Look at what is kept once more."""
-        return self.feed(key, memoryview(b""))
+        fed = self.feed(key, memoryview(b""))
+        return Fed(fed, []) if isinstance(fed, bytes) else fed
 
     def idle(self, key: int) -> None:
         """Admit the connection's frames again: the processors have finished all they got of it."""

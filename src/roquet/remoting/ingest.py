@@ -34,8 +34,12 @@ class Ingest(Protocol):
         """Know a new connection, whose peer is at `ip:port`."""
         ...
 
-    def feed(self, key: int, data: memoryview) -> Fed:
-        """Take what a connection received. `data` is not kept. Raises BrokenFrame."""
+    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed | bytes:
+        """Take what a connection received. `data` is not kept. Raises BrokenFrame.
+
+        Answers may be written straight to the socket `fd` when it is not below 0. Bytes are the
+        answers that are left to write: nothing else came of it, and nothing is kept.
+        """
         ...
 
     def resume(self, key: int) -> Fed:
@@ -66,8 +70,9 @@ class PlainIngest:
     def open(self, key: int, address: str) -> None:
         """Keep nothing: every frame is for the processors, who know the peer."""
 
-    def feed(self, key: int, data: memoryview) -> Fed:
+    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed:
         """Decode what is whole; copy only an incomplete frame."""
+        del fd
         partial = self._partial.get(key)
         if partial is None:
             commands, used = decode(data, self._frame_size_max)

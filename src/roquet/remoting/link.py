@@ -121,6 +121,9 @@ class Link(asyncio.BufferedProtocol):
         self.in_hand = 0
         """Requests that were given to the owner and are not done."""
         self._owner = owner
+        # Bound once: both are asked for every read.
+        self._now_ms = owner.now_ms
+        self._feed = ingest.feed
         self._ingest = ingest
         self._buffer = buffer
         self._budget = budget
@@ -129,6 +132,8 @@ class Link(asyncio.BufferedProtocol):
             config.calls_max, config.first_opaque
         )
         self._transport: asyncio.Transport | None = None
+        self._fd = -1
+        """The socket, when what is written to it is what the peer reads: not below TLS."""
         self._pending: deque[Command] = deque()
         self._stopped = Stop.NOTHING
         self._stuck = False
@@ -148,6 +153,9 @@ class Link(asyncio.BufferedProtocol):
         # No isinstance: uvloop's transports are no asyncio.Transport by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._config.high_water)
+        own = transport.get_extra_info("socket")
+        if own is not None and transport.get_extra_info("sslcontext") is None:
+            self._fd = own.fileno()
         self._ingest.open(self.key, self.address)
         self._owner.opened(self)
 
@@ -162,10 +170,27 @@ class Link(asyncio.BufferedProtocol):
         """Take what was read."""
         if self._transport is None:
             return
-        self.last_ms = self._owner.now_ms()
+        self.last_ms = self._now_ms()
+        # Answers may go straight to the socket when nothing else waits to be written before them.
+        free = not self._output and not self._transport.get_write_buffer_size()
+        try:
+            fed = self._feed(self.key, self._buffer[:nbytes], self._fd if free else -1)
+        except BrokenFrame as error:
+            self.close(f"broken frame: {error}")
+            return
+        if not isinstance(fed, bytes):
+            self._take_all(fed)
+        elif fed:
+            self._output.append(fed)
+            self._output_size += len(fed)
+            self._flush()
+        if self._charged or self._stuck or not isinstance(fed, bytes):
+            self._account()
+
+    def _take_all(self, fed: Fed) -> None:
+        """Take what came of a read, and say at once what is wrong with the bytes behind it."""
         self._flush_is_due = True
         try:
-            fed = self._ingest.feed(self.key, self._buffer[:nbytes])
             self._take(fed)
             if fed.commands and not self._barred and self._ingest.held(self.key):
                 # What follows whole frames may already be broken: say so now, not at the next read.
@@ -174,7 +199,6 @@ class Link(asyncio.BufferedProtocol):
             self.close(f"broken frame: {error}")
         finally:
             self._flush()
-        self._account()
 
     @override
     def eof_received(self) -> bool:
@@ -202,6 +226,7 @@ class Link(asyncio.BufferedProtocol):
         """Tell everybody who waits for this peer."""
         del exc
         self._transport = None
+        self._fd = -1
         self._pending.clear()
         self._ingest.close(self.key)
         self._budget.used -= self._charged

@@ -85,6 +85,7 @@ class Server:
         self._port = port
         self._router = router
         self._clock = clock
+        self.now_ms = clock.now_ms
         self._config = config or ServerConfig()
         self._on_close = on_close
         self._ingest = ingest or PlainIngest(self._config.frame_size_max)
@@ -304,10 +305,6 @@ class Server:
         return peeked[0] if peeked else None
 
     # --- what links ask of their owner -----------------------------------------------------
-
-    def now_ms(self) -> int:
-        """Return the time."""
-        return self._clock.now_ms()
 
     def opened(self, link: Link) -> None:
         """Know a new connection."""

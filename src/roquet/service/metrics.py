@@ -153,7 +153,7 @@ class LoopLag:
         """The latest sample."""
         self._max_ms = 0.0
         self._due_s = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._time: Callable[[], float] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[], None]] = []
         self._histogram = None
@@ -173,10 +173,8 @@ class LoopLag:
 
     def look(self) -> None:
         """Take a sample at once when the tick is long overdue: sockets may come before timers."""
-        if self._loop is None:
-            return
-        late_s = self._loop.time() - self._due_s
-        if late_s > _OVERDUE_S:
+        time = self._time
+        if time is not None and (late_s := time() - self._due_s) > _OVERDUE_S:
             self.last_ms = late_s * 1000
             self._tell()
 
@@ -187,12 +185,13 @@ class LoopLag:
 
     async def start(self) -> None:
         """Begin to tick."""
-        self._loop = asyncio.get_running_loop()
-        self._schedule(self._loop)
+        loop = asyncio.get_running_loop()
+        self._time = loop.time
+        self._schedule(loop)
 
     async def stop(self) -> None:
         """End the tick."""
-        self._loop = None
+        self._time = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

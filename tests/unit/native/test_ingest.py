@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 from typing import TYPE_CHECKING
 
 from roquet.protocol.java_hash import java_hash
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    Frame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
+
 HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 SEND_EXT = [("MSG_REGION", "R"), ("TRACE_ON", "true")]
 HEARTBEAT = encode_command(0, 34, 0, "JAVA", 513, 900, None, {}, b"{}")
 
 
-def send(opaque: int, *, topic: str = "T", more: str = "", flag: int = 0) -> bytes:
+def send(
+    opaque: int, *, topic: str = "T", more: str = "", flag: int = 0, body: bytes = b"body"
+) -> bytes:
     ext = {
         "a": "pg",
         "b": topic,
@@ -30,7 +35,7 @@ def send(opaque: int, *, topic: str = "T", more: str = "", flag: int = 0) -> byt
         "h": "0",
         "i": f"UNIQ_KEY\x01U{opaque}\x02{more}",
     }
-    return encode_command(0, 310, flag, "JAVA", 513, opaque, None, ext, b"body")
+    return encode_command(0, 310, flag, "JAVA", 513, opaque, None, ext, body)
 
 
 @contextlib.contextmanager
@@ -95,6 +100,14 @@ def ingest_and_store(
         store.close()
 
 
+def feed(
+    it: Ingest, key: int, data: bytes | memoryview, now_ms: int
+) -> tuple[bytes, list[Frame], str | None]:
+    """Feed; bytes alone mean that nothing else came of it."""
+    came = it.feed(key, data, now_ms)
+    return (came, [], None) if isinstance(came, bytes) else came
+
+
 def answers(data: bytes) -> dict[int, tuple[int, str | None]]:
     frames, used = decode_frames(data)
     assert used == len(data)
@@ -103,7 +116,7 @@ def answers(data: bytes) -> dict[int, tuple[int, str | None]]:
 
 def test_answers_wait_for_their_flush_and_no_longer(tmp_path: Path) -> None:
     with ingest(tmp_path, sync=True) as it:
-        replies, frames, broken = it.feed(1, send(1) + send(2), 1000)
+        replies, frames, broken = feed(it, 1, send(1) + send(2), 1000)
         assert (frames, broken) == ([], None)
         late = it.flushed(1 << 40)
         assert it.counters()["waiting"] == 0
@@ -117,7 +130,7 @@ def test_a_flush_releases_what_it_covers_in_order(tmp_path: Path) -> None:
         it.open(2, HOST)
         ends = []
         for key, opaque in ((1, 1), (2, 2), (1, 3)):
-            assert it.feed(key, send(opaque), 1000)[0] == b""
+            assert feed(it, key, send(opaque), 1000)[0] == b""
             ends.append(it.counters()["waiting"])
         assert ends == [1, 2, 3]
         assert it.flushed(10) == []
@@ -135,14 +148,14 @@ def test_a_flush_releases_what_it_covers_in_order(tmp_path: Path) -> None:
 
 def test_late_failed_and_orphaned_answers(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
-        it.feed(1, send(1), 1000)
+        feed(it, 1, send(1), 1000)
         assert it.expire(1099) == []
         ((key, data),) = it.expire(1100)
         assert (key, answers(data)) == (1, {1: (10, None)})
-        it.feed(1, send(2) + send(3), 2000)
+        feed(it, 1, send(2) + send(3), 2000)
         ((key, data),) = it.fail("the disk said no")
         assert answers(data) == {2: (1, "the disk said no"), 3: (1, "the disk said no")}
-        it.feed(1, send(4), 3000)
+        feed(it, 1, send(4), 3000)
         it.close(1)
         assert it.flushed(1 << 40) == []
         assert it.counters()["waiting"] == 0
@@ -154,49 +167,49 @@ def codes(released: list[tuple[int, bytes]]) -> dict[int, int]:
 
 def test_a_copy_on_a_slave_is_waited_for_beside_the_flush(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait") as it:
-        it.feed(1, send(1) + send(2), 1000)
+        feed(it, 1, send(1) + send(2), 1000)
         assert it.flushed(1 << 40) == []
         assert codes(it.set_replicated(1 << 40)) == {1: 0, 2: 0}
-        it.feed(1, send(3), 1000)  # Copied already, as it seems; both marks only ever go on.
+        feed(it, 1, send(3), 1000)  # Copied already, as it seems; both marks only ever go on.
         assert codes(it.set_replicated(0)) == {3: 0}
         assert it.counters()["waiting"] == 0
 
 
 def test_a_late_copy_is_told_and_so_is_a_late_flush(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait") as it:
-        it.feed(1, send(1), 1000)
+        feed(it, 1, send(1), 1000)
         assert it.expire(1060) == []  # The flush is still waited for.
         assert codes(it.flushed(1 << 40)) == {1: 12}
     with ingest(tmp_path / "late", slave="wait") as it:
-        it.feed(1, send(1), 1000)
+        feed(it, 1, send(1), 1000)
         assert codes(it.expire(1100)) == {1: 12}
-        it.feed(1, send(2), 2000)
+        feed(it, 1, send(2), 2000)
         assert it.set_replicated(1 << 40) == []
         assert codes(it.expire(2100)) == {2: 10}
 
 
 def test_without_flush_only_the_copy_counts(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait", flushes=False) as it:
-        replies, _, _ = it.feed(1, send(1) + send(2, more="WAIT\x01false\x02"), 1000)
+        replies, _, _ = feed(it, 1, send(1) + send(2, more="WAIT\x01false\x02"), 1000)
         assert answers(replies) == {2: (0, None)}
         assert codes(it.expire(1060)) == {1: 12}
-        it.feed(1, send(3), 1000)
+        feed(it, 1, send(3), 1000)
         assert codes(it.fail("gone")) == {3: 1}
 
 
 def test_a_missing_slave_is_told_at_once_or_with_the_flush(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="lack", flushes=False) as it:
         data = send(1) + send(2, more="WAIT\x01false\x02")
-        assert answers(it.feed(1, data, 1000)[0]) == {1: (11, None), 2: (0, None)}
+        assert answers(feed(it, 1, data, 1000)[0]) == {1: (11, None), 2: (0, None)}
     with ingest(tmp_path / "flush", slave="lack") as it:
-        assert it.feed(1, send(1), 1000)[0] == b""
+        assert feed(it, 1, send(1), 1000)[0] == b""
         assert codes(it.flushed(1 << 40)) == {1: 11}
 
 
 def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
         data = send(1, more="WAIT\x01false\x02") + send(2, flag=2)
-        replies, frames, _ = it.feed(1, data, 1000)
+        replies, frames, _ = feed(it, 1, data, 1000)
         assert (answers(replies), frames) == ({1: (0, None)}, [])
         assert it.counters()["waiting"] == 0
         ((topic, queue_id, messages, _),) = it.take_stored()
@@ -206,7 +219,7 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
 def test_beyond_the_bound_sends_are_refused(tmp_path: Path) -> None:
     with ingest(tmp_path, parked_max=2) as it:
         data = b"".join(send(n) for n in range(4)) + send(4, more="WAIT\x01false\x02")
-        replies, frames, _ = it.feed(1, data, 1000)
+        replies, frames, _ = feed(it, 1, data, 1000)
         assert frames == []
         assert answers(replies) == {2: (2, "too busy"), 3: (2, "too busy"), 4: (0, None)}
         assert (it.counters()["waiting"], it.counters()["refused"]) == (2, 2)
@@ -215,17 +228,17 @@ def test_beyond_the_bound_sends_are_refused(tmp_path: Path) -> None:
 def test_nothing_overtakes_a_send_that_was_not_admitted(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
         data = send(1) + HEARTBEAT + send(2, topic="unknown") + send(3)
-        _, frames, _ = it.feed(1, data, 1000)
+        _, frames, _ = feed(it, 1, data, 1000)
         assert [frame[5] for frame in frames] == [900, 2, 3]
-        assert [frame[5] for frame in it.feed(1, send(4), 1000)[1]] == [4]
+        assert [frame[5] for frame in feed(it, 1, send(4), 1000)[1]] == [4]
         it.idle(1)
-        assert it.feed(1, send(5), 1000)[1] == []
+        assert feed(it, 1, send(5), 1000)[1] == []
         assert it.counters()["sends"] == 2
 
 
 def test_what_came_before_a_broken_frame_is_done(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
-        _, frames, broken = it.feed(1, send(1) + HEARTBEAT + b"\xff\xff\xff\xff", 1000)
+        _, frames, broken = feed(it, 1, send(1) + HEARTBEAT + b"\xff\xff\xff\xff", 1000)
         assert broken is not None
         assert "frame length is -1" in broken
         assert [frame[5] for frame in frames] == [900]
@@ -236,8 +249,8 @@ def test_any_split_is_the_same(tmp_path: Path) -> None:
     with ingest(tmp_path, parked_max=1000) as it:
         data = send(1) + send(2)
         for cut in range(len(data)):
-            first = it.feed(1, memoryview(data)[:cut], 1000)
-            second = it.feed(1, memoryview(data)[cut:], 1000)
+            first = feed(it, 1, memoryview(data)[:cut], 1000)
+            second = feed(it, 1, memoryview(data)[cut:], 1000)
             assert first[1] == second[1] == []
             assert it.held(1) == 0
         assert it.counters()["sends"] == 2 * len(data)
@@ -271,29 +284,29 @@ def arrival(store_end: Callable[[], int], end: int) -> None:
 def test_a_pull_gets_the_records_and_says_what_to_note(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
         it.set_group("g", 0, [("T", 7, None), ("Tagged", 7, [1])])
-        it.feed(1, send(1), 1000)
+        feed(it, 1, send(1), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
-        replies, _, _ = it.feed(1, pull(5, encoding=1), 1000)
+        replies, _, _ = feed(it, 1, pull(5, encoding=1), 1000)
         ((_, code, _, _, _, opaque, remark, _, body),), _ = decode_frames(replies)
         assert (code, opaque, remark) == (0, 5, "FOUND")
         assert [record[13] for record in decode_records(body)] == [b"body"]
         assert it.take_pulled() == [("g", "T", 1, (0, 1, 1, 1, 0, 1, len(body), 0))]
         assert it.take_pulled() == []
-        assert [frame[5] for frame in it.feed(1, pull(6, subVersion="8"), 1000)[1]] == [6]
+        assert [frame[5] for frame in feed(it, 1, pull(6, subVersion="8"), 1000)[1]] == [6]
         it.drop_group("g")
-        assert [frame[5] for frame in it.feed(1, pull(7), 1000)[1]] == [7]
+        assert [frame[5] for frame in feed(it, 1, pull(7), 1000)[1]] == [7]
 
 
 def test_what_finds_nothing_is_answered_as_well(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
         it.set_group("g", 0, [("T", 7, [1])])
-        it.feed(1, send(1), 1000)
+        feed(it, 1, send(1), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         asked = [("1", 19), ("2", 21), ("0", 20)]
         for opaque, (offset, code) in enumerate(asked):
-            replies = it.feed(1, pull(opaque, sysFlag="0", queueOffset=offset), 1000)[0]
+            replies = feed(it, 1, pull(opaque, sysFlag="0", queueOffset=offset), 1000)[0]
             assert answers(replies)[opaque][0] == code
-        assert answers(it.feed(1, pull(9, sysFlag="0", queueId="2"), 1000)[0]) == {
+        assert answers(feed(it, 1, pull(9, sysFlag="0", queueId="2"), 1000)[0]) == {
             9: (19, "NO_MESSAGE_IN_QUEUE")
         }
         sums = {queue_id: sums for _, _, queue_id, sums in it.take_pulled()}
@@ -308,10 +321,10 @@ def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
         it.set_group("g", 0, [("T", 7, None)])
         waiting = waiting_pull(1) + waiting_pull(2, code=361)
-        assert it.feed(1, waiting, 1000)[:2] == (b"", [])
+        assert feed(it, 1, waiting, 1000)[:2] == (b"", [])
         assert it.held_pulls() == 2
         assert it.take_pulled() == [("g", "T", 1, (0, 0, 2, 0, 0, 0, 0, 0))]
-        it.feed(1, send(1), 1000)
+        feed(it, 1, send(1), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         assert not it.arrived("T", 0, 5)
         assert it.arrived("T", 1, 1)
@@ -327,13 +340,13 @@ def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
 def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
         it.set_group("g", 0, [("T", 7, [java_hash("B")])])
-        it.feed(1, waiting_pull(1), 1000)
-        it.feed(1, send(1, more="TAGS\x01A\x02"), 1000)
+        feed(it, 1, waiting_pull(1), 1000)
+        feed(it, 1, send(1, more="TAGS\x01A\x02"), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         assert it.arrived("T", 1, 1)
         assert it.serve() == ([], [], False)
         assert it.held_pulls() == 1
-        it.feed(1, send(2, more="TAGS\x01B\x02"), 1000)
+        feed(it, 1, send(2, more="TAGS\x01B\x02"), 1000)
         arrival(lambda: store.max_offset("T", 1), 2)
         assert it.arrived("T", 1, 2)
         ((_, data),), _, _ = it.serve()
@@ -345,7 +358,7 @@ def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:
 def test_the_time_of_a_held_pull_ends(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, _):
         it.set_group("g", 0, [("T", 7, None)])
-        it.feed(1, waiting_pull(1), 1000)
+        feed(it, 1, waiting_pull(1), 1000)
         assert it.expire(18_999) == []
         assert it.serve() == ([], [], False)
         assert it.expire(23_001) == []
@@ -360,8 +373,8 @@ def test_held_pulls_are_bounded_and_go_with_their_connection(tmp_path: Path) -> 
         it.set_group("g", 0, [("T", 7, None)])
         it.open(2, HOST)
         it.set_held_beside(1)
-        it.feed(2, waiting_pull(1), 1000)
-        replies, _, _ = it.feed(1, waiting_pull(2) + waiting_pull(3), 1000)
+        feed(it, 2, waiting_pull(1), 1000)
+        replies, _, _ = feed(it, 1, waiting_pull(2) + waiting_pull(3), 1000)
         assert answers(replies) == {3: (19, "NO_MESSAGE_IN_QUEUE")}
         assert it.held_pulls() == 2
         it.close(1)
@@ -374,9 +387,44 @@ def test_held_pulls_are_bounded_and_go_with_their_connection(tmp_path: Path) -> 
 def test_what_is_no_longer_admitted_is_for_the_processors(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, _):
         it.set_group("g", 0, [("T", 7, None)])
-        it.feed(1, waiting_pull(1), 1000)
+        feed(it, 1, waiting_pull(1), 1000)
         it.set_topic("T", 4, 0, 0, 0)
         it.expire(1 << 40)
         out, ((key, frame),), more = it.serve()
         assert ([data for _, data in out if data], key, frame[5], more) == ([], 1, 1, False)
         assert it.held_pulls() == 0
+
+
+def test_answers_go_to_the_socket_as_far_as_it_takes_them(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path, flushes=False) as (it, store), pair() as (ours, theirs):
+        it.set_group("g", 0, [("T", 7, None)])
+        for number in range(40):
+            assert it.feed(1, send(number, body=b"b" * 4000), 1000, ours.fileno()) == b""
+        assert len(answers(theirs.recv(1 << 16))) == 40
+        arrival(lambda: store.max_offset("T", 1), 40)
+        ours.setblocking(False)
+        asked = pull(50, maxMsgNums="32")
+        rest = b""
+        got = b""
+        for _ in range(100):
+            left = it.feed(1, asked, 1000, ours.fileno())
+            assert isinstance(left, bytes)
+            rest += left
+            if left:
+                break
+        while True:
+            try:
+                got += theirs.recv(1 << 20, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+        frames, used = decode_frames(got + rest)
+        assert used == len(got + rest)
+        assert rest
+        assert {len(decode_records(frame[8])) for frame in frames} == {32}
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs

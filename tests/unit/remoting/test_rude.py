@@ -283,8 +283,8 @@ class Stopping:
     def idle(self, key: int) -> None:
         self._plain.idle(key)
 
-    def feed(self, key: int, data: memoryview) -> Fed:
-        self._waiting += self._plain.feed(key, data).commands
+    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed:
+        self._waiting += self._plain.feed(key, data, fd).commands
         return self.resume(key)
 
     def resume(self, key: int) -> Fed:

@@ -7,6 +7,7 @@
 pub mod books;
 mod connection;
 mod holds;
+pub mod output;
 mod parked;
 pub mod pull;
 mod pulls;
@@ -24,6 +25,7 @@ use crate::store::Store;
 use books::Books;
 use connection::{Connection, Peer, Source};
 use holds::Holds;
+use output::Output;
 pub use parked::Outbound;
 use parked::Waiting;
 pub use pulls::Left;
@@ -35,7 +37,9 @@ use table::Table;
 #[derive(Debug, Default)]
 pub struct Fed {
     /// Answers to write now.
-    pub replies: Vec<u8>,
+    pub replies: Output,
+    /// Bytes kept for the connection: the start of a frame.
+    pub held: usize,
     /// Whether everything of this connection is for the processors until [`Ingest::idle`].
     pub passing: bool,
     /// Why the connection must be closed.
@@ -76,6 +80,8 @@ pub struct Ingest {
     stored: Stored,
     books: Books,
     counters: Counters,
+    /// A buffer that may be used again.
+    spare: Output,
 }
 
 /// Takes the frames that the processors get.
@@ -95,6 +101,7 @@ impl Ingest {
             stored: Stored::new(),
             books: Books::default(),
             counters: Counters::default(),
+            spare: Output::default(),
         }
     }
 
@@ -196,6 +203,7 @@ impl Ingest {
         now_ms: i64,
         sink: Sink<'_>,
     ) -> Fed {
+        let replies = std::mem::take(&mut self.spare);
         let connection = self.connections.entry(key).or_default();
         let from = Source {
             key,
@@ -205,27 +213,35 @@ impl Ingest {
             now_ms,
         };
         if connection.kept.is_empty() {
-            let (fed, used) = self.run(store, from, data, sink);
+            let (mut fed, used) = self.run(store, from, data, replies, sink);
             if let Some(connection) = self.connections.get_mut(&key) {
                 connection.passing = fed.passing;
                 // Grows with the bytes received, never with the length that a peer declares.
                 connection
                     .kept
                     .extend_from_slice(data.get(used..).unwrap_or_default());
+                fed.held = connection.kept.len();
             }
             return fed;
         }
         connection.kept.extend_from_slice(data);
         let mut kept = std::mem::take(&mut connection.kept);
-        let (fed, used) = self.run(store, from, &kept, sink);
+        let (mut fed, used) = self.run(store, from, &kept, replies, sink);
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.passing = fed.passing;
             if used < kept.len() {
                 kept.drain(..used);
                 connection.kept = kept;
             }
+            fed.held = connection.kept.len();
         }
         fed
+    }
+
+    /// Takes written answers back, for the room that they took.
+    pub fn recycle(&mut self, mut replies: Output) {
+        replies.clear();
+        self.spare = replies;
     }
 
     /// Hears that the processors have finished everything they got of a connection.
@@ -261,7 +277,14 @@ impl Ingest {
     }
 
     /// Works through whole frames; returns what came of it and how many bytes were used.
-    fn run(&mut self, store: &Store, from: Source, bytes: &[u8], sink: Sink<'_>) -> (Fed, usize) {
+    fn run(
+        &mut self,
+        store: &Store,
+        from: Source,
+        bytes: &[u8],
+        replies: Output,
+        sink: Sink<'_>,
+    ) -> (Fed, usize) {
         let Self {
             table,
             barrier,
@@ -276,6 +299,7 @@ impl Ingest {
         let on = table.is_on();
         let mut fed = Fed {
             passing: from.passing,
+            replies,
             ..Fed::default()
         };
         let mut sends = Sends::new(table, from);
@@ -299,7 +323,7 @@ impl Ingest {
             used += frame.size;
             let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
             let mut refused = Refused {
-                replies: &mut fed.replies,
+                replies: fed.replies.bytes(),
                 count: &mut counters.refused,
             };
             if admits && sends.take(&frame, &header, waiting.len(), &mut refused) {
@@ -321,7 +345,7 @@ impl Ingest {
             if admits && barrier.contains(&header.code) {
                 // What came before is in the log before the processors hear of it, and what comes
                 // behind takes the same way, so that nothing overtakes it.
-                let replies = &mut fed.replies;
+                let replies = fed.replies.bytes();
                 sends.commit(store, waiting, stored, counters, replies, &mut *sink);
                 fed.passing = true;
             }
@@ -329,7 +353,7 @@ impl Ingest {
             passed = true;
             sink(&frame, &header);
         }
-        let replies = &mut fed.replies;
+        let replies = fed.replies.bytes();
         fed.passing |= sends.commit(store, waiting, stored, counters, replies, &mut *sink);
         (fed, used)
     }

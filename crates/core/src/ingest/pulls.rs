@@ -3,6 +3,7 @@
 use super::books::Books;
 use super::connection::Source;
 use super::holds::{Holds, Wait};
+use super::output::Output;
 use super::parked::{bytes_for, Outbound};
 use super::pull::{self, Request};
 use super::table::Table;
@@ -34,7 +35,7 @@ impl Pulls<'_> {
         header: &Header<'_>,
         whole: &[u8],
         from: Source,
-        replies: &mut Vec<u8>,
+        replies: &mut Output,
     ) -> bool {
         self.try_take(header, whole, from, replies).is_some()
     }
@@ -44,7 +45,7 @@ impl Pulls<'_> {
         header: &Header<'_>,
         whole: &[u8],
         from: Source,
-        replies: &mut Vec<u8>,
+        replies: &mut Output,
     ) -> Option<()> {
         let state = &self.table.state;
         let request = plain(self.table, header)?;
@@ -69,7 +70,17 @@ impl Pulls<'_> {
             self.counters.held += 1;
             return Some(());
         }
-        write(self.table, header.opaque, &request, &got, replies)?;
+        pull::write_answer(
+            &self.table.state,
+            header.opaque,
+            &request,
+            &got,
+            replies.bytes(),
+        )
+        .ok()?;
+        for part in &got.parts {
+            replies.lease(part);
+        }
         self.books.asked(&request, got.max);
         self.books.answered(&request, &got);
         self.counters.pulls += 1;
@@ -136,7 +147,10 @@ impl Pulls<'_> {
     fn answer_now(&mut self, header: &Header<'_>, bytes: &mut Vec<u8>) -> Option<()> {
         let request = plain(self.table, header)?;
         let got = read(self.store, &request)?;
-        write(self.table, header.opaque, &request, &got, bytes)?;
+        pull::write_answer(&self.table.state, header.opaque, &request, &got, bytes).ok()?;
+        for part in &got.parts {
+            bytes.extend_from_slice(part);
+        }
         self.books.answered(&request, &got);
         self.counters.pulls += 1;
         Some(())
@@ -185,19 +199,4 @@ fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
         filter: None,
     };
     store.get(wanted).ok().filter(|got| !got.suggest_slave)
-}
-
-/// Appends the whole answer.
-fn write(
-    table: &Table,
-    opaque: i32,
-    request: &Request<'_>,
-    got: &Got,
-    replies: &mut Vec<u8>,
-) -> Option<()> {
-    pull::write_answer(&table.state, opaque, request, got, replies).ok()?;
-    for part in &got.parts {
-        replies.extend_from_slice(part);
-    }
-    Some(())
 }

@@ -388,10 +388,10 @@ class Ingest:
         """Forget a connection: its incomplete frame, its held pulls, its answers that wait for a flush."""
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
-    def feed(self, key: int, data: Buffer, now_ms: int, fd: int = -1) -> _Fed:
+    def feed(self, key: int, data: Buffer, now_ms: int, fd: int | None = None) -> _Fed:
         """Take what a connection received; `data` is not kept.
 
-        Answers go to the socket `fd` as far as it takes them, unless it is below 0. What is left of
+        Answers go to the socket `fd` as far as it takes them, if there is one. What is left of
         them is returned alone when no byte is kept and nothing else came of it.
         """
     def idle(self, key: int) -> None:

@@ -106,32 +106,40 @@ pub fn encode_start<'a>(
         }
         Encoding::Binary => header_binary::encode(header, ext.into_iter().flatten(), out),
     };
-    let result = written.and_then(|()| {
-        let header_size = out.len() - start - PREFIX_SIZE;
-        let too_long = |what, found: usize, limit: u64| CodecError::Length {
-            what,
-            found: i64::try_from(found).unwrap_or(i64::MAX),
-            limit,
-        };
-        let header_word = u32::try_from(header_size)
-            .ok()
-            .filter(|size| *size < 1 << 24)
-            .ok_or_else(|| too_long("header length", header_size, (1 << 24) - 1))?;
-        let total_size = 4 + header_size + body_size;
-        let total = i32::try_from(total_size)
-            .map_err(|_| too_long("frame length", total_size, i32::MAX as u64))?;
-        if let Some(prefix) = out.get_mut(start..start + PREFIX_SIZE) {
-            let word = header_word | u32::from(encoding.code()) << 24;
-            let (first, second) = prefix.split_at_mut(4);
-            first.copy_from_slice(&total.to_be_bytes());
-            second.copy_from_slice(&word.to_be_bytes());
-        }
-        Ok(())
-    });
+    let result = written.and_then(|()| close_header(encoding, start, body_size, out));
     if result.is_err() {
         out.truncate(start);
     }
     result
+}
+
+/// Writes the lengths into the prefix at `start`, once the header behind it is whole.
+pub(crate) fn close_header(
+    encoding: Encoding,
+    start: usize,
+    body_size: usize,
+    out: &mut [u8],
+) -> Result<(), CodecError> {
+    let header_size = out.len() - start - PREFIX_SIZE;
+    let too_long = |what, found: usize, limit: u64| CodecError::Length {
+        what,
+        found: i64::try_from(found).unwrap_or(i64::MAX),
+        limit,
+    };
+    let header_word = u32::try_from(header_size)
+        .ok()
+        .filter(|size| *size < 1 << 24)
+        .ok_or_else(|| too_long("header length", header_size, (1 << 24) - 1))?;
+    let total_size = 4 + header_size + body_size;
+    let total = i32::try_from(total_size)
+        .map_err(|_| too_long("frame length", total_size, i32::MAX as u64))?;
+    if let Some(prefix) = out.get_mut(start..start + PREFIX_SIZE) {
+        let word = header_word | u32::from(encoding.code()) << 24;
+        let (first, second) = prefix.split_at_mut(4);
+        first.copy_from_slice(&total.to_be_bytes());
+        second.copy_from_slice(&word.to_be_bytes());
+    }
+    Ok(())
 }
 
 /// Appends a whole frame with the extFields of `header`.

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 
 use crate::codec_error::CodecError;
 use crate::command::{self, Ext, Header};
+use crate::header_scan;
 use crate::limits::{EXT_COUNT_MAX, EXT_NAME_MAX};
 
 /// Reads a header that fills `bytes` exactly.
@@ -18,6 +19,14 @@ pub fn decode(bytes: &[u8]) -> Result<Header<'_>, CodecError> {
         what: "the JSON header is not UTF-8",
         at: error.valid_up_to(),
     })?;
+    if let Some(header) = header_scan::read(text) {
+        return Ok(header);
+    }
+    read_any(text)
+}
+
+/// Reads any header, the unusual ones as well.
+pub(crate) fn read_any(text: &str) -> Result<Header<'_>, CodecError> {
     serde_json::from_str(text).map_err(|error| CodecError::Text {
         what: match error.classify() {
             serde_json::error::Category::Data => "a JSON header with an unfit value",
@@ -256,8 +265,9 @@ pub fn encode<'a>(
 }
 
 /// Appends a decimal number.
-pub fn number(value: i32, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 11];
+pub fn number(value: impl Into<i64>, out: &mut Vec<u8>) {
+    let value = value.into();
+    let mut digits = [0u8; 20];
     let mut left = value.unsigned_abs();
     let mut start = digits.len();
     for place in digits.iter_mut().rev() {
@@ -281,7 +291,11 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
     let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|byte| needs_escape(*byte)) {
+    loop {
+        let at = header_scan::run(rest);
+        if at == rest.len() {
+            break;
+        }
         let (plain, tail) = rest.split_at(at);
         out.extend_from_slice(plain);
         if let Some((byte, tail)) = tail.split_first() {
@@ -304,8 +318,4 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(rest);
     out.push(b'"');
-}
-
-fn needs_escape(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
 }

@@ -21,6 +21,7 @@ pub mod frame;
 pub mod get;
 pub mod header_binary;
 pub mod header_json;
+mod header_scan;
 pub mod host;
 pub mod index;
 pub mod ingest;

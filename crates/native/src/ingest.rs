@@ -15,6 +15,7 @@ use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
 use roquet_core::ingest::books::Line;
 use roquet_core::ingest::output::Output;
+use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{GroupRow, Pulling, Slaves, State, Subscription, TopicRow};
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
@@ -118,14 +119,14 @@ impl Ingest {
     }
 
     /// Take what a connection received.
-    #[pyo3(signature = (key, data, now_ms, fd = -1))]
+    #[pyo3(signature = (key, data, now_ms, fd = None))]
     fn feed<'py>(
         &self,
         py: Python<'py>,
         key: u64,
         data: Lent<'py>,
         now_ms: i64,
-        fd: RawFd,
+        fd: Option<RawFd>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut frames: Option<Bound<'py, PyList>> = None;
         let mut failure = None;
@@ -146,11 +147,7 @@ impl Ingest {
         if let Some(error) = failure {
             return Err(error);
         }
-        let written = if fd >= 0 {
-            direct::write(fd, &fed.replies)
-        } else {
-            0
-        };
+        let written = fd.map_or(0, |fd| direct::write(fd, &fed.replies));
         let rest = rest_of(py, &fed.replies, written)?;
         core.recycle(fed.replies);
         if frames.is_none() && fed.broken.is_none() && fed.held == 0 {
@@ -231,7 +228,7 @@ impl Ingest {
     fn set_state(&self, values: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let values = values.ok_or_else(|| PyValueError::new_err("a state needs values"))?;
         let encoding: u8 = required(&values, "encoding")?;
-        let state = State {
+        let mut state = State {
             sends: required(&values, "sends")?,
             pulls: required(&values, "pulls")?,
             sync_flush: required(&values, "sync_flush")?,
@@ -252,6 +249,7 @@ impl Ingest {
             encoding: Encoding::from_code(encoding)
                 .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?,
             version: required(&values, "version")?,
+            fixed: None,
             parked_max: required(&values, "parked_max")?,
             busy_remark: required(&values, "busy_remark")?,
             pulling: Pulling {
@@ -261,6 +259,7 @@ impl Ingest {
                 hold_ms_max: required(&values, "hold_ms_max")?,
             },
         };
+        state.fixed = Fixed::new(&state);
         let barrier: Vec<i32> = required(&values, "barrier")?;
         let mut core = self.core();
         core.table().state = state;

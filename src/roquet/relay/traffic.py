@@ -43,7 +43,7 @@ class Traffic:
         del address
         self.exchange.open(key, self._clock.now_ms())
 
-    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed:
+    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed:
         """Route what is whole."""
         del fd
         frames, broken, woken = self.exchange.feed(key, data, self._clock.now_ms())

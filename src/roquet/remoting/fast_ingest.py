@@ -125,7 +125,7 @@ class FastPath:
 
     # --- what connections ask -------------------------------------------------------------------
 
-    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed | bytes:
+    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed | bytes:
         """Take what a connection received."""
         native = self._native
         assert native is not None, "the fast path is not open"

@@ -34,10 +34,10 @@ class Ingest(Protocol):
         """Know a new connection, whose peer is at `ip:port`."""
         ...
 
-    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed | bytes:
+    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed | bytes:
         """Take what a connection received. `data` is not kept. Raises BrokenFrame.
 
-        Answers may be written straight to the socket `fd` when it is not below 0. Bytes are the
+        Answers may be written straight to the socket `fd` if there is one. Bytes are the
         answers that are left to write: nothing else came of it, and nothing is kept.
         """
         ...
@@ -70,7 +70,7 @@ class PlainIngest:
     def open(self, key: int, address: str) -> None:
         """Keep nothing: every frame is for the processors, who know the peer."""
 
-    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed:
+    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed:
         """Decode what is whole; copy only an incomplete frame."""
         del fd
         partial = self._partial.get(key)

@@ -132,7 +132,7 @@ class Link(asyncio.BufferedProtocol):
             config.calls_max, config.first_opaque
         )
         self._transport: asyncio.Transport | None = None
-        self._fd = -1
+        self._fd: int | None = None
         """The socket, when what is written to it is what the peer reads: not below TLS."""
         self._pending: deque[Command] = deque()
         self._stopped = Stop.NOTHING
@@ -174,7 +174,7 @@ class Link(asyncio.BufferedProtocol):
         # Answers may go straight to the socket when nothing else waits to be written before them.
         free = not self._output and not self._transport.get_write_buffer_size()
         try:
-            fed = self._feed(self.key, self._buffer[:nbytes], self._fd if free else -1)
+            fed = self._feed(self.key, self._buffer[:nbytes], self._fd if free else None)
         except BrokenFrame as error:
             self.close(f"broken frame: {error}")
             return
@@ -226,7 +226,7 @@ class Link(asyncio.BufferedProtocol):
         """Tell everybody who waits for this peer."""
         del exc
         self._transport = None
-        self._fd = -1
+        self._fd = None
         self._pending.clear()
         self._ingest.close(self.key)
         self._budget.used -= self._charged

@@ -283,7 +283,7 @@ class Stopping:
     def idle(self, key: int) -> None:
         self._plain.idle(key)
 
-    def feed(self, key: int, data: memoryview, fd: int = -1) -> Fed:
+    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed:
         self._waiting += self._plain.feed(key, data, fd).commands
         return self.resume(key)
 

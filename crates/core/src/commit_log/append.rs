@@ -64,6 +64,20 @@ impl<'a> Prepared<'a> {
         }
     }
 
+    /// Makes an empty one in the room of another's bytes.
+    pub fn reusing(mut bytes: Vec<u8>) -> Self {
+        bytes.clear();
+        Self {
+            bytes,
+            entries: Vec::new(),
+        }
+    }
+
+    /// The room of its bytes, for the next one.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// How many records are in it.
     pub fn len(&self) -> usize {
         self.entries.len()

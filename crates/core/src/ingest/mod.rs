@@ -82,6 +82,8 @@ pub struct Ingest {
     counters: Counters,
     /// A buffer that may be used again.
     spare: Output,
+    /// The same for records about to be stored.
+    room: Vec<u8>,
 }
 
 /// Takes the frames that the processors get.
@@ -102,6 +104,7 @@ impl Ingest {
             books: Books::default(),
             counters: Counters::default(),
             spare: Output::default(),
+            room: Vec::new(),
         }
     }
 
@@ -294,6 +297,7 @@ impl Ingest {
             books,
             counters,
             frame_size_max,
+            room,
             ..
         } = self;
         let on = table.is_on();
@@ -302,16 +306,12 @@ impl Ingest {
             replies,
             ..Fed::default()
         };
-        let mut sends = Sends::new(table, from);
+        let mut sends = Sends::new(table, from, std::mem::take(room));
         let mut used = 0;
         let mut passed = false;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
-            let read = frame::cut(rest, *frame_size_max).and_then(|frame| match frame {
-                None => Ok(None),
-                Some(frame) => frame.decode_header().map(|header| Some((frame, header))),
-            });
-            let (frame, header) = match read {
+            let (frame, header) = match next(rest, *frame_size_max) {
                 Ok(Some(read)) => read,
                 Ok(None) => break,
                 Err(error) => {
@@ -355,6 +355,18 @@ impl Ingest {
         }
         let replies = fed.replies.bytes();
         fed.passing |= sends.commit(store, waiting, stored, counters, replies, &mut *sink);
+        *room = sends.into_room();
         (fed, used)
+    }
+}
+
+/// Reads the frame at the start of `bytes`; `None` when more are needed.
+fn next(
+    bytes: &[u8],
+    frame_size_max: usize,
+) -> Result<Option<(Frame<'_>, Header<'_>)>, CodecError> {
+    match frame::cut(bytes, frame_size_max)? {
+        None => Ok(None),
+        Some(frame) => frame.decode_header().map(|header| Some((frame, header))),
     }
 }

@@ -11,6 +11,9 @@ use crate::frame::Frame;
 use crate::record::NewRecord;
 use crate::store::Store;
 
+/// Room for records beyond this is not kept for the next ones.
+const ROOM_MAX: usize = 1 << 20;
+
 /// A send that was taken and is not appended yet.
 struct Taken<'t, 'f> {
     frame: Frame<'f>,
@@ -39,11 +42,12 @@ pub(super) struct Refused<'r> {
 }
 
 impl<'t, 'f> Sends<'t, 'f> {
-    pub(super) fn new(table: &'t Table, from: Source) -> Self {
+    /// Collects sends; `room` is that of earlier records.
+    pub(super) fn new(table: &'t Table, from: Source, room: Vec<u8>) -> Self {
         Self {
             table,
             from,
-            prepared: Prepared::default(),
+            prepared: Prepared::reusing(room),
             taken: Vec::new(),
             unique_keys: String::new(),
             properties: Vec::new(),
@@ -178,6 +182,7 @@ impl<'t, 'f> Sends<'t, 'f> {
                 let _ = write_answer(&self.table.state, &answer, needs.code, replies);
             }
         }
+        self.prepared = Prepared::reusing(prepared.into_bytes());
         let returned = taken.get(placed.len()..).unwrap_or_default();
         for send in returned {
             if let Ok(header) = send.frame.decode_header() {
@@ -186,6 +191,15 @@ impl<'t, 'f> Sends<'t, 'f> {
             }
         }
         !returned.is_empty()
+    }
+
+    /// The room of the records, for the next ones.
+    pub(super) fn into_room(self) -> Vec<u8> {
+        let room = self.prepared.into_bytes();
+        if room.capacity() > ROOM_MAX {
+            return Vec::new();
+        }
+        room
     }
 
     fn parked(

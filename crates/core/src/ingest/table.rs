@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::send::Fixed;
 use crate::command::Encoding;
 
 /// What may be done with one topic.
@@ -91,6 +92,8 @@ pub struct State {
     pub encoding: Encoding,
     /// Version that answers claim.
     pub version: i32,
+    /// What all answers to sends have in common, if that is known.
+    pub fixed: Option<Fixed>,
     /// Answers that may wait for a flush at a time.
     pub parked_max: usize,
     /// What a send beyond that is told.
@@ -114,6 +117,7 @@ impl Default for State {
             send_ext: Vec::new(),
             encoding: Encoding::Json,
             version: 0,
+            fixed: None,
             parked_max: 100_000,
             busy_remark: String::new(),
             pulling: Pulling::default(),

@@ -20,7 +20,6 @@ from roquet.broker.boot import boot_lines
 from roquet.broker.fast_fail import FastFail
 from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
-from roquet.broker.processors.lock import Lock
 from roquet.broker.processors.offsets import OffsetProcessor
 from roquet.broker.processors.query import QueryProcessor
 from roquet.broker.routes import Routed, all_routes
@@ -30,6 +29,7 @@ from roquet.broker.wiring.base import make_base, make_stamps
 from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
+    make_lock,
     make_pull,
     make_reply,
     make_send,
@@ -92,7 +92,6 @@ def build(
     every_s = config.store.offsets_interval_ms / 1000
     schedule = DelaySchedule(delays, base.store, delays_file, base.clock, every_s)
     clients = make_clients(base)
-    lock = Lock(base.locks, base.clock)
     replicas = make_replicas(base)
     appender = Appender(base.store, delays, base.state, replicas)
     transactions = make_transactions(base, appender)
@@ -115,14 +114,14 @@ def build(
         QueryProcessor(base.store, config.store.query_max),
         clients,
         Consumers(base.registry),
-        lock,
         make_send_back(base, appender),
         *make_administration(base, schedule, transactions),
     ]
     admission = make_admission(base, fast_fail)
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
-    routes = hooked(all_routes([*processors, pair.admin]), base.hooks, make_stamps(base).ext)
+    lock = make_lock(base, pair.client)
+    routes = hooked(all_routes([*processors, pair.admin, lock]), base.hooks, make_stamps(base).ext)
     routers = make_routers(base, routes)
     listeners = make_listeners(base, routers, path, [base.holds.drop_peer, clients.peer_closed])
     path.deliver_by(listeners.write)

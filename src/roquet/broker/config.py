@@ -15,6 +15,7 @@ from roquet.base.config import Report, load, setting
 from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties
 from roquet.broker.fast_fail import FastFailRules
+from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
 from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
@@ -203,6 +204,7 @@ class BrokerConfig:
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
     plugins: PluginRules = dataclasses.field(default_factory=PluginRules)
     send: SendRules = dataclasses.field(default_factory=SendRules)
+    locks: LockRules = dataclasses.field(default_factory=LockRules)
     transactions: TransactionRules = dataclasses.field(default_factory=TransactionRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)

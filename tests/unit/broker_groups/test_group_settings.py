@@ -12,7 +12,7 @@ from roquet.model.subscription import MessageModel, SubscriptionData
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from transaction_harness import of
+from transaction_harness import of, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,5 +195,30 @@ def test_b7_a_batch_within_a_record_is_illegal(tmp_path: Path) -> None:
             answer = await it.send("orders", properties=properties_, f=flag)
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert of(it.broker, "orders") == []
+
+    play(tmp_path, tell)
+
+
+def test_a_topic_is_ordered_when_the_name_servers_configuration_says_so(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders")).code == 0
+        put = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:2"}
+        answer = await it.call(Command(RequestCode.PUT_KV_CONFIG, ext=put), it.name_servers)
+        assert answer.code == 0
+        # Whatever makes the broker register again tells it.
+        assert (await it.send("another")).code == 0
+
+        def is_ordered() -> bool:
+            config = it.broker.metadata.topics.get("orders")
+            return config is not None and config.order
+
+        await until(is_ordered, "the mark")
+        change = Command(RequestCode.UPDATE_BROKER_CONFIG, ext={}, body=b"brokerPermission=4")
+        assert (await it.call(change)).code == 0
+        # A broker that is not writable sends producers of ordered topics away, others may finish.
+        refused = await it.send("orders")
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert refused.remark == "the broker[127.0.0.1] sending message is forbidden"
+        assert (await it.send("another")).code == 0
 
     play(tmp_path, tell)

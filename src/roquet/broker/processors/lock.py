@@ -1,7 +1,4 @@
-"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: leases on queues for consumers in order.
-
-Asking the other replicas for their votes (`lockInStrictMode`) belongs to replication.
-"""
+"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: leases on queues for consumers in order."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from roquet.service.lifecycle import Timer
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
+    from roquet.broker.lock_votes import LockVotes
     from roquet.broker.locks import QueueLocks
 
 LANE = "admin"
@@ -25,12 +23,19 @@ LANE = "admin"
 class Lock:
     """Grants, renews and takes back leases."""
 
-    def __init__(self, locks: QueueLocks, clock: Clock) -> None:
+    def __init__(self, locks: QueueLocks, clock: Clock, votes: LockVotes | None = None) -> None:
+        """`votes` asks the other replicas when this broker's own word is not enough."""
         self._locks = locks
         self._clock = clock
+        self._votes = votes
 
     def routes(self) -> list[Route]:
         """Return the codes served here."""
+        if self._votes is not None:
+            return [
+                Route((RequestCode.LOCK_BATCH_MQ,), self.lock_by_vote, LANE),
+                Route((RequestCode.UNLOCK_BATCH_MQ,), self.unlock_everywhere, LANE),
+            ]
         return [
             Route((RequestCode.LOCK_BATCH_MQ,), self.lock, LANE),
             Route((RequestCode.UNLOCK_BATCH_MQ,), self.unlock, LANE),
@@ -46,6 +51,22 @@ class Lock:
         """Answer 42; queues of others are passed over in silence."""
         asked = _asked(request)
         self._locks.unlock(asked.group, asked.client_id, asked.queues)
+        return reply_to(request.command)
+
+    async def lock_by_vote(self, request: Request) -> Command:
+        """Answer 41 with the queues that a majority of the replicas grants."""
+        asked = _asked(request)
+        granted = self._locks.lock(asked.group, asked.client_id, asked.queues, self._clock.now_ms())
+        if self._votes is not None and not asked.only_this_broker:
+            granted = await self._votes.confirm(asked, granted)
+        return reply_to(request.command, body=encode_locked(granted))
+
+    async def unlock_everywhere(self, request: Request) -> Command:
+        """Answer 42, the other replicas being told as well."""
+        asked = _asked(request)
+        self._locks.unlock(asked.group, asked.client_id, asked.queues)
+        if self._votes is not None and not asked.only_this_broker:
+            await self._votes.release(asked)
         return reply_to(request.command)
 
     @property

@@ -126,6 +126,8 @@ class EndTransaction:
 
     async def resume(self, request: Request) -> Command:
         """Have a half message asked about again that was put aside, or is asked about too often."""
+        if self._state.is_slave:
+            return reply_to(request.command, ResponseCode.SLAVE_NOT_AVAILABLE)
         header = ResumeCheckHalfMessageRequest.decode(request.command.ext)
         try:
             _, offset = message_id.parse_offset_id(header.msg_id or "")

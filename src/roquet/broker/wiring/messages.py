@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.admission import Admission, Rules
 from roquet.broker.checks import SendChecks
+from roquet.broker.lock_votes import LockVotes
 from roquet.broker.notices import GroupNotices
 from roquet.broker.processors.clients import ClientRules, Clients
+from roquet.broker.processors.lock import Lock
 from roquet.broker.processors.pull import PullChecks, PullProcessor
 from roquet.broker.processors.reply import ReplyProcessor
 from roquet.broker.processors.send import Retries, SendProcessor
 from roquet.broker.processors.send_back import SendBack
 from roquet.broker.wiring.base import make_stamps
+from roquet.protocol.hosts import split_addresses
 
 if TYPE_CHECKING:
     from roquet.broker.appender import Appender
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
     from roquet.protocol.command import Command
+    from roquet.remoting.client import Client
     from roquet.remoting.fast_ingest import FastPath
 
 
@@ -90,6 +94,13 @@ def make_send_back(base: Base, appender: Appender) -> SendBack:
         state=base.state,
         returns=base.stats,
     )
+
+
+def make_lock(base: Base, client: Client) -> Lock:
+    """Make the processor of queue locks."""
+    addresses = split_addresses(base.config.registration.name_servers or "")
+    votes = LockVotes(client, base.identity, addresses, base.config.locks)
+    return Lock(base.locks, base.clock, votes if votes.needed else None)
 
 
 def make_clients(base: Base) -> Clients:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import UsageError
+from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, text_answer
 from roquet.service.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.service.metrics import Metrics
-
-log = logging.getLogger(__name__)
-
-_REQUEST_MAX = 8192
-_REQUEST_S = 5.0
-_CONNECTIONS_MAX = 64
-_PLAIN = "text/plain; charset=utf-8"
 
 
 class Health:
@@ -48,86 +39,27 @@ class Health:
         return "\n".join(f"{need}: {why}" for need, why in self._missing.items()) or "ok"
 
 
-class HealthEndpoint:
-    """Serves health and metrics over HTTP/1.1, one request a connection. A service."""
+class HealthEndpoint(HttpServer):
+    """Serves health and metrics. A service."""
 
     def __init__(self, *, host: str, port: int, health: Health, metrics: Metrics) -> None:
         """Listen nowhere yet; port 0 means any free one."""
-        self._host = host
-        self._port = port
+        super().__init__(self.answer, host=host, port=port)
         self._health = health
         self._metrics = metrics
-        self._server: asyncio.Server | None = None
-        self._connections = 0
 
-    @property
-    def port(self) -> int:
-        """The port that is listened on."""
-        return self._port
-
-    async def start(self) -> None:
-        """Listen. Raises UsageError when the address cannot be had."""
-        try:
-            self._server = await asyncio.start_server(
-                self._serve, self._host, self._port, limit=_REQUEST_MAX
-            )
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
-        self._port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-            self._server = None
-
-    def answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Return status, content type and body for a request."""
-        if method not in {"GET", "HEAD"}:
-            return HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"only GET\n"
-        match path.partition("?")[0]:
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a request."""
+        if request.method not in {"GET", "HEAD"}:
+            return text_answer("only GET", HTTPStatus.METHOD_NOT_ALLOWED)
+        match request.path:
             case "/metrics":
-                return HTTPStatus.OK, CONTENT_TYPE, self._metrics.render()
+                return HttpAnswer(HTTPStatus.OK, self._metrics.render(), CONTENT_TYPE)
             case "/livez":
-                return HTTPStatus.OK, _PLAIN, b"ok\n"
+                return text_answer("ok")
             case "/readyz":
                 ready = self._health.is_ready
                 status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-                return status, _PLAIN, self._health.explain().encode() + b"\n"
+                return text_answer(self._health.explain(), status)
             case _:
-                return HTTPStatus.NOT_FOUND, _PLAIN, b"/metrics /livez /readyz\n"
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
-        try:
-            if self._connections <= _CONNECTIONS_MAX:
-                async with asyncio.timeout(_REQUEST_S):
-                    await self._one(reader, writer)
-        except (
-            TimeoutError,
-            OSError,
-            ValueError,
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-        ) as error:
-            log.debug("a health request failed: %s", error)
-        finally:
-            self._connections -= 1
-            writer.close()
-
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            status, kind, body = HTTPStatus.BAD_REQUEST, _PLAIN, b"not HTTP\n"
-        else:
-            status, kind, body = self.answer(words[0], words[1])
-        writer.write(
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-            f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n".encode()
-        )
-        if words[0] != "HEAD":
-            writer.write(body)
-        await writer.drain()
+                return text_answer("/metrics /livez /readyz", HTTPStatus.NOT_FOUND)

@@ -1,0 +1,189 @@
+"""The small HTTP/1.1 server of our own processes: health, metrics, lists, a page. A service.
+
+One request a connection, everything bounded: head, body, time, connections. What is served is the
+business of one handler; it never sees a request that is not whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import json
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qsl, unquote
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+HEAD_MAX = 8192
+_REQUEST_S = 5.0
+_FIELDS_MAX = 100
+PLAIN = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A whole request; header names are in small letters."""
+
+    method: str
+    path: str
+    """Without the query, percent signs resolved."""
+    query: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    body: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What goes back."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    kind: str = PLAIN
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+
+Handler: TypeAlias = "Callable[[HttpRequest], HttpAnswer | Awaitable[HttpAnswer]]"
+
+
+def json_answer(value: Any, status: HTTPStatus = HTTPStatus.OK) -> HttpAnswer:
+    """Return a value as JSON."""
+    return HttpAnswer(status, json.dumps(value).encode() + b"\n", JSON)
+
+
+def text_answer(text: str, status: HTTPStatus = HTTPStatus.OK) -> HttpAnswer:
+    """Return a line of text."""
+    return HttpAnswer(status, text.encode() + b"\n")
+
+
+class _Unusable(Exception):
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class HttpServer:
+    """Listens from `start` to `stop` and asks the handler."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        host: str,
+        port: int,
+        body_max: int = 0,
+        connections_max: int = 64,
+    ) -> None:
+        """Listen nowhere yet; port 0 means any free one, `body_max` 0 that no body is taken."""
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._body_max = body_max
+        self._connections_max = connections_max
+        self._server: asyncio.Server | None = None
+        self._connections = 0
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen. Raises UsageError when the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, self._host, self._port, limit=HEAD_MAX
+            )
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            if self._connections <= self._connections_max:
+                async with asyncio.timeout(_REQUEST_S):
+                    await self._one(reader, writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            log.debug("a request over HTTP did not come to its end")
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method = ""
+        try:
+            request = await self._read(reader)
+            method = request.method
+            answer = self._handler(request)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except _Unusable as error:
+            answer = text_answer(str(error), error.status)
+        except Exception:
+            log.exception("a request over HTTP failed")
+            answer = text_answer("it failed: the log says why", HTTPStatus.INTERNAL_SERVER_ERROR)
+        more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+        writer.write(
+            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+            f"Content-Type: {answer.kind}\r\nContent-Length: {len(answer.body)}\r\n"
+            f"{more}Connection: close\r\n\r\n".encode()
+        )
+        if method != "HEAD":
+            writer.write(answer.body)
+        await writer.drain()
+
+    async def _read(self, reader: asyncio.StreamReader) -> HttpRequest:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *rows = head[:-4].split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+            raise _Unusable(HTTPStatus.BAD_REQUEST, "not HTTP")
+        headers = _headers(rows)
+        path, _, query = words[1].partition("?")
+        return HttpRequest(
+            method=words[0],
+            path=unquote(path),
+            query=dict(parse_qsl(query, max_num_fields=_FIELDS_MAX)),
+            headers=headers,
+            body=await self._body(reader, headers),
+        )
+
+    async def _body(self, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+        if "transfer-encoding" in headers:
+            raise _Unusable(HTTPStatus.LENGTH_REQUIRED, "a body needs a Content-Length")
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit() and len(length) < 10):
+            raise _Unusable(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
+        if int(length) > self._body_max:
+            raise _Unusable(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._body_max} bytes"
+            )
+        return await reader.readexactly(int(length))
+
+
+def _headers(rows: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for row in rows:
+        name, colon, value = row.partition(":")
+        if not colon or not name or name != name.strip():
+            raise _Unusable(HTTPStatus.BAD_REQUEST, "a header is broken")
+        # Two lengths that differ are how a request is smuggled past a proxy.
+        if found.setdefault(name.lower(), value.strip()) != value.strip():
+            found[name.lower()] += "," + value.strip()
+    return found

@@ -18,7 +18,7 @@ KILL ?= 0
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	all format lint types imports native interop interop-jars deploy bench crash powerloss fuzz audit nightly clean
+	all format lint types imports native interop interop-jars deploy browser bench crash powerloss fuzz audit nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ interop-jars: setup ## fetch the RocketMQ jars
 
 interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
 	$(PY) -m pytest tests/interop --timeout 300
+
+browser: setup ## the live page in a real browser (chromium)
+	$(PY) -m pytest tests/browser --timeout 120
 
 deploy: setup ## the systemd units, verified by systemd
 	$(PY) -m pytest tests/deploy

@@ -172,6 +172,11 @@ def _relay(commands: Any) -> None:
         action="store_true",
         help="print parts, ticks, periods and registries, and exit",
     )
+    relay.add_argument(
+        "--demo",
+        action="store_true",
+        help="run a configuration server and three inner servers with it, and say what happens",
+    )
     _log_flags(relay, "INFO")
     relay.set_defaults(run=_run_relay)
 

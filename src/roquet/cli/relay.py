@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def relay(options: argparse.Namespace) -> int:
     """Run a relay to its end."""
+    from roquet.cli.relay_demo import run_demo  # noqa: PLC0415
     from roquet.relay.app import build  # noqa: PLC0415
     from roquet.relay.config import load_config  # noqa: PLC0415
 
@@ -33,9 +34,12 @@ def relay(options: argparse.Namespace) -> int:
         return 0
 
     async def serve(stop: asyncio.Event) -> int:
+        if options.demo:
+            return await run_demo(config, say, stop)
         async with built.app:
             inbound = "" if built.listener is None else f", inbound links on {built.listener.port}"
             say(f"The Relay boot success. {config.workers} workers{inbound}")
+            say(f"page, health and metrics: http://{config.bind_address}:{built.http.port}/")
             runtime.settle()
             await stop.wait()
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
 from roquet.relay.codes import FORWARDS, RelayCode
@@ -16,8 +16,10 @@ from roquet.relay.process import MainProcess, MessageHandler, explain
 from roquet.relay.registry import Registry
 from roquet.relay.traffic import Traffic
 from roquet.relay.view import View
+from roquet.relay.web import WebHandler, WebSide, watch
 from roquet.relay.worker import WorkerService
 from roquet.service.lifecycle import App, Part, Timer
+from roquet.service.metrics import LoopLag, Metrics
 
 if TYPE_CHECKING:
     import ssl
@@ -39,10 +41,11 @@ class Relay:
     config: RelayConfig
     master: MasterService
     view: View
+    http: WebSide
     listener: Listener | None
     packets: Registry[PacketHandler]
     messages: Registry[MessageHandler]
-    web: Registry[Any]
+    web: Registry[WebHandler]
 
     def explain(self) -> str:
         """Return parts, ticks with their periods, and registries, as text."""
@@ -76,7 +79,7 @@ def build(config: RelayConfig, clock: Clock, lot: random.Random | None = None) -
     lot = lot or random.SystemRandom()
     packets: Registry[PacketHandler] = Registry("packet")
     messages: Registry[MessageHandler] = Registry("message")
-    web: Registry[Any] = Registry("web")
+    web: Registry[WebHandler] = Registry("web")
     traffic = Traffic(config, clock)
     dispatch = Dispatcher(packets)
     process = MainProcess(config.mailbox_max)
@@ -124,7 +127,27 @@ def build(config: RelayConfig, clock: Clock, lot: random.Random | None = None) -
         Part("links", links, needs=("traffic",)),
     ]
     view = View(master.machine, workers, traffic, process, config.workers)
-    return Relay(App(parts, clock), config, master, view, listener, packets, messages, web)
+    http, lag = _http(config, web, view, master)
+    parts.append(Part("loop_lag", lag))
+    parts.append(Part("http", http, needs=("master",)))
+    return Relay(App(parts, clock), config, master, view, http, listener, packets, messages, web)
+
+
+def _http(
+    config: RelayConfig, web: Registry[WebHandler], view: View, master: MasterService
+) -> tuple[WebSide, LoopLag]:
+    metrics = Metrics()
+    watch(metrics, view)
+    http = WebSide(
+        web,
+        view=view,
+        orders=master,
+        metrics=metrics,
+        host=config.bind_address,
+        port=config.http_port,
+        admin_token=config.admin_token,
+    )
+    return http, LoopLag(metrics)
 
 
 def _master(

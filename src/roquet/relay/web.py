@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from roquet.relay.view import View
     from roquet.service.metrics import Metrics
 
-    WebHandler: TypeAlias = "Callable[[HttpRequest, int], HttpAnswer | Awaitable[HttpAnswer]]"
-    """Takes the request and the server id of the path, 0 without one."""
+WebHandler: TypeAlias = "Callable[[HttpRequest, int], HttpAnswer | Awaitable[HttpAnswer]]"
+"""Takes the request and the server id of the path, 0 without one."""
 
 OWNER = "web"
 _PAGE_HEADERS = {
@@ -98,7 +98,9 @@ class WebSide(HttpServer):
         handler = self._calls.get(f"{method} {path.row}")
         if handler is None:
             others = sorted(
-                str(key).split(" ")[0] for key, _ in self._calls if str(key).endswith(f" {path.row}")
+                str(key).split(" ")[0]
+                for key, _ in self._calls
+                if str(key).endswith(f" {path.row}")
             )
             if others:
                 wrong = _error(HTTPStatus.METHOD_NOT_ALLOWED, f"only {', '.join(others)}")
@@ -245,4 +247,3 @@ def watch(metrics: Metrics, view: View) -> None:
     metrics.watch_many("relay_waiting", "Servers in the master's lists", "list", of_lists)
     metrics.watch_many("relay_mailbox", "Messages that wait for a worker", "worker", of_mailboxes)
     metrics.watch("relay_queued_bytes", "Bytes in all queues", lambda: float(view.queued_bytes()))
-

@@ -64,7 +64,7 @@ def text_answer(text: str, status: HTTPStatus = HTTPStatus.OK) -> HttpAnswer:
     return HttpAnswer(status, text.encode() + b"\n")
 
 
-class _Unusable(Exception):
+class _UnusableError(Exception):
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
         self.status = status
@@ -129,15 +129,11 @@ class HttpServer:
         method = ""
         try:
             request = await self._read(reader)
-            method = request.method
-            answer = self._handler(request)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except _Unusable as error:
+        except _UnusableError as error:
             answer = text_answer(str(error), error.status)
-        except Exception:
-            log.exception("a request over HTTP failed")
-            answer = text_answer("it failed: the log says why", HTTPStatus.INTERNAL_SERVER_ERROR)
+        else:
+            method = request.method
+            answer = await self._ask(request)
         more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         writer.write(
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
@@ -148,12 +144,20 @@ class HttpServer:
             writer.write(answer.body)
         await writer.drain()
 
+    async def _ask(self, request: HttpRequest) -> HttpAnswer:
+        try:
+            answer = self._handler(request)
+            return await answer if inspect.isawaitable(answer) else answer
+        except Exception:
+            log.exception("a request over HTTP failed")
+            return text_answer("it failed: the log says why", HTTPStatus.INTERNAL_SERVER_ERROR)
+
     async def _read(self, reader: asyncio.StreamReader) -> HttpRequest:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *rows = head[:-4].split("\r\n")
         words = first.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
-            raise _Unusable(HTTPStatus.BAD_REQUEST, "not HTTP")
+            raise _UnusableError(HTTPStatus.BAD_REQUEST, "not HTTP")
         headers = _headers(rows)
         path, _, query = words[1].partition("?")
         return HttpRequest(
@@ -166,12 +170,12 @@ class HttpServer:
 
     async def _body(self, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
         if "transfer-encoding" in headers:
-            raise _Unusable(HTTPStatus.LENGTH_REQUIRED, "a body needs a Content-Length")
+            raise _UnusableError(HTTPStatus.LENGTH_REQUIRED, "a body needs a Content-Length")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit() and len(length) < 10):
-            raise _Unusable(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
+            raise _UnusableError(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
         if int(length) > self._body_max:
-            raise _Unusable(
+            raise _UnusableError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._body_max} bytes"
             )
         return await reader.readexactly(int(length))
@@ -182,7 +186,7 @@ def _headers(rows: list[str]) -> dict[str, str]:
     for row in rows:
         name, colon, value = row.partition(":")
         if not colon or not name or name != name.strip():
-            raise _Unusable(HTTPStatus.BAD_REQUEST, "a header is broken")
+            raise _UnusableError(HTTPStatus.BAD_REQUEST, "a header is broken")
         # Two lengths that differ are how a request is smuggled past a proxy.
         if found.setdefault(name.lower(), value.strip()) != value.strip():
             found[name.lower()] += "," + value.strip()

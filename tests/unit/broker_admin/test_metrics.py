@@ -19,6 +19,7 @@ from roquet.namesrv.app import build
 from roquet.namesrv.config import NamesrvConfig, Settings
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.service.http import HttpRequest
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
@@ -142,9 +143,9 @@ def test_the_page_has_what_the_broker_shows_with_type_and_labels(tmp_path: Path)
 def test_the_page_has_what_the_name_server_shows() -> None:
     endpoint = build(Settings(NamesrvConfig(metrics="PROM")), SystemClock()).health
     assert endpoint is not None
-    status, kind, body = endpoint.answer("GET", "/metrics")
-    assert (status, kind.startswith("text/plain")) == (200, True)
-    shown = {full_name(it): it.type for it in parsed(body).values()}
+    answer = endpoint.answer(HttpRequest("GET", "/metrics"))
+    assert (answer.status, answer.kind.startswith("text/plain")) == (200, True)
+    shown = {full_name(it): it.type for it in parsed(answer.body).values()}
     assert shown == {name: kind for name, (kind, _) in rows("Name server").items()}
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import socket
+import struct
 from typing import TYPE_CHECKING, Any, Self
 
 from roquet.base.clock import SystemClock
@@ -78,6 +79,24 @@ class Node(InnerServer):
         self.handle(COUNT, self.count)
         self.handle(SLOW, self.slow)
         self.release = asyncio.Event()
+
+    async def request(  # type: ignore[explicit-override]
+        self, to: int, kind: int, body: bytes = b"", *, timeout_s: float = GENEROUS_S
+    ) -> bytes:
+        """Ask with a deadline that a loaded machine keeps."""
+        return await super().request(to, kind, body, timeout_s=timeout_s)
+
+    async def request_by_type(  # type: ignore[explicit-override]
+        self,
+        server_type: int,
+        key: str,
+        kind: int,
+        body: bytes = b"",
+        *,
+        timeout_s: float = GENEROUS_S,
+    ) -> bytes:
+        """Ask with a deadline that a loaded machine keeps."""
+        return await super().request_by_type(server_type, key, kind, body, timeout_s=timeout_s)
 
     async def echo(self, packet: Packet) -> bytes:
         return b"%d:" % self.server_id + packet.body
@@ -278,6 +297,13 @@ class RawLink:
                 self._commands, used = decode(self._kept + data)
                 self._kept = (self._kept + data)[used:]
         return self._commands.pop(0)
+
+    async def trickle(self) -> None:
+        """Write a frame byte by byte, too slowly for it to end."""
+        self.writer.write(struct.pack(">iI", 100_000, 90_000))
+        while True:
+            self.writer.write(b"x")
+            await asyncio.sleep(0.01)
 
     async def is_closed(self) -> bool:
         """Read to the end."""

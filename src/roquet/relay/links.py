@@ -33,6 +33,8 @@ else:
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 20_000
+HANDSHAKE_S = 5.0
+"""How long a TLS handshake may take."""
 HIGH_WATER = 256 * 1024
 """Bytes in a transport's buffer above which a link is given no more."""
 
@@ -63,6 +65,8 @@ class RelayLink(Link):
     """The inner server at the other end; 0 while that is not known."""
     proof = ""
     """What proves to the other end that this one knows the shared secret."""
+    opened_ms = 0
+    """When it was connected."""
     gone: asyncio.Event
     """Set when the link is closed."""
 
@@ -194,6 +198,7 @@ class Links:
     def opened(self, link: Link) -> None:
         """Know a connection."""
         assert isinstance(link, RelayLink)
+        link.opened_ms = self._clock.now_ms()
         self._links[link.key] = link
         if len(self._links) > CONNECTIONS_MAX:
             link.close("too many connections")
@@ -242,7 +247,12 @@ class Listener:
         """Listen. Raises UsageError when the address cannot be had."""
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._accept, self._host, self._port, ssl=self._tls, backlog=1024
+                self._links.make,
+                self._host,
+                self._port,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
+                backlog=1024,
             )
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
@@ -253,9 +263,6 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
-
-    def _accept(self) -> RelayLink:
-        return self._links.make()
 
 
 def tls_to_servers(

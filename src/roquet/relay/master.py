@@ -134,7 +134,7 @@ class MasterService:
         """Close links that came in and do not say who they are."""
         before_ms = self._clock.now_ms() - self._config.register_timeout_ms
         for link in self.links.all():
-            if not link.server_id and link.last_ms < before_ms:
+            if not link.server_id and link.opened_ms < before_ms:
                 link.end("it did not say who it is")
 
     async def ask(self, what: str, server_id: int = 0) -> bool:

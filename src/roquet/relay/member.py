@@ -92,11 +92,18 @@ class Member:
             registry.add(code, code.name, "member", handler)
 
     def beat(self, online: int) -> None:
-        """Tell the relay that this server is there; give up a relay that is silent."""
+        """Tell the relay that this server is there; give up a relay that is silent.
+
+        A link that has not become the relay's in that time is closed as well.
+        """
+        before_ms = self._clock.now_ms() - self._silence_ms
+        for other in self.links.all():
+            if other is not self.link and other.opened_ms < before_ms:
+                other.end("it did not register this server")
         link = self.link
         if link is None:
             return
-        if self._clock.now_ms() - self._heard_ms > self._silence_ms:
+        if self._heard_ms < before_ms:
             link.end(f"the relay is silent for {self._silence_ms} ms")
         elif not link.is_stuck:
             link.write(encode(packets.heartbeat(online)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from roquet.protocol.command import Command, reply_to
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOBODY = 0
-"""No server has this id: an exception for nobody."""
+MAP_MAX = 10_000
+"""Servers in the map, which has to fit a frame; more of them follow one by one."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,8 +82,9 @@ class WorkerService:
 
     def handle(self, messages: list[Any]) -> None:
         """Work through the mailbox, then move what the servers have in their queues."""
-        for message in messages:
-            kind: type[object] = type(message)
+        waiting: list[object] = messages
+        for message in waiting:
+            kind = type(message)
             handler = self._messages.get(kind)
             if handler is None:
                 log.error("%s has no handler for %s", self.name, kind.__name__)
@@ -114,7 +116,10 @@ class WorkerService:
             return  # whoever held it has told the master
         link.holder = self
         server = notice.server
-        link.write(encode(packets.server_map(notice.others, link.proof)))
+        others = iter(notice.others.items())
+        link.write(encode(packets.server_map(dict(islice(others, MAP_MAX)), link.proof)))
+        for _, other in others:
+            link.write(encode(packets.new_server(other)))
         if self._exchange.register(server.server_id, server.server_type, link.key, self.index):
             self.owned[server.server_id] = Owned(link, server)
             self._traffic.announce()

@@ -16,6 +16,7 @@ from relay_harness import (
     OPTIONS,
     SLOW,
     Node,
+    RawLink,
     RawServer,
     fleet,
     looped,
@@ -251,6 +252,25 @@ async def test_a_half_open_link_is_given_up_by_the_server(tmp_path: Path) -> Non
         lonely = await made.node(8, 3, options=options)
         made.publish()
         await until(lambda: lonely.registrations >= 2)
+
+
+@looped
+async def test_a_peer_that_registers_no_server_is_closed_by_it() -> None:
+    options = dataclasses.replace(OPTIONS, heartbeat_s=0.02, heartbeat_timeout_s=0.1)
+    async with Node(1, 3, options=options) as node:
+        link = await RawLink.to(node.port)
+        assert await link.is_closed()
+        await link.close()
+
+
+@looped
+async def test_a_long_map_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roquet.relay.worker.MAP_MAX", 2)
+    async with fleet(tmp_path, dict.fromkeys(range(1, 8), 3)) as (made, _):
+        late = await made.node(8, 4)
+        made.publish()
+        await made.whole()
+        assert late.others.keys() == set(range(1, 8))
 
 
 @looped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
@@ -129,6 +130,11 @@ async def test_an_inbound_link_says_who_it_is_or_is_closed(tmp_path: Path) -> No
         silent = await RawLink.to(relay.listener.port)
         assert await silent.is_closed()
         await silent.close()
+        slow = await RawLink.to(relay.listener.port)
+        trickle = asyncio.ensure_future(slow.trickle())
+        assert await slow.is_closed()
+        trickle.cancel()
+        await slow.close()
         early = await RawLink.to(relay.listener.port)
         for code in sorted(FORWARDS):
             early.write(encode(packets.command(code, {"from": "1", "to": "2"})))

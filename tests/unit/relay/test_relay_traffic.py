@@ -43,7 +43,10 @@ async def test_10_000_packets_in_flight_arrive_in_order(tmp_path: Path) -> None:
     async with fleet(tmp_path, FLEET) as (world, relay):
         one, two = world.nodes[1001], world.nodes[2002]
         body = bytes(256)
-        answers = [asyncio.ensure_future(one.request(2001, ECHO, body)) for _ in range(10_000)]
+        answers = [
+            asyncio.ensure_future(one.request(2001, ECHO, body, timeout_s=60))
+            for _ in range(10_000)
+        ]
         for number in range(10_000):
             await one.send(2002, COUNT, b"%d" % number)
         assert all(len(answer) == 261 for answer in await asyncio.gather(*answers))

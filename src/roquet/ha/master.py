@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
 from roquet.ha.feed import Feed
@@ -171,7 +171,8 @@ class SlaveLink(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: the slave speaks first, unless it has to know the secret."""
-        assert isinstance(transport, asyncio.Transport)
+        # The transports of uvloop are no subclasses of asyncio's.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("?", 0)
         self._address = f"{peer[0]}:{peer[1]}"

@@ -7,7 +7,7 @@ import contextlib
 import enum
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import RoquetError
 from roquet.ha.copier import Copier
@@ -158,7 +158,8 @@ class MasterLink(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Report at once: the master waits for it."""
-        assert isinstance(transport, asyncio.Transport)
+        # The transports of uvloop are no subclasses of asyncio's.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         secret = self._slave.rules.secret
         if secret is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from pair_harness import (
     PairWorld,
     assert_same_log,
@@ -27,7 +29,9 @@ def play(folder: Path, tell: Callable[[PairWorld], Awaitable[None]]) -> None:
         async with pair_world(folder) as world:
             await tell(world)
 
-    asyncio.run(run())
+    # The loop of a real broker: its transports differ from asyncio's own.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
 
 
 def test_the_slave_has_the_same_bytes(tmp_path: Path) -> None:

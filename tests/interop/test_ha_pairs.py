@@ -1,0 +1,166 @@
+"""Master and slave of both makes: equal logs, kills in the middle, reading without the master."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from interop_world import assert_same, make_topic, messages, until
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.names import is_retry
+from roquet.testing.cluster import pull_command, send_command
+from roquet.testing.pair import Make, Pair, Side, compare_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from roquet.testing.java import Driver
+
+TOPIC = "Paired"
+PAIRS = [("java", "ours"), ("ours", "java"), ("ours", "ours")]
+"""(master, slave)"""
+
+
+@pytest.fixture
+def made(jars: Path, tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    assert jars.is_dir()
+    opened: list[Pair] = []
+
+    def make(master: Make, slave: Make, **settings: str) -> Pair:
+        pair = Pair(tmp_path, master, slave, random.Random(), settings)
+        opened.append(pair)
+        return pair.__enter__()
+
+    yield make
+    for pair in opened:
+        pair.__exit__()
+
+
+def write(pair: Pair, driver: Driver, count: int, size: int, seed: int) -> list[dict[str, Any]]:
+    """Send by the Java producer, and return what was sent with what it was told."""
+    given = messages(count, size, seed)
+    sent = driver.send(pair.namesrv, TOPIC, given)
+    return [{**message, "told": answer} for message, answer in zip(given, sent, strict=True)]
+
+
+def read_all(pair: Pair, driver: Driver, group: str, wrote: list[dict[str, Any]]) -> None:
+    received = driver.consume(pair.namesrv, TOPIC, group, len(wrote), timeout_s=90)
+    assert_same(wrote, [one["told"] for one in wrote], received)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("master", "slave"), PAIRS)
+def test_a_slave_copies_survives_kills_and_serves_alone(
+    made: Callable[..., Pair], driver: Driver, master: Make, slave: Make
+) -> None:
+    pair = made(master, slave)
+    pair.start("master")
+    until("the master is registered", lambda: pair.status("master") is not None)
+    make_topic(driver, pair.namesrv, pair.plans["master"], TOPIC, 2)
+    wrote = write(pair, driver, 20, 100, seed=1)
+    pair.start("slave")
+    # Several files of 1 MiB.
+    wrote += write(pair, driver, 300, 8_000, seed=2)
+    pair.catch_up()
+    pair.kill("slave")
+    wrote += write(pair, driver, 150, 8_000, seed=3)
+    pair.start("slave")
+    wrote += write(pair, driver, 100, 8_000, seed=4)
+    pair.catch_up()
+    pair.kill("master")
+    pair.start("master")
+    until("sends are taken again", lambda: sends(pair), 60)
+    wrote += write(pair, driver, 50, 8_000, seed=5)
+    pair.catch_up()
+    read_all(pair, driver, "with_master", wrote)
+    until("the slave has the topic", lambda: knows(pair, "slave", TOPIC))
+    until("the slave has the offsets", lambda: offsets(pair, "slave", "with_master"), 90)
+    pair.stop("master")
+    read_all(pair, driver, "without_master", wrote)
+    if slave == "ours":
+        # What is there can be pulled, and the end is waited for as on a master.
+        answer = pair.call("slave", pull_command(TOPIC, 0))
+        assert answer.code == ResponseCode.SUCCESS
+    pair.stop("slave")
+    assert compare_logs(pair.plans["master"].store, pair.plans["slave"].store) >= 4 << 20
+
+
+def sends(pair: Pair) -> bool:
+    try:
+        return pair.call("master", send_command("Probe", b"x")).code == ResponseCode.SUCCESS
+    except Exception:  # noqa: BLE001  (whatever it is, it is tried again)
+        time.sleep(0.2)
+        return False
+
+
+def knows(pair: Pair, side: Side, topic: str) -> bool:
+    answer = pair.call(side, Command(RequestCode.GET_ALL_TOPIC_CONFIG))
+    return f'"{topic}"'.encode() in answer.body
+
+
+def offsets(pair: Pair, side: Side, group: str) -> bool:
+    answer = pair.call(side, Command(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    return not is_retry(TOPIC) and f"{TOPIC}@{group}".encode() in answer.body
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("slave", ["java", "ours"])
+def test_double_write_with_either_slave(
+    made: Callable[..., Pair], driver: Driver, slave: str
+) -> None:
+    pair = made("ours", cast("Make", slave), brokerRole="SYNC_MASTER", slaveTimeout="15000")
+    pair.start("master")
+    alone = pair.call("master", send_command(TOPIC, b"alone"))
+    assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    pair.start("slave")
+    until("the slave follows", lambda: follows(pair), 60)
+    wrote = write(pair, driver, 50, 1_000, seed=6)
+    assert all(one["told"]["status"] == "SEND_OK" for one in wrote)
+    pair.kill("slave")
+    until("the slave is missed", lambda: not follows(pair))
+    left = pair.call("master", send_command(TOPIC, b"left"))
+    assert left.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+def follows(pair: Pair) -> bool:
+    status = pair.status("master")
+    return status is not None and bool(status.slaves)
+
+
+@pytest.mark.timeout(200)
+def test_our_slave_becomes_the_master_of_what_java_wrote(
+    made: Callable[..., Pair], driver: Driver
+) -> None:
+    pair = made("java", "ours")
+    pair.start("master")
+    make_topic(driver, pair.namesrv, pair.plans["master"], TOPIC, 1)
+    pair.start("slave")
+    wrote = write(pair, driver, 30, 1_000, seed=7)
+    read_all(pair, driver, "kept", wrote)
+    pair.catch_up()
+    until("the slave has the topic", lambda: knows(pair, "slave", TOPIC))
+    until("the slave has the offsets", lambda: offsets(pair, "slave", "kept"), 60)
+    pair.kill("master")
+    pair.stop("slave")
+    # By hand: the slave's store with a master's configuration.
+    plan = pair.plans["slave"]
+    extra = {**plan.extra, "brokerId": "0", "brokerRole": "ASYNC_MASTER"}
+    pair.plans["master"] = type(plan)(plan.name, plan.port, plan.namesrv, plan.store, extra)
+    pair.master_make = "ours"
+    pair.start("master")
+    until("it leads", lambda: leads(pair), 60)
+    more = write(pair, driver, 10, 1_000, seed=8)
+    told = [one["told"]["offset"] for one in more]
+    assert told == list(range(30, 40)), "no offset is used twice"
+    received = driver.consume(pair.namesrv, TOPIC, "kept", 10)
+    assert sorted(one["offset"] for one in received) == told, "the group goes on where it was"
+
+
+def leads(pair: Pair) -> bool:
+    status = pair.status("master")
+    return status is not None and status.is_master

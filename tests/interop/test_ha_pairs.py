@@ -12,8 +12,7 @@ from interop_world import assert_same, make_topic, messages, until
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.names import is_retry
-from roquet.store.records import read_records
-from roquet.testing.cluster import pull_command, send_command
+from roquet.testing.cluster import send_command
 from roquet.testing.pair import Make, Pair, Side, compare_logs
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     make_topic(driver, pair.namesrv, pair.plans["master"], TOPIC, 2)
     wrote = write(pair, driver, 20, 100, seed=1)
     pair.start("slave")
+    # An empty slave begins with the last file, and Java's comes late.
+    until("the slave follows", lambda: follows(pair), 60)
     # Several files of 1 MiB.
     wrote += write(pair, driver, 300, 8_000, seed=2)
     pair.catch_up()
@@ -82,26 +83,9 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     until("the slave has the topic", lambda: knows(pair, "slave", TOPIC))
     until("the slave has the offsets", lambda: offsets(pair, "slave", "with_master"), 90)
     pair.stop("master")
-    if slave == "ours":
-        read_all(pair, driver, "without_master", wrote)
-    # A pull by hand finds all messages on either make.
-    assert pulled(pair, "slave") == {(one["told"]["queue"], one["told"]["offset"]) for one in wrote}
+    read_all(pair, driver, "without_master", wrote)
     pair.stop("slave")
     assert compare_logs(pair.plans["master"].store, pair.plans["slave"].store) >= 4 << 20
-
-
-def pulled(pair: Pair, side: Side) -> set[tuple[int, int]]:
-    """Return (queue, offset) of every message of the topic that a broker hands out."""
-    found: set[tuple[int, int]] = set()
-    for queue in (0, 1):
-        at = 0
-        while True:
-            answer = pair.call(side, pull_command(TOPIC, at, queueId=str(queue)))
-            if answer.code != ResponseCode.SUCCESS:
-                break
-            found |= {(queue, record.queue_offset) for record in read_records(answer.body)}
-            at = int((answer.ext or {})["nextBeginOffset"])
-    return found
 
 
 def sends(pair: Pair) -> bool:

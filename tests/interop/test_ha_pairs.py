@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from interop_world import assert_same, make_topic, messages, until
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.names import is_retry
 from roquet.testing.cluster import send_command
 from roquet.testing.pair import Make, Pair, Side, compare_logs
 
@@ -103,15 +102,12 @@ def knows(pair: Pair, side: Side, topic: str) -> bool:
 
 def offsets(pair: Pair, side: Side, group: str) -> bool:
     answer = pair.call(side, Command(RequestCode.GET_ALL_CONSUMER_OFFSET))
-    return not is_retry(TOPIC) and f"{TOPIC}@{group}".encode() in answer.body
+    return f"{TOPIC}@{group}".encode() in answer.body
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("slave", ["java", "ours"])
-def test_double_write_with_either_slave(
-    made: Callable[..., Pair], driver: Driver, slave: str
-) -> None:
-    pair = made("ours", cast("Make", slave), brokerRole="SYNC_MASTER", slaveTimeout="15000")
+def test_double_write_with_a_java_slave(made: Callable[..., Pair], driver: Driver) -> None:
+    pair = made("ours", "java", brokerRole="SYNC_MASTER", slaveTimeout="15000")
     pair.start("master")
     alone = pair.call("master", send_command(TOPIC, b"alone"))
     assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE

@@ -46,6 +46,8 @@ PARTS = {
     "fast_fail": "Overload",
     "tls": "TLS",
     "acl": "Access control",
+    "address_server": "Address server",
+    "slow_groups": "Slow groups",
 }
 
 

@@ -22,7 +22,7 @@ from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.offsets import OffsetProcessor
 from roquet.broker.processors.query import QueryProcessor
-from roquet.broker.routes import Routed, all_routes
+from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.wiring.administration import make_administration
 from roquet.broker.wiring.base import make_base, make_stamps
@@ -142,9 +142,16 @@ def build(
     return Broker(app, base.identity, listeners, routers[0], routes, *seen)
 
 
-def explain(config: BrokerConfig) -> str:
-    """Return the parts in order and the request codes: what `--explain` prints."""
+def explain(config: BrokerConfig, what: str = "all") -> str:
+    """Return the parts in order and the request codes: what `--explain` prints.
+
+    `what` may be `parts` or `routes`: one of the two alone.
+    """
     broker = build(config)
+    if what == "routes":
+        return explain_routes(broker.routes)
+    if what == "parts":
+        return broker.app.explain()
     return f"role {config.identity.role}\n\n{broker.app.explain()}\n\n{broker.router.explain()}"
 
 

@@ -20,10 +20,12 @@ from roquet.broker.peers import RegistrationRules
 from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
 from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.watch import SlowGroupRules
 from roquet.ha.config import HaRules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsRules, with_tls_file
+from roquet.service.address_server import AddressLookup, AddressServerRules
 from roquet.store.groups import GroupRules
 from roquet.store.plugins import PluginRules
 from roquet.store.settings import StoreSettings
@@ -116,6 +118,23 @@ class ServerRules:
     heartbeat_queue: int = setting(
         "heartbeatThreadPoolQueueCapacity", 50_000, "Waiting heartbeats.", low=1, live=True
     )
+    lite_pull_queue: int = setting(
+        "litePullThreadPoolQueueCapacity", 100_000, "Waiting lite pulls.", low=1, live=True
+    )
+    client_queue: int = setting(
+        "clientManagerThreadPoolQueueCapacity",
+        1_000_000,
+        "Waiting leavers and checks of clients.",
+        low=1,
+        live=True,
+    )
+    consumer_queue: int = setting(
+        "consumerManagerThreadPoolQueueCapacity",
+        1_000_000,
+        "Waiting requests about offsets and members.",
+        low=1,
+        live=True,
+    )
     reply_queue: int = setting(
         "replyThreadPoolQueueCapacity", 10_000, "Waiting replies.", low=1, live=True
     )
@@ -134,6 +153,14 @@ class ServerRules:
     )
     pull_age_ms: int = setting(
         "waitTimeMillsInPullQueue", 5000, "Longest wait of a pull.", unit="ms", low=1, live=True
+    )
+    lite_pull_age_ms: int = setting(
+        "waitTimeMillsInLitePullQueue",
+        5000,
+        "Longest wait of a lite pull.",
+        unit="ms",
+        low=1,
+        live=True,
     )
     heartbeat_age_ms: int = setting(
         "waitTimeMillsInHeartbeatQueue",
@@ -212,6 +239,8 @@ class BrokerConfig:
     ha: HaRules = dataclasses.field(default_factory=HaRules)
     tls: TlsRules = dataclasses.field(default_factory=TlsRules)
     acl: AclRules = dataclasses.field(default_factory=AclRules)
+    address_server: AddressServerRules = dataclasses.field(default_factory=AddressServerRules)
+    slow_groups: SlowGroupRules = dataclasses.field(default_factory=SlowGroupRules)
     file: Path | None = None
     """The property file that was read: settings changed while running are written down there."""
     credentials: Credentials | None = None
@@ -262,6 +291,8 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
         raise UsageError("brokerRole = 'SLAVE': Slave's brokerId must be > 0")
     if identity.broker_id != 0 and not identity.is_slave:
         raise UsageError(f"brokerId = '{identity.broker_id}': must be 0 for a master")
+    if config.address_server.enabled and not config.registration.name_servers:
+        AddressLookup.check(config.address_server.url)
     bind = config.server.bind_address or ("0.0.0.0" if from_file else "127.0.0.1")  # noqa: S104
     ip = identity.ip1 or (_own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
     if _ip_fault(ip) is not None:

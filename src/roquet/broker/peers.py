@@ -51,7 +51,7 @@ def _addresses_fault(text: str | None) -> str | None:
     try:
         split_addresses(text or "")
     except ValueError as error:
-        return f"must be host:port, several separated by `;` ({error})"
+        return f"{error}; a list looks like 192.168.0.1:9876;192.168.0.2:9876"
     return None
 
 
@@ -145,6 +145,11 @@ class Registration:
         orders = next((table for table in tables if table is not None), None)
         if orders is not None:
             self._topics.mark_ordered(orders)
+
+    def use(self, addresses: tuple[str, ...]) -> None:
+        """Register with these name servers from now on, and do it soon."""
+        self._addresses = addresses
+        self.topics_changed(())
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Tell the name servers soon about these topics (none named: about all)."""

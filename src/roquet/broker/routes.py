@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.protocol.codes import RequestCode
+from roquet.remoting.router import Ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,24 @@ class Routed(Protocol):
     def routes(self) -> list[Route]:
         """Return the rows for the codes it answers."""
         ...
+
+
+def explain_routes(routes: Iterable[Route]) -> str:
+    """Return which code goes to which handler, in which lane, on which port; then the declined."""
+    lines = [f"{'code':>7} {'name':<44} {'lane':<16} {'ports':<10} handler"]
+    rows = {code: route for route in routes for code in route.codes}
+    for code in sorted(rows):
+        route = rows[code]
+        ports = "main, fast" if Ports.FAST in route.ports else "main"
+        handler = getattr(route.handler, "__qualname__", type(route.handler).__name__)
+        lines.append(f"{code:>7} {code.name:<44} {route.lane:<16} {ports:<10} {handler}")
+    lines += ["", "answered 3 (REQUEST_CODE_NOT_SUPPORTED), as every code that is not listed:"]
+    lines += [
+        f"{code:>7} {code.name:<44} {DECLINED[code]}"
+        for code in sorted(DECLINED)
+        if code not in rows
+    ]
+    return "\n".join(lines)
 
 
 def all_routes(processors: Iterable[Routed]) -> list[Route]:

@@ -132,10 +132,11 @@ def _servers(commands: Any) -> None:
     )
     broker.add_argument(
         "--explain",
-        dest="show",
-        action="store_const",
-        const="explain",
-        help="print the table of parts, and exit",
+        dest="explain",
+        nargs="?",
+        const="all",
+        choices=("all", "parts", "routes"),
+        help="print parts with their timers, the table of request codes, or both, and exit",
     )
     broker.set_defaults(run=_run_broker)
     _relay(commands)
@@ -258,7 +259,8 @@ def _run_relay(options: Options) -> int:
 def _run_broker(options: Options) -> int:
     from roquet.cli.servers import broker, given  # noqa: PLC0415
 
-    return broker(given(options, {"namesrv-addr": options.namesrv_addr}))
+    flags = {"namesrv-addr": options.namesrv_addr}
+    return broker(given(options, flags), options.explain)
 
 
 def _run_dev(options: Options) -> int:

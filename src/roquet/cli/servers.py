@@ -40,7 +40,7 @@ class Given:
     file: Path | None
     flags: Flags
     show: str | None
-    """`all`, `important` or `explain`: print that instead of running."""
+    """`all` or `important`: print these settings instead of running."""
     log_level: str
     log_style: str
     log_file: logs.LogFile | None = None
@@ -122,15 +122,15 @@ IMPORTANT = (
 """What `-m` prints, in this order."""
 
 
-def broker(given: Given) -> int:
-    """Run a broker to its end."""
+def broker(given: Given, explained: str | None = None) -> int:
+    """Run a broker to its end, or print the tables that `explained` names (see `explain`)."""
     from roquet.broker.app import explain, serve  # noqa: PLC0415
     from roquet.broker.config import load_config  # noqa: PLC0415
 
     try:
         config, report = load_config(given.file, os.environ, given.flags)
-        if given.show == "explain":
-            sys.stdout.write(explain(config) + "\n")
+        if explained is not None:
+            sys.stdout.write(explain(config, explained) + "\n")
             return 0
         _start_log(given, report)
     except UsageError as error:

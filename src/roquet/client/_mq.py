@@ -36,6 +36,7 @@ from roquet.protocol import names, tags
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.client import Client
 from roquet.remoting.tls import TlsOptions, client_tls, environment_options
+from roquet.service.address_server import AddressLookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +72,7 @@ class MQ:
         target = _target.parse(url)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
-        address = _local_address(target.name_servers[0])
+        address = _local_address(target.probe)
         self._members = Members(f"{address}@{os.getpid()}#{self._nanos()}")
         self._replies = Replies(self._rng)
         # `handlers` need the members, the session needs the client: hence the small knot.
@@ -82,12 +83,17 @@ class MQ:
             tls=client_tls(tls, self._clock),
             sign=None if credentials is None else credentials.sign,
         )
+        name_servers = NameServers(client, target.name_servers, self._rng)
+        lookup = None
+        if target.lookup is not None:
+            lookup = AddressLookup(target.lookup, name_servers.use, self._clock)
         self._session = Session(
             client=client,
-            name_servers=NameServers(client, target.name_servers, self._rng),
+            name_servers=name_servers,
             book=RouteBook(),
             members=self._members,
             clock=self._clock,
+            lookup=lookup,
         )
         self._calls = BrokerCalls(self._session)
         self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
@@ -237,6 +243,7 @@ def connect(
 ) -> MQ:
     """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
 
+    An `http://` URL is that of an address server's page, which has the list of name servers.
     Use it as `async with roquet.connect(...) as mq:`. `tls` is how connections are secured: True
     for certificates that this system trusts, None for what the environment says (ROQUET_TLS_ENABLE
     and its like; without them, no TLS). `credentials` sign all requests; without the argument

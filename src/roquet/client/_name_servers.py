@@ -33,6 +33,12 @@ class NameServers:
         """The addresses, the one in use first."""
         return tuple(self._addresses)
 
+    def use(self, addresses: tuple[str, ...]) -> None:
+        """Ask these from now on; the one in use stays first if it is among them."""
+        current = self._addresses[:1]
+        self._addresses = [it for it in current if it in addresses]
+        self._addresses += [it for it in addresses if it not in self._addresses]
+
     async def ask(self, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S) -> Command:
         """Ask until one answers. Raises Refused, or Unreachable when none could be asked."""
         errors: list[str] = []

@@ -11,6 +11,7 @@ from roquet.client._requests import DEFAULT_TIMEOUT_S, ask, request
 from roquet.model.route import MASTER_ID
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.client import HeartbeatRequest, UnregisterClientRequest
+from roquet.service.address_server import EVERY_S, FIRST_S
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
     from roquet.remoting.router import Peer
+    from roquet.service.address_server import AddressLookup
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +42,10 @@ class Session:
         book: RouteBook,
         members: Members,
         clock: Clock,
+        lookup: AddressLookup | None = None,
     ) -> None:
         """Take what `connect` has built."""
+        self._lookup = lookup
         self.client = client
         self.name_servers = name_servers
         self.book = book
@@ -56,6 +60,15 @@ class Session:
     async def start(self) -> None:
         """Begin refreshing routes and sending heartbeats."""
         await self.client.start()
+        if self._lookup is not None:
+            await self._lookup.look()
+            self._tasks.repeat(
+                self._lookup.look,
+                self.clock,
+                name="look up name servers",
+                every_s=EVERY_S,
+                first_after_s=FIRST_S,
+            )
         self._tasks.repeat(
             self.refresh_routes,
             self.clock,

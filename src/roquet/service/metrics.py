@@ -88,6 +88,12 @@ class Metrics:
         ):
             of_lane = functools.partial(_by_lane, lanes, read)
             self.watch_many(name, text, "lane", of_lane, counts=read == "refused")
+        self.watch_many(
+            "lane_head_age_ms",
+            "Milliseconds that the oldest waiting request has waited",
+            "lane",
+            lambda: {lane.config.name: float(lane.head_age_ms()) for lane in lanes.all()},
+        )
 
     def render(self) -> bytes:
         """Return all numbers as Prometheus text."""

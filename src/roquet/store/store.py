@@ -294,6 +294,14 @@ class MessageStore:
         ratio = int(self._native_config.get("accessMessageInMemoryMaxRatio", MEMORY_RATIO_PERCENT))
         return behind <= self._memory_bytes * ratio // 100
 
+    def bytes_behind(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return how many bytes of the log lie behind a queue's offset; 0 at the queue's end.
+
+        Raises StoreFault.
+        """
+        units = self.units(topic, queue_id, offset, 1)
+        return max(0, self.native.max_physical_offset() - units[0][0]) if units else 0
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is still there."""
         return _guarded(self.native.min_offset, topic, queue_id)

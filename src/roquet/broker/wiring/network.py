@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.peers import Registration
 from roquet.broker.ports import Listeners
+from roquet.broker.watch import Watch
 from roquet.broker.wiring.security import make_guard
 from roquet.remoting.router import Ports, Router
 from roquet.remoting.server import Server, ServerConfig
+from roquet.service.address_server import EVERY_S, FIRST_S, AddressLookup
 from roquet.service.health import HealthEndpoint
-from roquet.service.lifecycle import Part
+from roquet.service.lifecycle import Part, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,6 +66,30 @@ def make_listeners(
         tls=base.tls,
     )
     return Listeners(main, fast, base.identity)
+
+
+def make_address_lookup(base: Base, registration: Registration) -> list[Part]:
+    """Make what looks name servers up, when none is configured and that is wanted."""
+    rules = base.config.address_server
+    if not rules.enabled or base.config.registration.name_servers:
+        return []
+    lookup = AddressLookup(rules.url, registration.use, base.clock)
+    timer = Timer("look up name servers", lookup.look, EVERY_S, FIRST_S)
+    return [Part("address_server", lookup, timers=(timer,))]
+
+
+def watch_part(base: Base) -> Part:
+    """Make what looks at lanes, dispatch and slow groups."""
+    tables = base.metadata
+    watch = Watch(
+        rules=base.config.slow_groups,
+        lanes=base.lanes,
+        store=base.store,
+        groups=tables.groups,
+        offsets=tables.offsets,
+        registry=base.registry,
+    )
+    return Part("watch", watch, needs=("store", "lanes"), timers=watch.timers)
 
 
 def make_endpoint(base: Base) -> Part:

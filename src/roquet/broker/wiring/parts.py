@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.release import release
-from roquet.broker.wiring.network import make_endpoint, make_registration
+from roquet.broker.wiring.network import (
+    make_address_lookup,
+    make_endpoint,
+    make_registration,
+    watch_part,
+)
 from roquet.broker.wiring.security import security_parts
 from roquet.service.lifecycle import Part, Role, Timer
 from roquet.store.format import StoreFormat
@@ -62,6 +67,7 @@ def list_parts(
         Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
         Part("loop_lag", base.lag),
         Part("lanes", base.lanes),
+        watch_part(base),
         Part("holds", base.holds, timers=(Timer("end holds", base.holds.sweep, 0.5, 0.5),)),
         Part(
             "fast_fail",
@@ -73,6 +79,8 @@ def list_parts(
         Part("fast_path", fast, needs=("store", "clients", "fast_fail"), timers=fast.timers),
         Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
         *pair.parts(),
+        # Above the registration, so that name servers hear of a stop before anything else ends.
+        *make_address_lookup(base, registration),
         Part(
             "registration",
             registration,

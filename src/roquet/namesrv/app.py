@@ -11,10 +11,12 @@ from roquet.acl.files import AccountFiles, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import name_server_needs
 from roquet.namesrv.kv import KeyValues
+from roquet.namesrv.notices import MinimumNotices
 from roquet.namesrv.operations import KeyValueRequests, TopicRequests
 from roquet.namesrv.queries import Queries
 from roquet.namesrv.registration import Registrations
 from roquet.namesrv.table import RouteTable
+from roquet.remoting.client import Client
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.remoting.tls import RELOAD_S, ServerTls
@@ -56,7 +58,8 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     table = RouteTable(drop_absent_topics=config.delete_topic_with_broker_registration)
     values = KeyValues(Path(config.kv_config_path).expanduser())
     key_values = KeyValueRequests(values)
-    registrations = Registrations(table, settings, values, clock)
+    notices = MinimumNotices(settings, Client(clock=clock))
+    registrations = Registrations(table, settings, values, clock, notices)
     routes = [
         *Queries(table, settings, values, clock).routes(),
         *registrations.routes(),
@@ -86,7 +89,8 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     parts = [
         Part("key_values", key_values, timers=(report,)),
         Part("lanes", lanes),
-        Part("routes", registrations, needs=("key_values",), timers=(scan,)),
+        Part("notices", notices),
+        Part("routes", registrations, needs=("key_values", "notices"), timers=(scan,)),
         Part("server", server, needs=("lanes", "routes")),
     ]
     if tls.is_on:

@@ -63,6 +63,12 @@ class NamesrvConfig:
     support_acting_master: bool = setting(
         "supportActingMaster", False, "Show the smallest slave as a read-only master.", live=True
     )
+    notify_min_broker_id: bool = setting(
+        "notifyMinBrokerIdChanged",
+        False,
+        "Tell brokers with acting masters when the lowest id of their name changes.",
+        live=True,
+    )
     enable_all_topic_list: bool = setting(
         "enableAllTopicList", True, "Answer lists of all topics.", live=True
     )

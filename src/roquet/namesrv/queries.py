@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CLIENT_LANE = "client"
 LANE = "default"
+ZONE_MODE = "__ZONE_MODE"
+ZONE_NAME = "__ZONE_NAME"
 NO_ROUTE = (
     "No topic route info in name server for the topic: {}"
     "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -81,6 +83,10 @@ class Queries:
             order = self._order.get(ORDER_TOPICS, header.topic)
             found = dataclasses.replace(found, order_topic_conf=order)
         strict = wants_standard(command.version, header.accept_standard_json_only)
+        ext = command.ext or {}
+        if ext.get(ZONE_MODE, "").lower() == "true" and ext.get(ZONE_NAME):
+            # Java writes the answer anew here, always in the older form.
+            found, strict = views.in_zone(found, ext[ZONE_NAME]), False
         return reply_to(command, body=encode_route(found, standard=strict))
 
     def clusters(self, request: Request) -> Command:

@@ -10,6 +10,7 @@ from roquet.base.errors import Refused
 from roquet.model.data_version import DataVersion
 from roquet.namesrv.checks import check_registration, invalid
 from roquet.namesrv.kv import ORDER_TOPICS
+from roquet.namesrv.notices import after_departure, after_registration, lowest
 from roquet.namesrv.table import BrokerKey, Departure, Registration
 from roquet.protocol.bodies.stats import encode_kv_table
 from roquet.protocol.bodies.topics import TopicTableBody, decode_data_version, encode_data_version
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.namesrv.config import Settings
     from roquet.namesrv.kv import KeyValues
+    from roquet.namesrv.notices import MinimumNotices
     from roquet.namesrv.table import RouteTable
     from roquet.protocol.command import Command
     from roquet.remoting.router import Peer, Request
@@ -45,9 +47,10 @@ class Departures:
     Whoever registers applies them first, so a broker that left and came back at once stays.
     """
 
-    def __init__(self, table: RouteTable, queue_max: int) -> None:
+    def __init__(self, table: RouteTable, queue_max: int, notices: MinimumNotices) -> None:
         """Work on `table`; hold at most `queue_max` (Java: unRegisterBrokerQueueCapacity)."""
         self._table = table
+        self._notices = notices
         self._queue_max = queue_max
         self._waiting: list[Departure] = []
 
@@ -65,21 +68,31 @@ class Departures:
         leaving, self._waiting = self._waiting, []
         if leaving:
             log.info("forgetting %s", ", ".join(f"{d.name}@{d.address}" for d in leaving))
+            before = lowest(self._table, {one.name for one in leaving})
             self._table.depart(leaving)
+            if self._notices.is_on:
+                gone = {one.name: one.address for one in leaving}
+                self._notices.send(after_departure(self._table, before, gone))
 
 
 class Registrations:
     """Handlers of what brokers send."""
 
     def __init__(
-        self, table: RouteTable, settings: Settings, order: KeyValues, clock: Clock
+        self,
+        table: RouteTable,
+        settings: Settings,
+        order: KeyValues,
+        clock: Clock,
+        notices: MinimumNotices,
     ) -> None:
-        """Keep `table`; tell brokers the order topics of `order`."""
+        """Keep `table`; tell brokers the order topics of `order`, and who is the lowest."""
+        self._notices = notices
         self._table = table
         self._settings = settings
         self._order = order
         self._clock = clock
-        self._departures = Departures(table, settings.now.unregister_queue_max)
+        self._departures = Departures(table, settings.now.unregister_queue_max, notices)
         self._peers: dict[int, Peer] = {}
         self._order_of_arrival = asyncio.Lock()
 
@@ -121,6 +134,7 @@ class Registrations:
         check_registration(said, self._settings.now.broker_port_min)
         self._departures.apply()
         is_new = said.key not in self._table.live
+        before = lowest(self._table, (said.name,))
         answer = self._table.register(said, self._clock.now_ms(), request.peer.key)
         if answer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -129,6 +143,8 @@ class Registrations:
                 "broker %s/%s:%d at %s registered %d topics",
                 *(said.cluster, said.name, said.broker_id, said.address, len(said.topics)),
             )
+        if self._notices.is_on:
+            self._notices.send(after_registration(self._table, before))
         self._peers[request.peer.key] = request.peer
         response = headers.RegisterBrokerResponse(
             ha_server_addr=answer.ha_address, master_addr=answer.master_address

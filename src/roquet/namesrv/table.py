@@ -208,7 +208,7 @@ class RouteTable:
                     broker_name=said.name,
                     read_queues=config.read_queues,
                     write_queues=config.write_queues,
-                    perm=config.perm & ~Perm.WRITE if read_only else config.perm,
+                    perm=int(config.perm & ~Perm.WRITE) if read_only else config.perm,
                     topic_sys_flag=config.sys_flag,
                 )
                 self.topics.setdefault(topic, {})[said.name] = queues
@@ -322,7 +322,7 @@ class RouteTable:
         for queues in self.topics.values():
             known = queues.get(name)
             if known is not None:
-                queues[name] = dataclasses.replace(known, perm=change(known.perm))
+                queues[name] = dataclasses.replace(known, perm=int(change(known.perm)))
                 touched += 1
         return touched
 

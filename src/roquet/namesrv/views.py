@@ -51,6 +51,28 @@ def route(table: RouteTable, topic: str, *, acting_master: bool = False) -> Topi
     )
 
 
+def in_zone(found: TopicRoute, zone: str) -> TopicRoute:
+    """Keep the brokers of a zone and those without a master; there may be none left."""
+    kept = tuple(
+        broker
+        for broker in found.brokers
+        if MASTER_ID not in broker.addresses or (broker.zone_name or "").lower() == zone.lower()
+    )
+    names = {broker.broker_name for broker in kept}
+    gone = {
+        address
+        for broker in found.brokers
+        if broker.broker_name not in names
+        for address in broker.addresses.values()
+    }
+    return dataclasses.replace(
+        found,
+        brokers=kept,
+        queues=tuple(queue for queue in found.queues if queue.broker_name in names),
+        filter_servers={k: v for k, v in found.filter_servers.items() if k not in gone},
+    )
+
+
 def _is_headless(entry: BrokerEntry, queue: QueueData) -> bool:
     return entry.acting_master and entry.without_master() and not can_write(queue.perm)
 

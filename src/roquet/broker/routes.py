@@ -52,6 +52,8 @@ _OTHER_SIDE = "sent by a broker to clients, never to a broker"
 _NAME_SERVER = "served by name servers"
 _CONTROLLER = "served by controllers"
 _LEGACY = "not served by 5.x brokers either"
+_COLD = "reads of old messages are not held back here, so there is nothing to set (5.x)"
+_ROCKSDB = "nothing is kept in RocksDB here (5.x)"
 _LATER = {
     "timer wheel": (
         RequestCode.RECALL_MESSAGE,
@@ -91,16 +93,6 @@ _LATER = {
     "several brokers in one process": (
         RequestCode.ADD_BROKER,
         RequestCode.REMOVE_BROKER,
-    ),
-    "cold data": (
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
-        RequestCode.SET_COMMITLOG_READ_MODE,
-    ),
-    "RocksDB": (
-        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
-        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
     ),
     "access control": (
         RequestCode.AUTH_CREATE_USER,
@@ -177,6 +169,16 @@ _BY_REASON = {
         RequestCode.GET_BROKER_LIVE_INFO_REQUEST,
         RequestCode.GET_SYNC_STATE_DATA_REQUEST,
         RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
+    ),
+    _COLD: (
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+        RequestCode.SET_COMMITLOG_READ_MODE,
+    ),
+    _ROCKSDB: (
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
     ),
     _LEGACY: (
         RequestCode.QUERY_BROKER_OFFSET,

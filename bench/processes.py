@@ -7,10 +7,12 @@ import dataclasses
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 START_LIMIT_S = 60.0
+_LAG = re.compile(r'loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
+_LAG_MAX = re.compile(r"^\w*loop_lag_max_seconds ([0-9.e+-]+)$", re.MULTILINE)
 JAVA_MAIN = {
     "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
     "broker": "org.apache.rocketmq.broker.BrokerStartup",
@@ -42,6 +46,19 @@ class Broker:
     port: int
     namesrv: subprocess.Popen[bytes]
     process: subprocess.Popen[bytes]
+    metrics_port: int = 0
+
+    def loop_lag(self) -> dict[str, float]:
+        """Return the counts of the loop-lag histogram by upper bound, and `max`; Java has none."""
+        if not self.metrics_port:
+            return {}
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text: str = answer.read().decode()
+        found = {bound: float(count) for bound, count in _LAG.findall(text)}
+        worst = _LAG_MAX.search(text)
+        found["max"] = float(worst[1]) if worst else 0.0
+        return found
 
     @property
     def address(self) -> str:
@@ -136,11 +153,24 @@ def send_once(broker: Broker, topic: str) -> bool:
         return connection.call(request, timeout=5).code == 0
 
 
+def wait_for_send(broker: Broker, topic: str) -> None:
+    """Try to send until a message is stored. Raises TimeoutError after a minute."""
+    end = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < end:
+        if send_once(broker, topic):
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"{broker.kind} took no message within {START_LIMIT_S:.0f} s")
+
+
 def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Broker:
     """Start a name server and a broker with their default configuration; wait until it serves."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random()
     namesrv_port, port = java.free_port(chance), java.free_port(chance)
+    metrics_port = java.free_port(chance) if kind == "roquet" else 0
+    # The one difference from the defaults: somebody must be able to ask how late the loop is.
+    watched = [f"metricsPromExporterPort={metrics_port}", "metricsExporterType=PROM"]
     (folder / "namesrv.conf").write_text(
         f"listenPort={namesrv_port}\nkvConfigPath={folder}/kvConfig.json\n"
     )
@@ -155,13 +185,16 @@ def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Bro
                 f"storePathRootDir={folder}/store",
                 f"storePathCommitLog={folder}/store/commitlog",
                 f"flushDiskType={'SYNC_FLUSH' if flush == 'sync' else 'ASYNC_FLUSH'}",
+                *(watched if metrics_port else []),
                 *extra,
                 "",
             ]
         )
     )
     namesrv = _spawn(kind, "namesrv", folder)
-    broker = Broker(kind, flush, folder, port, namesrv, _spawn(kind, "broker", folder))
+    broker = Broker(
+        kind, flush, folder, port, namesrv, _spawn(kind, "broker", folder), metrics_port
+    )
     _wait_for(broker)
     return broker
 

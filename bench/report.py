@@ -19,6 +19,36 @@ if TYPE_CHECKING:
     from bench.scenarios import Scenario
 
 
+FIGURES = (
+    "per_second",
+    "cpu_us",
+    "p50_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "errors",
+    "lag_p99_ms",
+    "lag_p999_ms",
+    "lag_max_ms",
+)
+"""What is kept of a run; the loop's lag only where there is a loop."""
+
+
+def lag(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Return upper bounds of the loop's lag in a run, ms, from counts by upper bound."""
+    bounds = sorted((float(bound), bound) for bound in after if bound != "max")
+    if not bounds:
+        return {}
+    counts = [after[bound] - before.get(bound, 0) for _, bound in bounds]
+    found = {"lag_max_ms": after.get("max", 0.0) * 1000}
+    for name, part in (("lag_p99_ms", 0.99), ("lag_p999_ms", 0.999)):
+        reached = (
+            at for (at, _), count in zip(bounds, counts, strict=True) if count >= part * counts[-1]
+        )
+        found[name] = min(next(reached) * 1000, found["lag_max_ms"])
+    return found
+
+
 def row(scenario: Scenario, runs: dict[str, list[dict[str, float]]]) -> dict[str, object]:
     """Reduce the runs of a scenario to medians and ranges, and the ratios to Java."""
     kinds: dict[str, dict[str, Any]] = {}
@@ -29,7 +59,8 @@ def row(scenario: Scenario, runs: dict[str, list[dict[str, float]]]) -> dict[str
                 "min": min(each[name] for each in figures),
                 "max": max(each[name] for each in figures),
             }
-            for name in ("per_second", "cpu_us", "p50_us", "p99_us", "max_us", "errors")
+            for name in FIGURES
+            if all(name in each for each in figures)
         }
     result: dict[str, object] = {"name": scenario.name, "options": scenario.options, "kinds": kinds}
     if {"roquet", "java"} <= kinds.keys():
@@ -85,8 +116,8 @@ def _verdict(line: dict[str, Any]) -> str:
 def markdown(results: list[dict[str, Any]]) -> str:
     """Return the rows of several results as one Markdown table."""
     lines = [
-        "| load | messages/s | Java | CPU µs/message | Java | p99 ms | Java | ratio to Java's |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
+        "| load | messages/s | Java | CPU µs | Java | p99 ms | Java | lag ms | ratio to Java's |",
+        "|---|---:|---:|---:|---:|---:|---:|---|---|",
     ]
     for line in (row for result in results for row in result["rows"]):
         kinds = line.get("kinds")
@@ -96,6 +127,8 @@ def markdown(results: list[dict[str, Any]]) -> str:
         cells = [line["name"]]
         for name, scale, digits in (("per_second", 1, 0), ("cpu_us", 1, 1), ("p99_us", 1e-3, 1)):
             cells += [_figure(ours, name, scale, digits), _figure(java, name, scale, digits)]
+        lags = [_figure(ours, f"lag_{part}_ms", 1, 0) for part in ("p99", "p999", "max")]
+        cells.append(", ".join(lags))
         lines.append(f"| {' | '.join(cells)} | {_verdict(line) or '-'} |")
     return "\n".join(lines)
 

@@ -1,11 +1,14 @@
 """Run the scenarios on both brokers in turn and keep the figures.
 
-`python -m bench.run [--pairs 5] [--secs 10] [--only TEXT] [--kinds roquet,java] [--warm-up 60]`
+`python -m bench.run [--pairs 5] [--secs 10] [--only TEXT,TEXT] [--kinds roquet,java] [--warm-up 60]
+[--no-read-back]`: a run takes about pairs x kinds x secs x 30 scenarios; `--only` takes less.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import json
 import os
 import platform
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from bench import processes, report, scenarios
+from bench import checks, processes, recovery, report, scenarios
 from bench.scenarios import Scenario
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ LOADGEN = HERE / "loadgen" / "target" / "release" / "loadgen"
 TOPIC = "BenchTopic"
 TOPICS_MAX = 64
 QUEUES = 4
+OPEN_RATE = 20_000
+"""Rate to take the half of when the scenario itself was left out."""
 
 Figures = dict[str, float]
 
@@ -45,8 +50,20 @@ def loadgen(scenario: Scenario, address: str, secs: float) -> list[str]:
     return command
 
 
-def measure(scenario: Scenario, broker: Broker, secs: float) -> Figures:
-    """Run one load on one broker; CPU counts until everything stored is dispatched."""
+def topics_of(scenario: Scenario) -> list[str]:
+    """Return the topics that a load writes to."""
+    many = int(scenario.options.get("topics", 1))
+    return [TOPIC] if many == 1 else [f"{TOPIC}-{index}" for index in range(many)]
+
+
+def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool = False) -> Figures:
+    """Run one load on one broker; CPU counts until everything stored is dispatched.
+
+    With `read_back` all that was acknowledged is read and checked afterwards.
+    """
+    checked = read_back and scenario.mode == "send"
+    begin = checks.ends(broker, topics_of(scenario), QUEUES) if checked else {}
+    lag_before = broker.loop_lag()
     beside = None
     if scenario.send_rate:
         sender = Scenario("", "send", {"conns": 2, "rate": scenario.send_rate, "size": 1024})
@@ -70,6 +87,13 @@ def measure(scenario: Scenario, broker: Broker, secs: float) -> Figures:
     if beside is not None:
         beside.wait()
     figures["cpu_us"] = cpu_us / max(1.0, figures["messages"])
+    figures |= report.lag(lag_before, broker.loop_lag())
+    if checked:
+        figures["read_back"] = checks.read_back(
+            broker, begin, checks.ends(broker, topics_of(scenario), QUEUES)
+        )
+        if figures["read_back"] < figures["messages"]:
+            raise RuntimeError(f"{scenario.name} on {broker.kind}: messages are lost: {figures}")
     return figures
 
 
@@ -96,12 +120,20 @@ def run_group(
             _warm_up(broker, arguments.warm_up)
         steps = len(group) * arguments.pairs * len(brokers)
         task: TaskID = progress.add_task(f"{flush} flush", total=steps)
-        for scenario in group:
+        reached: dict[str, float] = {}
+        for planned in group:
+            scenario = at_half(planned, reached)
             runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
             for _ in range(arguments.pairs):
                 for broker in brokers:
-                    runs[broker.kind].append(measure(scenario, broker, arguments.secs))
+                    runs[broker.kind].append(
+                        measure(
+                            scenario, broker, arguments.secs, read_back=not arguments.no_read_back
+                        )
+                    )
                     progress.advance(task)
+            slower = runs.get("java") or next(iter(runs.values()))
+            reached[scenario.name] = statistics.median(each["per_second"] for each in slower)
             rows.append(report.row(scenario, runs))
         memory = {broker.kind: broker.memory_mib() for broker in brokers}
         rows.append({"name": f"memory after {flush} load, MiB", "memory": memory})
@@ -110,6 +142,16 @@ def run_group(
             broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
     return rows
+
+
+def at_half(scenario: Scenario, reached: dict[str, float]) -> Scenario:
+    """Return an open-loop scenario with its rate: half of what Java reached without one."""
+    if not scenario.half_of:
+        return scenario
+    rate = int(reached.get(scenario.half_of, OPEN_RATE) / 2)
+    return dataclasses.replace(
+        scenario, name=f"{scenario.name}, {rate:,}/s", options={**scenario.options, "rate": rate}
+    )
 
 
 def _warm_up(broker: Broker, secs: float) -> None:
@@ -132,7 +174,7 @@ def start_times(arguments: argparse.Namespace, count: int = 10) -> dict[str, obj
         for _ in range(rounds):
             began = time.monotonic()
             with processes.start(kind, "async", folder) as broker:
-                _first_send(broker)
+                processes.wait_for_send(broker, TOPIC)
                 found.setdefault(kind, []).append(time.monotonic() - began)
                 time.sleep(1)
                 idle.setdefault(kind, []).append(broker.memory_mib()["rss"])
@@ -142,15 +184,6 @@ def start_times(arguments: argparse.Namespace, count: int = 10) -> dict[str, obj
         "start_s": {kind: statistics.median(values) for kind, values in found.items()},
         "idle_rss_mib": {kind: statistics.median(values) for kind, values in idle.items()},
     }
-
-
-def _first_send(broker: Broker) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if processes.send_once(broker, TOPIC):
-            return
-        time.sleep(0.01)
-    raise TimeoutError(f"{broker.kind} took no message within 60 s")
 
 
 def commit() -> str:
@@ -171,7 +204,12 @@ def main() -> int:
     parser.add_argument("--kinds", default="roquet,java")
     parser.add_argument("--folder", default=None, help="where the stores are made")
     parser.add_argument("--seed", type=int, default=1, help="draws the frame shapes")
+    parser.add_argument("--no-read-back", action="store_true", help="check no run's messages")
     arguments = parser.parse_args()
+
+    def wanted(name: str) -> bool:
+        return any(text in name for text in arguments.only.split(","))
+
     subprocess.run(
         ["cargo", "build", "-q", "--release", "--manifest-path", HERE / "loadgen/Cargo.toml"],
         check=True,
@@ -183,11 +221,15 @@ def main() -> int:
     rows: list[dict[str, object]] = []
     with Progress() as progress:
         for flush, group in groups.items():
-            chosen = [each for each in group if arguments.only in each.name]
+            chosen = [each for each in group if wanted(each.name)]
             if chosen:
                 rows += run_group(flush, chosen, arguments, progress)
-    if not arguments.only or arguments.only in "start":
+    if wanted("start"):
         rows.append(start_times(arguments))
+    if wanted("recovery"):
+        load = Scenario("fill", "send", {"conns": 4, "depth": 32, "size": 1024, "keys": 1})
+        fill = functools.partial(measure, load, secs=arguments.secs)
+        rows += recovery.rows(arguments.kinds.split(","), arguments.folder, fill)
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
         "python": platform.python_version(),

@@ -18,6 +18,8 @@ class Scenario:
     flush: str = "async"
     send_rate: int = 0
     """Messages a second that a second load generator sends meanwhile (tailing, mixed)."""
+    half_of: str = ""
+    """Open loop at half of the rate that Java reached in this scenario, from the intended time."""
 
 
 def send(name: str, cpu_at_most: float | None, **options: int | str) -> Scenario:
@@ -41,6 +43,8 @@ ASYNC = [
         keys=1,
         random=1,
     ),
+    Scenario("open loop 16", "send", {"size": 1024, "conns": 16}, half_of="send 16x1"),
+    Scenario("open loop 4", "send", {"size": 1024, "conns": 4}, half_of="send 4x32"),
     Scenario("pull 1 consumer, 32 a pull", "pull", {"conns": 1, "batch": 32}, cpu_at_most=1 / 4),
     Scenario("pull 8 consumers, 32 a pull", "pull", {"conns": 8, "batch": 32}, cpu_at_most=1 / 4),
     Scenario("tail, 1 group, 5,000/s", "tail", {"groups": 1}, cpu_at_most=1 / 4, send_rate=5_000),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.protocol.batch import encode as encode_batch
 from roquet.protocol.command import Command
 from roquet.remoting.codec import encode
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 TOPICS = ("Plain", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compacted", "Lost")
 GROUPS = ("cg", "cg_tags", "cg_off", "cg_reset", "cg_nobody")
 BODY_MAX = 4096
+HOLD_MS = 1000
+"""How long a pull is asked to be held."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +26,21 @@ class Sent:
     opaque: int
     frame: bytes
     answered: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pull at the end of a queue, which waits for a message; the end is known when it is sent."""
+
+    command: Command
+    topic: str
+    queue_id: int
+
+    def at(self, offset: int) -> Sent:
+        """Return it with the offset to begin at."""
+        ext = {**(self.command.ext or {}), "queueOffset": str(offset)}
+        frame = encode(dataclasses.replace(self.command, ext=ext))
+        return Sent(self.command.opaque, frame, answered=False)
 
 
 class Frames:
@@ -42,29 +60,58 @@ class Frames:
         *,
         one_way: bool = False,
     ) -> Sent:
+        command = self._command(code, ext, body, 2 if one_way else 0)
+        return Sent(command.opaque, encode(command), answered=not one_way)
+
+    def _command(
+        self, code: int, ext: dict[str, str] | None, body: bytes = b"", flag: int = 0
+    ) -> Command:
         rng = self._rng
         self._opaque += 1
-        command = Command(
+        return Command(
             code,
             ext,
             body,
-            flag=2 if one_way else 0,
+            flag=flag,
             opaque=self._opaque,
             language=rng.choice(("JAVA", "GO", "CPP")),
             version=rng.choice((0, 62, 399, 513)),
             encoding=rng.choice((0, 0, 0, 1)),
         )
-        return Sent(self._opaque, encode(command), answered=not one_way)
 
     # --- sends ----------------------------------------------------------------------------------
 
-    def send(self, topic: str | None = None) -> Sent:
-        """A plain send, or one that has something odd about it."""
+    def plain_send(self, topic: str, queue_id: int) -> Sent:
+        """A send that is answered and has nothing odd about it."""
+        fields = self._fields(topic)
+        fields["queueId"] = str(queue_id)
+        return self.frame(310, {_SHORT[name]: value for name, value in fields.items()}, b"plain")
+
+    def answered_send(self, topic: str) -> Sent:
+        """A send to a topic that is answered."""
+        while not (sent := self.send(topic)).answered:
+            pass
+        return sent
+
+    def batch(self) -> Sent:
+        """A batch as producers send it, now and then a broken one."""
         rng = self._rng
-        odd = rng.random() < self.oddness
-        fields = {
+        fields = {**self._fields(rng.choice(TOPICS[:4])), "batch": "true"}
+        elements = [
+            (rng.randrange(8), rng.randbytes(rng.randrange(1, 200)), self._properties().encode())
+            for _ in range(rng.randrange(1, 9))
+        ]
+        body = encode_batch(elements)
+        if rng.random() < 0.1:
+            body = body[: rng.randrange(len(body))]
+        ext = {_SHORT[name]: value for name, value in fields.items()}
+        return self.frame(rng.choice((320, 320, 310)), ext, body)
+
+    def _fields(self, topic: str) -> dict[str, str]:
+        rng = self._rng
+        return {
             "producerGroup": "pg",
-            "topic": topic or rng.choice(TOPICS[:4] if not odd else TOPICS),
+            "topic": topic,
             "defaultTopic": "nothing",
             "defaultTopicQueueNums": "4",
             "queueId": str(rng.randrange(4)),
@@ -77,6 +124,12 @@ class Frames:
             "batch": "false",
             "bname": "broker-a",
         }
+
+    def send(self, topic: str | None = None) -> Sent:
+        """A plain send, or one that has something odd about it."""
+        rng = self._rng
+        odd = rng.random() < self.oddness
+        fields = self._fields(topic or rng.choice(TOPICS[:4] if not odd else TOPICS))
         body = rng.randbytes(rng.choice((1, 10, 100, 1000)))
         if odd:
             body = self._twist(fields, body)
@@ -161,7 +214,26 @@ class Frames:
             "subVersion": "1",
             "expressionType": "TAG",
         }
-        return self.frame(11, ext)
+        return self.frame(rng.choice((11, 11, 11, 361)), ext)
+
+    def waiting_pull(self) -> Waiting:
+        """A pull that waits for the next message of a queue, or of one tag in it."""
+        rng = self._rng
+        topic, queue_id = rng.choice(TOPICS[:3]), rng.randrange(4)
+        ext = {
+            "consumerGroup": rng.choice(GROUPS[:2]),
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": "",
+            "maxMsgNums": "32",
+            "sysFlag": str(rng.choice((2, 2, 3, 6, 7))),
+            "commitOffset": str(rng.randrange(40)),
+            "suspendTimeoutMillis": str(HOLD_MS),
+            "subscription": rng.choice(("*", "*", "TagA")),
+            "subVersion": "1",
+            "expressionType": "TAG",
+        }
+        return Waiting(self._command(rng.choice((11, 11, 11, 361)), ext), topic, queue_id)
 
     def question(self) -> Sent:
         """Something that asks about offsets, or that nobody knows."""
@@ -180,6 +252,10 @@ class Frames:
             return self.frame(30, where)
         if kind == 3:
             return self.frame(31, where)
+        return self.unknown()
+
+    def unknown(self) -> Sent:
+        """A code that nobody knows: answered at once."""
         return self.frame(9999, None)
 
 

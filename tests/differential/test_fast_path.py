@@ -7,8 +7,10 @@ and one without. Store times are the only bytes that may differ.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
+import os
 import random
 import shutil
 import socket
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from differential_frames import BODY_MAX, GROUPS, TOPICS, Frames, Sent
+from differential_frames import BODY_MAX, GROUPS, HOLD_MS, TOPICS, Frames, Sent, Waiting
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
 from roquet.broker.fast_fail import FastFailRules
@@ -26,6 +28,7 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
+from roquet.protocol.command import Command
 from roquet.protocol.names import SCHEDULE_TOPIC
 from roquet.protocol.tags import subscribe
 from roquet.remoting.codec import decode, encode
@@ -35,14 +38,20 @@ from roquet.testing.clock import FakeClock
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from roquet.protocol.command import Command
-
-ROUNDS = 60
-SEEDS = (1, 2)
-"""Together they make more than 20,000 frames."""
+ROUNDS = 105
+"""They make more than 20,000 frames."""
+RUNS = [(1, "async"), (2, "sync")]
+RUNS += [
+    (seed, flush)
+    for seed in range(3, 3 + int(os.environ.get("ROQUET_DIFFERENTIAL_MORE", "0")))
+    for flush in ("async", "sync")
+]
+"""Seeds and how the log is flushed."""
+LINES = 3
+"""Connections."""
 COUNTED = (
     "putMessageTimesTotal",
     "putMessageSizeTotal",
@@ -53,8 +62,6 @@ COUNTED = (
     "getMissTps",
     "getTotalTps",
 )
-
-Change = "Callable[[Broker], None]"
 
 
 @dataclasses.dataclass
@@ -69,7 +76,7 @@ class Outcome:
     counters: dict[str, int]
 
 
-def config(folder: Path, port: int, *, fast: bool) -> BrokerConfig:
+def config(folder: Path, port: int, flush: str, *, fast: bool) -> BrokerConfig:
     return settled(
         BrokerConfig(
             identity=IdentityRules(name="broker-a", ip1="127.0.0.1"),
@@ -82,6 +89,8 @@ def config(folder: Path, port: int, *, fast: bool) -> BrokerConfig:
                 commit_log_file_bytes=1 << 20,
                 queue_file_bytes=20_000,
                 index=False,
+                flush="SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
+                sync_flush_timeout_ms=120_000,
                 message_bytes_max=BODY_MAX,
             ),
         ),
@@ -146,16 +155,25 @@ def changes(rng: random.Random) -> Callable[[Broker], None]:
 
 
 @dataclasses.dataclass
-class Script:
-    """Bursts of frames, each followed by what an administrator does."""
+class Step:
+    """Frames for one connection, and what an administrator does after them."""
 
-    bursts: list[list[Sent]]
-    changes: list[Callable[[Broker], None]]
+    frames: Sequence[Sent | Waiting]
+    change: Callable[[Broker], None] | None = None
+    ends_holds: bool = False
+    """Whether pulls still held are given up now."""
+
+
+@dataclasses.dataclass
+class Script:
+    """What is sent, the same for both brokers."""
+
+    steps: list[Step]
     cuts: random.Random
 
     @property
     def frames(self) -> int:
-        return sum(len(burst) for burst in self.bursts)
+        return sum(len(step.frames) for step in self.steps)
 
 
 def heartbeat(frames: Frames, version: int) -> Sent:
@@ -175,39 +193,161 @@ def heartbeat(frames: Frames, version: int) -> Sent:
 def script(seed: int) -> Script:
     rng = random.Random(seed)
     frames = Frames(rng)
-    bursts: list[list[Sent]] = [[heartbeat(frames, 1)]]
-    done: list[Callable[[Broker], None]] = [lambda _: None]
+    steps = [Step([heartbeat(frames, 1)])]
     for number in range(ROUNDS):
         frames.oddness = (0.0, 0.01, 0.05, 0.35)[number % 4]
         sends = [frames.send() for _ in range(rng.randrange(60, 160))]
+        sends += [frames.batch() for _ in range(number % 3)]
+        # An answer tells that whatever came before it on its connection is in the log.
+        ends = [frames.plain_send("Plain", 0), frames.plain_send("Other", 1)]
+        steps.append(Step([*sends, *ends]))
         # What waits for a file to be saved may be overtaken on the slow path: alone, then.
-        alone = [frames.send("%RETRY%cg"), frames.send("Lost")]
+        alone = [frames.answered_send("%RETRY%cg"), frames.answered_send("Lost")]
+        steps += [Step([each, frames.unknown()]) for each in alone]
+        if number > 10:
+            steps.append(Step([frames.plain_pull() for _ in range(30)]))
         reads = [frames.pull() for _ in range(rng.randrange(30, 90))]
         reads += [frames.question() for _ in range(10)]
         rng.shuffle(reads)
-        pulls = [frames.plain_pull() for _ in range(30)] if number > 10 else []
-        bursts += [sends, [alone[0]], [alone[1]], pulls, reads]
-        done += [lambda _: None, lambda _: None, lambda _: None, lambda _: None, changes(rng)]
+        steps.append(Step(reads, changes(rng)))
+        if number % 3 == 2:
+            steps += held(frames, rng)
         if number % 20 == 19:
-            bursts.append([heartbeat(frames, number)])
-            done.append(lambda _: None)
-    return Script(bursts, done, random.Random(seed))
+            steps.append(Step([heartbeat(frames, number)]))
+    return Script(steps, random.Random(seed))
 
 
-async def play(folder: Path, port: int, told: Script, *, fast: bool) -> Outcome:
-    broker = build(config(folder, port, fast=fast), FakeClock(), random.Random(7))
-    answers: dict[int, object] = {}
+def held(frames: Frames, rng: random.Random) -> list[Step]:
+    """Pulls that wait; perhaps a change; at most one message for each queue; the end of waiting."""
+    waiting = [frames.waiting_pull() for _ in range(rng.randrange(5, 40))]
+    queues = [(topic, queue_id) for topic in TOPICS[:3] for queue_id in range(4)]
+    chosen = rng.sample(queues, rng.randrange(1, len(queues)))
+    change = changes(rng) if rng.random() < 0.5 else None
+    return [
+        Step([heartbeat(frames, 1)], furnish),
+        Step([*waiting, frames.unknown()], change),
+        Step([frames.plain_send(*where) for where in chosen], ends_holds=True),
+    ]
+
+
+class Line:
+    """One connection; what it reads is collected as it comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self.answers: dict[int, object] = {}
+        self._came = asyncio.Event()
+        self._task = asyncio.ensure_future(self._read(reader))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        got = b""
+        try:
+            while data := await reader.read(1 << 18):
+                got += data
+                commands, used = decode(got)
+                got = got[used:]
+                for command in commands:
+                    if command.is_response:
+                        assert command.opaque not in self.answers
+                        self.answers[command.opaque] = seen(command)
+                self._came.set()
+        finally:
+            self._came.set()
+
+    async def answered(self, opaques: set[int]) -> None:
+        """Wait until all of these have come."""
+        async with asyncio.timeout(120):
+            while not opaques <= self.answers.keys():
+                if self._task.done():
+                    self._task.result()
+                self._came.clear()
+                await self._came.wait()
+
+    async def write(self, data: bytes, cuts: random.Random) -> None:
+        """Write bytes cut anywhere."""
+        at = 0
+        while at < len(data):
+            size = cuts.choice((1, 7, 300, 5_000, 60_000))
+            self.writer.write(data[at : at + size])
+            at += size
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        self.writer.transport.abort()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class Play:
+    """A script told to one broker."""
+
+    def __init__(self, broker: Broker, clock: FakeClock, lines: list[Line]) -> None:
+        self._broker = broker
+        self._clock = clock
+        self.lines = lines
+        self._ends: dict[tuple[str, int], int] = {}
+        self._held: list[tuple[Line, int]] = []
+        broker.store.on_arrivals(self._heard)
+
+    def _heard(self, arrivals: Sequence[tuple[str, int, int]]) -> None:
+        self._ends.update({(topic, queue_id): end for topic, queue_id, end in arrivals})
+
+    async def step(self, step: Step, cuts: random.Random) -> None:
+        line, other = cuts.sample(self.lines, 2)
+        *sent, last = [self._resolved(line, frame) for frame in step.frames]
+        # The last frame is whole only when all others are answered: it comes on another connection.
+        middle = cuts.randrange(len(last.frame))
+        await other.write(last.frame[:middle], cuts)
+        await line.write(b"".join(each.frame for each in sent), cuts)
+        await line.answered({each.opaque for each in sent if each.answered})
+        if any(isinstance(frame, Waiting) for frame in step.frames):
+            await line.write(encode(Command(9999, opaque=-1 - last.opaque)), cuts)
+            await line.answered({-1 - last.opaque})
+        await other.write(last.frame[middle:], cuts)
+        await other.answered({last.opaque})
+        await self._settled()
+        if step.change is not None:
+            step.change(self._broker)
+        if step.ends_holds:
+            self._broker.path.settle()
+            await self._clock.advance(HOLD_MS / 1000 * 2)
+            for line, opaque in self._held:
+                await line.answered({opaque})
+            self._held.clear()
+
+    def _resolved(self, line: Line, frame: Sent | Waiting) -> Sent:
+        if isinstance(frame, Sent):
+            return frame
+        self._held.append((line, frame.command.opaque))
+        return frame.at(self._broker.store.max_offset(frame.topic, frame.queue_id))
+
+    async def _settled(self) -> None:
+        """Wait until the queues have caught up with the log and everybody has heard of it."""
+        store = self._broker.store
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 60
+        while store.dispatch_behind() or any(
+            end and self._ends.get((topic, queue_id)) != end
+            for topic, queue_id, _, end in store.native.queues()
+        ):
+            assert loop.time() < until, "the dispatcher does not keep up"
+            await asyncio.sleep(0.001)
+
+
+async def play(folder: Path, port: int, told: Script, flush: str, *, fast: bool) -> Outcome:
+    clock = FakeClock()
+    broker = build(config(folder, port, flush, fast=fast), clock, random.Random(7))
     async with broker.app:
         furnish(broker)
-        reader, writer = await connect(broker.listeners.port, port + 3)
-        for burst, change in zip(told.bursts, told.changes, strict=True):
-            await exchange(reader, writer, burst, told.cuts, answers)
-            await dispatched(broker)
-            change(broker)
-        info = Frames(random.Random(0)).frame(28, {})
-        last: dict[int, object] = {}
-        await exchange(reader, writer, [dataclasses.replace(info, opaque=1)], told.cuts, last)
-        writer.transport.abort()
+        ports = range(port + 3, port + 3 + LINES)
+        lines = [Line(*await connect(broker.listeners.port, own)) for own in ports]
+        playing = Play(broker, clock, lines)
+        for step in told.steps:
+            await playing.step(step, told.cuts)
+        await lines[0].write(encode(Command(28, opaque=0)), told.cuts)
+        await lines[0].answered({0})
+        for line in lines:
+            await line.close()
         counters = broker.path.native.counters()
         # In the schedule topic a store time stands in the place of the tag code.
         queues = [
@@ -216,7 +356,8 @@ async def play(folder: Path, port: int, told: Script, *, fast: bool) -> Outcome:
             for units in [broker.store.units(*where[:3], where[3] - where[2])]
         ]
         offsets = broker.metadata.offsets.export()
-    table = json.loads(cast("tuple[bytes, bytes]", last[1])[1])["table"]
+    answers = {opaque: it for line in lines for opaque, it in line.answers.items()}
+    table = json.loads(cast("tuple[bytes, bytes]", answers.pop(0))[1])["table"]
     return Outcome(
         answers,
         logged(folder),
@@ -225,15 +366,6 @@ async def play(folder: Path, port: int, told: Script, *, fast: bool) -> Outcome:
         {name: table.get(name) for name in COUNTED},
         counters,
     )
-
-
-async def dispatched(broker: Broker) -> None:
-    """Wait until the queues have caught up with the log."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + 10
-    while broker.store.dispatch_behind() and loop.time() < until:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    assert not broker.store.dispatch_behind()
 
 
 async def connect(port: int, own_port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -245,34 +377,6 @@ async def connect(port: int, own_port: int) -> tuple[asyncio.StreamReader, async
     own.setblocking(False)
     await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", port))
     return await asyncio.open_connection(sock=own)
-
-
-async def exchange(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    burst: list[Sent],
-    cuts: random.Random,
-    answers: dict[int, object],
-) -> None:
-    """Write frames cut anywhere, and read until every answer is there."""
-    data = b"".join(sent.frame for sent in burst)
-    at = 0
-    while at < len(data):
-        size = cuts.choice((1, 7, 300, 5_000, 60_000))
-        writer.write(data[at : at + size])
-        at += size
-        await asyncio.sleep(0)
-    wanted = {sent.opaque for sent in burst if sent.answered}
-    got = b""
-    async with asyncio.timeout(20):
-        while wanted:
-            got += await reader.read(1 << 18)
-            commands, used = decode(got)
-            got = got[used:]
-            for command in commands:
-                wanted.discard(command.opaque)
-                answers[command.opaque] = seen(command)
-    assert got == b""
 
 
 def seen(command: Command) -> tuple[object, ...]:
@@ -295,20 +399,34 @@ def logged(folder: Path) -> list[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_answers_bytes_and_counts_are_those_of_the_processors(tmp_path: Path, seed: int) -> None:
+def free_ports() -> int:
+    """Return a port for a broker that is followed by free ones for the connections."""
+    chance = random.Random()
+    for _ in range(100):
+        port = free_port(chance)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for own in range(port + 3, port + 3 + LINES):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", own))
+            return port
+    raise AssertionError("no free ports in a row")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("seed", "flush"), RUNS)
+def test_answers_bytes_and_counts_are_those_of_the_processors(
+    tmp_path: Path, seed: int, flush: str
+) -> None:
     # Records repeat the ports, so both runs use the same; the broker has neighbours as well.
-    port = free_port(random.Random())
+    port = free_ports()
     outcomes: list[Outcome] = []
     told = script(seed)
     for fast in (False, True):
         folder = tmp_path / str(fast)
         told.cuts.seed(seed)
-        outcomes.append(asyncio.run(play(folder, port, told, fast=fast)))
+        outcomes.append(asyncio.run(play(folder, port, told, flush, fast=fast)))
         shutil.rmtree(folder)
     slow, quick = outcomes
-    assert told.frames > 10_000
+    assert told.frames > 20_000
     assert slow.answers.keys() == quick.answers.keys()
     for opaque, answer in slow.answers.items():
         assert quick.answers[opaque] == answer, f"opaque {opaque} of seed {seed}"
@@ -316,7 +434,10 @@ def test_answers_bytes_and_counts_are_those_of_the_processors(tmp_path: Path, se
     assert slow.queues == quick.queues
     assert slow.offsets == quick.offsets
     assert slow.info == quick.info
-    assert (slow.counters["sends"], slow.counters["pulls"]) == (0, 0)
+    # With an empty table nothing of the fast path runs.
+    assert not any(count for name, count in slow.counters.items() if name != "passed")
     # How many go the fast way depends on how reads fall behind slow frames; enough must.
     assert quick.counters["sends"] > told.frames // 8
     assert quick.counters["pulls"] > told.frames // 100
+    assert quick.counters["held"] > told.frames // 200
+    assert (quick.counters["parked"] > 0) == (flush == "sync")

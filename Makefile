@@ -18,7 +18,8 @@ KILL ?= 0
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	all format lint types imports native interop interop-jars deploy browser bench crash powerloss fuzz audit nightly clean
+	all format lint types imports native interop interop-jars deploy browser bench bench-spark crash powerloss fuzz audit \
+	test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -94,7 +95,10 @@ powerloss: ## 20,000 power-loss states of the store
 fuzz: ## every decoder for a minute each (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz.sh 60
 
-nightly: all interop powerloss ## what is too long for every change
+test-nightly: setup ## fifty kills of a Spark stream's driver, tasks and broker
+	$(PY) -m pytest tests/nightly --timeout 7200
+
+nightly: all interop powerloss test-nightly ## what is too long for every change
 	$(MAKE) crash CYCLES=100
 
 # --- gates -----------------------------------------------------------------------------------
@@ -127,6 +131,10 @@ audit: setup ## known vulnerabilities in what we depend on: a report, not a gate
 
 bench: setup interop-jars ## send, pull, start and memory beside Java, in one run
 	$(PY) -m bench.run
+
+bench-spark: setup ## the Spark sources beside Spark's own ceiling, in one run
+	$(PY) -m bench.spark
+	$(PY) -m bench.spark_planning 1000000
 
 clean: ## remove what was built here
 	rm -rf build $(VENV) target src/roquet/*.so

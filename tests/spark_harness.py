@@ -28,6 +28,8 @@ def spark_session(**conf: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("roquet-tests")
     settings = {
         "spark.driver.memory": "1g",
+        # A busy machine may take long to start a Python worker.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",

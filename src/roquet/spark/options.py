@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from roquet.base.errors import UsageError
 from roquet.protocol import hosts, names, tags
+from roquet.protocol.sql92.compiler import compile_sql
 from roquet.spark import option_table
 from roquet.spark.offsets import EARLIEST, LATEST, Offsets, QueueKey, from_json, queues_from_json
 from roquet.spark.option_table import Given
@@ -339,6 +340,10 @@ def _sql(options: Given) -> str | None:
         raise UsageError("give one of tags and sql")
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise UsageError(f"sql is longer than {EXPRESSION_LENGTH_MAX}")
+    try:
+        compile_sql(text)
+    except tags.ExpressionError as error:
+        raise UsageError(f"sql = {text[:80]!r}: {error}") from error
     return text
 
 

@@ -93,6 +93,11 @@ def test_body_and_properties_can_be_left_out() -> None:
         ({"columns": "body", "includeBody": "false"}, "no column"),
         ({"tags": "||"}, "no tag"),
         ({"group": "a b"}, "group"),
+        ({"sql": "n >"}, "sql = "),
+        ({"sql": "n > 1", "tags": "a"}, "one of tags and sql"),
+        ({"maxBytesPerTrigger": "5", "maxOffsetsPerTrigger": "5"}, "one of"),
+        ({"maxBytesPerBatch": "1"}, "from 65536"),
+        ({"pushdown": "yes"}, "true or false"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], words: str) -> None:

@@ -1,0 +1,315 @@
+"""The Spark sources beside Spark's own ceiling, in one run, in alternating pairs.
+
+`python -m bench.spark [--pairs 5] [--rows 200000] [--only TEXT]`
+
+The ceiling is a Python source that has the same Arrow batches, with the same columns, in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench import processes
+from bench.run import commit
+from bench.spark_ceiling import Ceiling
+from roquet import roquet_native as native
+from roquet import sync
+from roquet.client import Message, MessageQueue
+from roquet.spark.schema import COLUMNS
+from roquet.spark.source import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from bench.processes import Broker
+
+HERE = Path(__file__).parent
+TOPIC = "BenchSpark"
+QUEUES = 4
+BROKER = "bench-roquet"
+QUIET = ("brokerFastFailureEnable=false", "diskMaxUsedSpaceRatio=95")
+"""A sender that does nothing else, on a disk of any fill level, is no overload."""
+BODY = bytes(range(256)) * 4
+THREE = "queueId,queueOffset,body"
+ALL = ",".join(COLUMNS)
+MICRO_BATCHES = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """A figure: what is read, how it is used, and the share of the ceiling that is expected."""
+
+    name: str
+    source: str
+    columns: str
+    use: str
+    at_least: float
+
+
+CASES = (
+    Case("live read, 3 columns", "live", THREE, "noop", 0.6),
+    Case("live read, 19 columns", "live", ALL, "noop", 0.6),
+    Case("archive to Parquet, 19 columns", "live", ALL, "parquet", 0.8),
+    Case("micro-batches of one row", "live", THREE, "stream", 1 / 1.15),
+    Case("log read, 3 columns", "log", THREE, "noop", 0.8),
+    Case("log read, 19 columns", "log", ALL, "noop", 0.8),
+)
+
+
+class Bench:
+    """The session, the data and where they are."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path, rows: int) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.folder = folder
+        self.rows = rows
+        self.names = _name_server(broker)
+        self.sample = folder / "sample"
+
+    def fill(self) -> None:
+        """Send the rows, and keep some stored records as the ceiling's sample."""
+        self.broker.create_topic(TOPIC, QUEUES)
+        with sync.connect(self.names) as mq, mq.producer("bench") as producer:
+            for number in range(QUEUES):
+                queue = MessageQueue(TOPIC, BROKER, number)
+                for at in range(0, self.rows // QUEUES, 256):
+                    count = min(256, self.rows // QUEUES - at)
+                    made = [
+                        Message(TOPIC, BODY, "TagA", (f"k{at + n}",), {"n": str(n)})
+                        for n in range(count)
+                    ]
+                    producer.send_batch(TOPIC, made, queue=queue)
+        log = min(Path(self.store()).glob("commitlog/*"))
+        with log.open("rb") as file:
+            data = file.read(16 << 20)
+        self.sample.write_bytes(_whole_records(data, 8192))
+
+    def store(self) -> str:
+        """Return the folder of the broker's store."""
+        return str(self.broker.folder / "store")
+
+    def frame(self, case: Case, *, ceiling: bool) -> DataFrame:
+        """Return the rows of one side."""
+        if ceiling:
+            given = {"sample": str(self.sample), "rows": str(self.rows), "parts": str(QUEUES)}
+            reader = self.spark.read.format("ceiling").options(**given, columns=case.columns)
+            return reader.load()
+        if case.source == "log":
+            given = {"subscribe": TOPIC, "columns": case.columns, "minPartitions": str(QUEUES)}
+            return self.spark.read.format("roquet-log").options(**given).load(self.store())
+        given = {"nameServers": self.names, "subscribe": TOPIC, "columns": case.columns}
+        return self.spark.read.format("roquet").options(**given).load()
+
+    def seconds(self, case: Case, *, ceiling: bool) -> float:
+        """Run one side once."""
+        if case.use == "stream":
+            return self._micro_batch(case, ceiling=ceiling)
+        frame = self.frame(case, ceiling=ceiling)
+        out = self.folder / "lake"
+        begin = time.monotonic()
+        if case.use == "parquet":
+            frame.write.mode("overwrite").parquet(str(out))
+        else:
+            frame.write.format("noop").mode("overwrite").save()
+        return time.monotonic() - begin
+
+    def _micro_batch(self, case: Case, *, ceiling: bool) -> float:
+        """Return the median seconds of a micro-batch with one row."""
+        reader = self.spark.readStream
+        if ceiling:
+            given = {"sample": str(self.sample), "rows": str(MICRO_BATCHES)}
+            stream = reader.format("ceiling").options(**given, columns=case.columns).load()
+        else:
+            given = {"nameServers": self.names, "columns": case.columns}
+            queue = json.dumps({TOPIC: {BROKER: [0]}})
+            stream = (
+                reader.format("roquet")
+                .options(**given, assign=queue, maxOffsetsPerTrigger="1")
+                .option("startingOffsets", "earliest")
+                .load()
+            )
+        checkpoint = tempfile.mkdtemp(dir=self.folder)
+        query = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        try:
+            while len(query.recentProgress) < MICRO_BATCHES and query.isActive:
+                time.sleep(0.1)
+            if query.exception() is not None:
+                raise RuntimeError(str(query.exception()))
+            times = [
+                progress.durationMs["triggerExecution"]
+                for progress in query.recentProgress[2:]
+                if progress.numInputRows
+            ]
+            return statistics.median(times) / 1000
+        finally:
+            query.stop()
+
+    def decode_rate(self) -> float:
+        """Return stored bytes a second that one core decodes, all columns, CRC checked."""
+        log = min(Path(self.store()).glob("commitlog/*"))
+        size = log.stat().st_size
+        best = 0.0
+        for _ in range(3):
+            reader = native.LogReader(str(log), 0, size, 0, size, last=True)
+            done, begin = 0, time.process_time()
+            while (answer := reader.next()) is not None:
+                done += answer[0].num_rows
+            stored = done * len(self.sample.read_bytes()) / _count(self.sample.read_bytes())
+            best = max(best, stored / (time.process_time() - begin))
+        return best
+
+
+def _whole_records(data: bytes, most: int) -> bytes:
+    at = 0
+    for _ in range(most):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if size == 0 or at + size > len(data):
+            break
+        at += size
+    return data[:at]
+
+
+def _count(data: bytes) -> int:
+    return len(native.decode_records(data, check_crc=False))
+
+
+def _name_server(broker: Broker) -> str:
+    settings = (broker.folder / "namesrv.conf").read_text()
+    return "127.0.0.1:" + settings.split("listenPort=")[1].split()[0]
+
+
+def session(folder: Path) -> SparkSession:
+    """Start Spark on this machine."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    spark = (
+        SparkSession.builder.master(f"local[{os.cpu_count()}]")
+        .config("spark.driver.memory", "2g")
+        .config("spark.python.authenticate.socketTimeout", "120s")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    spark.dataSource.register(Ceiling)
+    return spark
+
+
+def measure(bench: Bench, case: Case, pairs: int, tick: Callable[[], None]) -> dict[str, Any]:
+    """Run pairs, one side after the other, and compare medians."""
+    sides: dict[str, list[float]] = {"ours": [], "ceiling": []}
+    cpu = 0.0
+    for number in range(pairs + 1):
+        for side, found in sides.items():
+            before = bench.broker.cpu_s() if case.source == "live" else 0.0
+            seconds = bench.seconds(case, ceiling=side == "ceiling")
+            # The first pair warms the JVM up.
+            if number:
+                found.append(seconds)
+            if case.source == "live" and side == "ours":
+                cpu = bench.broker.cpu_s() - before
+            tick()
+    ours, ceiling = statistics.median(sides["ours"]), statistics.median(sides["ceiling"])
+    return {
+        "name": case.name,
+        "seconds": sides,
+        "ours_s": ours,
+        "ceiling_s": ceiling,
+        "share": ceiling / ours,
+        "at_least": case.at_least,
+        "rows_per_s": None if case.use == "stream" else bench.rows / ours,
+        "broker_cpu_s": cpu,
+    }
+
+
+def show(rows: list[dict[str, Any]], console: Console) -> None:
+    """Print the table."""
+    table = Table(title="Sources beside Spark's ceiling (medians)")
+    for name in ("figure", "ours s", "ceiling s", "rows/s", "share", "wanted", "broker CPU s"):
+        table.add_column(name, justify="left" if name == "figure" else "right")
+    for row in rows:
+        rate = row["rows_per_s"]
+        table.add_row(
+            row["name"],
+            f"{row['ours_s']:.2f}",
+            f"{row['ceiling_s']:.2f}",
+            "" if rate is None else f"{rate:,.0f}",
+            f"{row['share']:.2f}",
+            f"{row['at_least']:.2f}",
+            f"{row['broker_cpu_s']:.2f}",
+        )
+    console.print(table)
+
+
+def main() -> int:
+    """Measure, print the table, write bench/results/*-spark.json."""
+    parser = argparse.ArgumentParser(prog="bench.spark", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--only", default="", help="figures whose name contains this text")
+    parser.add_argument("--folder", default=None, help="where the store and the lake are made")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="roquet-bench-spark-", dir=arguments.folder))
+    chosen = [case for case in CASES if arguments.only in case.name]
+    rows: list[dict[str, Any]] = []
+    spark = session(folder)
+    broker = processes.start("roquet", "async", folder / "broker", QUIET)
+    try:
+        bench = Bench(spark, broker, folder, arguments.rows)
+        bench.fill()
+        with Progress() as shown:
+            task = shown.add_task("pairs", total=len(chosen) * 2 * (arguments.pairs + 1))
+            for case in chosen:
+                if case.source == "log":
+                    # Of an open store no more is read than is known durable.
+                    broker.stop()
+                rows.append(measure(bench, case, arguments.pairs, lambda: shown.advance(task)))
+        decode = bench.decode_rate()
+    finally:
+        broker.stop()
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    result = {
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
+        "commit": commit(),
+        "command": "python -m bench.spark " + " ".join(sys.argv[1:]),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rows": rows,
+        "log_decode_gb_per_s": decode / 1e9,
+    }
+    target = HERE / "results" / f"{datetime.now(UTC):%Y%m%d-%H%M}-{commit()}-spark.json"
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    console = Console()
+    show(rows, console)
+    console.print(f"log decode, one core, 19 columns: {decode / 1e9:.2f} GB/s")
+    console.print(f"written to {target}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

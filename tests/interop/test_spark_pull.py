@@ -1,0 +1,46 @@
+"""What tasks of the Spark source pull from a Java broker and from ours, without a Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interop_world import messages
+from roquet.base.errors import Refused, UsageError
+from roquet.spark.batch import BatchReader
+from roquet.spark.meta import MetaReader
+from roquet.spark.options import MetaOptions, SourceOptions
+
+if TYPE_CHECKING:
+    from interop_world import World
+
+
+def bodies(namesrv: str, topic: str, **options: str) -> list[str]:
+    given = {"nameServers": namesrv, "subscribe": topic, "columns": "body", **options}
+    reader = BatchReader(SourceOptions.parse(given, streaming=False))
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return sorted(body.decode() for batch in found for body in batch.column("body").to_pylist())
+
+
+@pytest.mark.parametrize("name", ["java", "ours"])
+def test_rows_are_chosen_by_the_broker(world: World, name: str) -> None:
+    side = world.java if name == "java" else world.ours
+    topic = world.topic(f"SparkPull-{name}", side)
+    given = messages(40, seed=95)
+    world.driver.send(side.namesrv, topic, given)
+    every = sorted(one["body"] for one in given)
+    assert bodies(side.namesrv, topic) == every
+    by_tag = sorted(one["body"] for one in given if one["tags"] == "b")
+    assert bodies(side.namesrv, topic, tags="b") == by_tag
+    by_sql = sorted(one["body"] for one in given if int(one["properties"]["number"]) > 30)
+    assert len(by_sql) == 9
+    assert bodies(side.namesrv, topic, sql="number > 30") == by_sql
+    with pytest.raises((Refused, UsageError)):
+        bodies(side.namesrv, topic, sql="number >")
+    rows = MetaReader(
+        MetaOptions.parse({"nameServers": side.namesrv, "table": "queues", "subscribe": topic})
+    ).rows()
+    assert sum(int(str(row[4])) for row in rows) == 40
+    offsets = MetaOptions.parse({"nameServers": side.namesrv, "table": "groups"})
+    assert all(len(row) == 7 for row in MetaReader(offsets).rows())

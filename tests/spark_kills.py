@@ -1,0 +1,251 @@
+"""A stream from topic to topic whose driver, tasks and broker are killed; what is left is counted.
+
+The sink writes at least once: a killed micro-batch is written again. Nothing may be lost, and
+whatever comes twice has to have the same unique key both times, and no other message's.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from demo.kills import descendants, kill_tree
+from demo.servers import _process, _until_open, free_port
+
+from roquet import sync
+from roquet.base.errors import RoquetError
+from roquet.client import Message, MessageQueue
+from roquet.spark.batch import BatchReader
+from roquet.spark.metadata import Metadata
+from roquet.spark.options import SourceOptions, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+QUEUES = 4
+ROWS_A_BATCH = 1500
+WAIT_S = 500.0
+FALLS_MAX = 20
+
+JOB = """
+import sys
+from pathlib import Path
+from demo.job import session
+
+folder, names = sys.argv[1:3]
+spark = session(Path(folder))
+wire = {"nameServers": names}
+query = (
+    spark.readStream.format("roquet").options(**wire, subscribe="Source")
+    .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", ROWS).load()
+    .select("body", "keys", "queueId")
+    .writeStream.format("roquet").options(**wire, topic="Target", partitioner="queue")
+    .option("uniqueKeys", "plan").option("checkpointLocation", folder + "/checkpoint")
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+""".replace("ROWS", str(ROWS_A_BATCH))
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run left behind."""
+
+    kills: int = 0
+    between: int = 0
+    """Kills that struck when rows were written and their micro-batch was not committed."""
+    sent: int = 0
+    lost: int = 0
+    twice: int = 0
+    unrecognizable: int = 0
+
+
+class World:
+    """Name server and broker as processes, and the job."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stack = contextlib.ExitStack()
+        self.name_port, self.broker_port = free_port(), free_port()
+        self.names = f"127.0.0.1:{self.name_port}"
+        self.job: subprocess.Popen[bytes] | None = None
+        self.falls = 0
+        self.broker: subprocess.Popen[bytes] | None = None
+        self.runs = 0
+        self.metadata = Metadata(Wire(name_servers=(self.names,), retries=0))
+
+    def start(self) -> None:
+        self.stack.enter_context(
+            _process(self.folder / "namesrv.log", "namesrv", "--listen-port", str(self.name_port))
+        )
+        _until_open(self.name_port)
+        (self.folder / "broker.properties").write_text(
+            f"brokerName=b\nlistenPort={self.broker_port}\nbindAddress=127.0.0.1\n"
+            f"namesrvAddr={self.names}\nstorePathRootDir={self.folder / 'store'}\n"
+            "brokerFastFailureEnable=false\nmappedFileSizeCommitLog=67108864\n"
+            "diskMaxUsedSpaceRatio=95\n"
+        )
+        self.start_broker()
+
+    def start_broker(self) -> None:
+        self.runs += 1
+        self.broker = self.stack.enter_context(
+            _process(
+                self.folder / f"broker-{self.runs}.log",
+                *("broker", "-c", str(self.folder / "broker.properties")),
+            )
+        )
+        _until_open(self.broker_port)
+
+    def stop(self) -> None:
+        if self.job is not None:
+            kill_tree(self.job)
+        self.metadata.close()
+        self.stack.close()
+
+    def fill(self, rows: int) -> None:
+        with sync.connect(self.names) as mq:
+            for topic in ("Source", "Target"):
+                self.retried(lambda topic=topic: mq.admin().create_topic(topic, queues=QUEUES))
+            with mq.producer("fill") as producer:
+                for number in range(QUEUES):
+                    queue = MessageQueue("Source", "b", number)
+                    bodies = [f"{n}".encode() for n in range(number, rows, QUEUES)]
+                    for at in range(0, len(bodies), 500):
+                        batch = [Message("Source", body) for body in bodies[at : at + 500]]
+                        producer.send_batch("Source", batch, queue=queue)
+
+    def retried(self, call: Any) -> None:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                call()
+            except RoquetError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    # --- the job -----------------------------------------------------------------------------
+
+    def run_job(self) -> subprocess.Popen[bytes]:
+        """Return the running job, started anew when it has ended with an error."""
+        if self.job is not None and self.job.poll() is not None and self.job.returncode != 0:
+            self.falls += 1
+            assert self.falls < FALLS_MAX, (self.folder / "job.log").read_text()[-4000:]
+            self.job = None
+        if self.job is None:
+            with (self.folder / "job.log").open("ab") as out:
+                self.job = subprocess.Popen(
+                    [sys.executable, "-c", JOB, str(self.folder), self.names],
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env={**os.environ, "DEMO_MASTER": "local[2,4]"},
+                )
+        return self.job
+
+    def written(self) -> int:
+        """Return how many messages the target has; -1 while nobody answers."""
+        try:
+            stats = self.metadata.stats("Target", (f"127.0.0.1:{self.broker_port}",))
+        except RoquetError:
+            return -1
+        return sum(it.max_offset for it in stats.offsets.values())
+
+    def committed(self) -> int:
+        """Return how many micro-batches Spark has noted as done."""
+        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+    def is_between(self, written: int) -> bool:
+        return written > self.committed() * ROWS_A_BATCH
+
+    def strike(self, what: str) -> None:
+        job = self.run_job()
+        if what == "driver":
+            kill_tree(job)
+            self.job = None
+        elif what == "broker":
+            assert self.broker is not None
+            self.broker.kill()
+            self.broker.wait()
+            self.start_broker()
+        else:
+            for pid in task_workers(job.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def task_workers(root: int) -> list[int]:
+    """Return the Python processes of Spark's tasks: those that its daemon has forked."""
+    found: list[int] = []
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+            lines = [Path(f"/proc/{it}/cmdline").read_bytes() for it in (str(pid), parent)]
+            if all(b"pyspark.daemon" in line for line in lines):
+                found.append(pid)
+    return found
+
+
+@contextlib.contextmanager
+def world(folder: Path) -> Iterator[World]:
+    found = World(folder)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
+    """Copy a topic through kills, then count. Prints its seed, so that a run can be repeated."""
+    rng = random.Random(seed)
+    rows = ROWS_A_BATCH * (2 * len(kills) + 3)
+    print(f"seed {seed}: {', '.join(kills)}; {rows} rows")  # noqa: T201
+    result = Result(sent=rows)
+    with world(folder) as it:
+        it.fill(rows)
+        for what in kills:
+            before, end = it.written(), time.monotonic() + WAIT_S
+            aim = before + rng.randint(1, ROWS_A_BATCH)
+            while (now := it.written()) < aim:
+                job = it.run_job()
+                assert job.poll() != 0, "the job was done before it could be killed"
+                assert time.monotonic() < end, (folder / "job.log").read_text()[-4000:]
+                time.sleep(0.02)
+            it.strike(what)
+            result.kills += 1
+            result.between += it.is_between(now)
+        end = time.monotonic() + WAIT_S
+        while it.run_job().poll() != 0:
+            assert time.monotonic() < end, (folder / "job.log").read_text()[-4000:]
+            time.sleep(0.1)
+        count(it, result)
+    print(result)  # noqa: T201
+    return result
+
+
+def count(it: World, result: Result) -> None:
+    given = {"nameServers": it.names, "subscribe": "Target", "columns": "uniqKey,body"}
+    reader = BatchReader(SourceOptions.parse(given, streaming=False))
+    keys: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            for row in batch.to_pylist():
+                keys[int(row["body"])][row["uniqKey"]] += 1
+    result.lost = len(set(range(result.sent)) - keys.keys())
+    result.twice = sum(sum(found.values()) - 1 for found in keys.values())
+    owners = collections.Counter(key for found in keys.values() for key in found)
+    result.unrecognizable = sum(len(found) > 1 for found in keys.values())
+    result.unrecognizable += sum(number > 1 for number in owners.values())

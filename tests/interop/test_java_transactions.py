@@ -178,6 +178,17 @@ def test_java_asks_and_we_answer(world: World, name: str) -> None:
     assert got["properties"]["MSG_TYPE"] == "reply"
 
 
+def test_traces_of_java_producers_are_kept(world: World) -> None:
+    topic = world.topic("Traced", world.ours)
+    sent = world.driver.exchange(
+        "traced", namesrv=world.ours.namesrv, topic=topic, group="traced_producers"
+    )
+    traces = "RMQ_SYS_TRACE_TOPIC"
+    until("the trace topic", lambda: has_route(world.ours.namesrv, traces, world.ours.name))
+    came = world.driver.consume(world.ours.namesrv, traces, "trace_readers", 1)
+    assert any(one["body"].startswith(b"Pub\x01") and sent.encode() in one["body"] for one in came)
+
+
 class Swap:
     """A broker's store that is opened by one make after the other."""
 

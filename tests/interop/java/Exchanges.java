@@ -39,6 +39,8 @@ final class Exchanges {
                 return transact(PRODUCERS.get(client), request);
             case "checked":
                 return new ArrayList<>(CHECKED.get(client));
+            case "traced":
+                return traced(request);
             case "answers":
                 return answers(request);
             case "request":
@@ -115,6 +117,19 @@ final class Exchanges {
             results.add(shown);
         }
         return results;
+    }
+
+    /** Sends one message by a producer that traces what it does. */
+    private static String traced(JSONObject request) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"), true, null);
+        producer.setNamesrvAddr(request.getString("namesrv"));
+        producer.setInstanceName(name());
+        producer.start();
+        try {
+            return producer.send(new Message(request.getString("topic"), "traced".getBytes()), 10_000).getMsgId();
+        } finally {
+            producer.shutdown();
+        }
     }
 
     /** Answers every message of a topic with its body and "re:" before it. */

@@ -11,7 +11,7 @@ import pytest
 from broker_harness import dispatched, ext, play, properties, records
 from roquet.base.errors import OutcomeUnknown
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.command import FLAG_ONE_WAY, Command
 from transaction_harness import (
     COMMIT,
     GROUP,
@@ -304,3 +304,38 @@ def _copy_store(it: Cluster, target: Path) -> None:
     it.broker.store.native.flush()
     source = it.broker.store._native_config["storePathRootDir"]
     shutil.copytree(str(source), target)
+
+
+def test_op_records_gather_up_to_their_size(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        sent = [await send_half(it, "orders", f"K{n}") for n in range(40)]
+        for one in sent[:-1]:
+            command = end_command(ROLLBACK, int(ext(one)["msgId"][16:], 16), _offset(one))
+            command.flag = FLAG_ONE_WAY
+            await it.client.call_one_way(it.address, command)
+        await until(lambda: len(of(it.broker, OP)) >= 3, "the full op records")
+        bodies = [record.body for record in of(it.broker, OP)]
+        assert all(len(body) <= 32 for body in bodies)
+        # One that somebody waits for is written with all that has gathered.
+        assert (await end(it, ROLLBACK, sent[-1])).code == 0
+        await dispatched(it)
+        named = b"".join(record.body for record in of(it.broker, OP)).split(b",")[:-1]
+        assert sorted(map(int, named)) == list(range(40))
+
+    play(tmp_path, tell, transactionOpMsgMaxSize="32", transactionOpBatchInterval="60000")
+
+
+def _offset(sent: Command) -> int:
+    return int(ext(sent)["queueOffset"])
+
+
+def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        sent = await send_half(it, "orders", "K1", "TIMER_DELAY_SEC=5")
+        refused = await end(it, COMMIT, sent)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert (refused.remark or "").startswith("accurate timer message is not enabled")
+        assert of(it.broker, "orders") == []
+        assert (await end(it, ROLLBACK, sent)).code == 0
+
+    play(tmp_path, tell)

@@ -56,10 +56,11 @@ class OpWriter:
         """Have an offset written down soon."""
         self._waiting.append(half_offset)
         self._bytes += len(str(half_offset)) + 1
-        full = self._bytes >= self._rules.op_bytes_max
+        if self._bytes >= self._rules.op_bytes_max:
+            self._tasks.spawn(self._write_full(), "full op record")
         if not self._writing:
             self._writing = True
-            self._tasks.spawn(self._write_soon(at_once=full), "op records")
+            self._tasks.spawn(self._write_soon(), "op records")
 
     async def stop(self) -> None:
         """Write down what is left."""
@@ -94,10 +95,12 @@ class OpWriter:
         self._bytes -= size
         return part
 
-    async def _write_soon(self, *, at_once: bool) -> None:
+    async def _write_full(self) -> None:
+        await self.write()
+
+    async def _write_soon(self) -> None:
         try:
-            if not at_once:
-                await self._clock.sleep(self._rules.op_interval_ms / 1000)
+            await self._clock.sleep(self._rules.op_interval_ms / 1000)
             while not await self.write():
                 await self._clock.sleep(RETRY_S)
         finally:

@@ -1,0 +1,246 @@
+"""Random lives of transactions with lost words and crashes: each is settled once, as it was meant.
+
+The store is in memory and survives; what the service knows by heart does not. Committed offsets
+survive as they were last saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.broker.appender import Appender
+from roquet.broker.processors.transactions import EndTransaction
+from roquet.broker.registry import Client, Registry
+from roquet.broker.schedule import DelayLevels
+from roquet.broker.state import BrokerState, Identity
+from roquet.broker.traffic import NoTraffic
+from roquet.broker.transactions import drafts
+from roquet.broker.transactions.checks import TransactionChecks
+from roquet.broker.transactions.counts import TransactionCounts
+from roquet.broker.transactions.service import Transactions
+from roquet.broker.transactions.verdict import TransactionRules
+from roquet.protocol import properties as props
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import FLAG_ONE_WAY, Command
+from roquet.remoting.router import Request
+from roquet.store.files import JsonFile
+from roquet.store.offsets import OffsetTable
+from roquet.store.results import Draft, Found
+from roquet.store.topics import TopicRules, TopicTable
+from roquet.testing.clock import FakeClock
+from roquet.testing.memory_store import FakeStore
+from roquet.testing.peer import FakePeer
+from transaction_harness import COMMIT, GROUP, ROLLBACK, end_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
+RULES = TransactionRules(timeout_ms=1000, checks_max=1000, interval_ms=1000)
+
+
+class Log(FakeStore):
+    """The store, with what transactions need besides."""
+
+    def query(self, topic: str, key: str, max_messages: int, begin: int, end: int) -> Found:
+        """Find by unique key."""
+        assert begin <= end
+        found = [
+            self._bytes(one.physical_offset)
+            for one in self.of(topic)
+            if props.read(one.properties).get("UNIQ_KEY") == key
+        ]
+        return Found(found[:max_messages], 0, 0)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message was stored."""
+        units = self.units(topic, queue_id, offset, 1)
+        record = self.record(units[0][0]) if units else None
+        return -1 if record is None else record.store_timestamp
+
+    def _bytes(self, physical_offset: int) -> bytes:
+        from roquet.protocol.records import encode_record  # noqa: PLC0415
+
+        record = self.record(physical_offset)
+        assert record is not None
+        return encode_record(record)
+
+
+@dataclasses.dataclass
+class World:
+    """What survives a crash, and the running service."""
+
+    folder: Path
+    clock: FakeClock
+    store: Log
+    topics: TopicTable
+    offsets: OffsetTable
+    saved: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+
+    def boot(self) -> None:
+        self.offsets = OffsetTable(JsonFile(self.folder / "none.json"), self.clock)
+        for topic, offset in self.saved.items():
+            self.offsets.commit(drafts.GROUP, topic, 0, offset)
+        self.state = BrokerState()
+        identity = Identity(
+            cluster="c", name="b", broker_id=0, ip="127.0.0.1", ha_ip="", port=1, ha_port=2
+        )
+        appender = Appender(self.store, DelayLevels(), self.state)
+        counts = TransactionCounts(JsonFile(self.folder / "transactionMetrics"), self.clock)
+        self.service = Transactions(
+            self.store,
+            appender,
+            self.offsets,
+            counts,
+            identity=identity,
+            rules=RULES,
+            clock=self.clock,
+        )
+        self.registry = Registry()
+        self.peer = FakePeer()
+        self.registry.register_producer(GROUP, Client(self.peer, "p", "JAVA", 1), 0)
+        self.checks = TransactionChecks(
+            self.service,
+            self.store,
+            self.registry,
+            self.topics,
+            identity=identity,
+            rules=RULES,
+            keep_hours=72,
+            clock=self.clock,
+        )
+        self.ends = EndTransaction(
+            self.service,
+            self.store,
+            NoTraffic(),
+            rules=lambda: RULES,
+            state=self.state,
+            clock=self.clock,
+            body_max=4096,
+        )
+
+    async def crash(self) -> None:
+        """Forget everything that is not in the store or saved."""
+        mine = asyncio.current_task()
+        for task in asyncio.all_tasks():
+            if task is not mine:
+                task.cancel()
+        await asyncio.sleep(0)
+        self.boot()
+        await self.service.start()
+        await self.service.wait_loaded()
+
+    def save(self) -> None:
+        for topic in (drafts.HALF_TOPIC, drafts.OP_TOPIC):
+            self.saved[topic] = self.offsets.committed(drafts.GROUP, topic, 0) or 0
+
+    async def half(self, key: str) -> tuple[int, int]:
+        draft = Draft(
+            topic="orders",
+            queue_id=0,
+            body=key.encode(),
+            properties={"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP},
+            born_timestamp=self.clock.now_ms(),
+            born_host=HOST,
+            store_host=HOST,
+        )
+        drafts.to_half(draft, GROUP)
+        result = await self.store.put(draft)
+        return result.physical_offset, result.queue_offset
+
+    async def end(self, state: int, place: tuple[int, int], *, checked: bool) -> None:
+        command = end_command(state, *place, fromTransactionCheck=str(checked).lower())
+        command.flag = FLAG_ONE_WAY
+        request = Request(command, self.peer, 0, lambda _: None)
+        answer = await self.ends.end(request)
+        assert answer is not None
+        assert answer.code == 0, answer.remark
+
+
+def asked(peer: FakePeer) -> list[Command]:
+    questions, peer.sent = peer.sent, []
+    assert all(one.code == RequestCode.CHECK_TRANSACTION_STATE for one in questions)
+    return questions
+
+
+@dataclasses.dataclass
+class Story:
+    """What producers do, and what they mean."""
+
+    world: World
+    chance: random.Random
+    meant: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    places: list[tuple[str, tuple[int, int]]] = dataclasses.field(
+        default_factory=list[tuple[str, tuple[int, int]]]
+    )
+
+    async def step(self, number: int) -> None:
+        """Do one thing."""
+        what, world = self.chance.random(), self.world
+        if what < 0.35:
+            key = f"K{number}"
+            self.meant[key] = self.chance.choice((COMMIT, ROLLBACK))
+            self.places.append((key, await world.half(key)))
+        elif what < 0.65 and self.places:
+            # Ends are late, come twice, or never come.
+            key, place = self.chance.choice(self.places)
+            await world.end(self.meant[key], place, checked=False)
+        elif what < 0.8:
+            await world.clock.advance(self.chance.choice((0.05, 0.5, 3.0)))
+        elif what < 0.95:
+            await self.round(likely=0.6)
+        elif what < 0.97:
+            world.save()
+        else:
+            await world.crash()
+
+    async def round(self, likely: float) -> None:
+        """Have open transactions asked about, and answer some of the questions."""
+        await self.world.checks.round()
+        for question in asked(self.world.peer):
+            fields = question.ext or {}
+            if self.chance.random() < likely:
+                place = int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"])
+                await self.world.end(self.meant[fields["msgId"]], place, checked=True)
+
+    async def finish(self) -> None:
+        """Answer everything, and compare."""
+        world = self.world
+        for _ in range(12):
+            await world.clock.advance(5.0)
+            await self.round(likely=1.0)
+        await world.clock.advance(5.0)
+        await world.checks.round()
+        assert asked(world.peer) == []
+        seen = collections.Counter(record.body.decode() for record in world.store.of("orders"))
+        assert seen == {key: 1 for key, state in self.meant.items() if state == COMMIT}
+        committed = world.offsets.committed(drafts.GROUP, drafts.HALF_TOPIC, 0)
+        assert committed == world.store.max_offset(drafts.HALF_TOPIC, 0)
+        assert world.service.counts.open().get("orders", 0) == 0
+        await world.service.stop()
+
+
+async def tell(folder: Path, seed: int) -> None:
+    clock = FakeClock()
+    rules = TopicRules(cluster="c", broker_name="b")
+    topics = TopicTable(JsonFile(folder / "topics.json"), rules, clock)
+    store = Log(clock, DelayLevels())
+    world = World(folder, clock, store, topics, OffsetTable(JsonFile(folder / "o.json"), clock))
+    world.boot()
+    await world.service.start()
+    await world.service.wait_loaded()
+    story = Story(world, random.Random(seed))
+    for number in range(120):
+        await story.step(number)
+    await story.finish()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_transaction_is_settled_once_as_it_was_meant(tmp_path: Path, seed: int) -> None:
+    asyncio.run(tell(tmp_path, seed))

@@ -11,6 +11,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
+import trustme
+
 from roquet.base.clock import SystemClock
 from roquet.protocol.command import Command, reply_to
 from roquet.relay import packets
@@ -19,9 +21,11 @@ from roquet.relay.client import ClientOptions, InnerServer, Packet
 from roquet.relay.codes import RelayCode
 from roquet.relay.config import RelayConfig
 from roquet.relay.config_server import ConfigServer
+from roquet.relay.links import tls_of_server
 from roquet.remoting.codec import decode, encode
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
@@ -317,3 +321,32 @@ class RawLink:
         self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
+
+
+class Pki:
+    """A certificate authority, and the files of one certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        authority = trustme.CA()
+        self.ca = str(folder / "ca.pem")
+        authority.cert_pem.write_to_path(self.ca)
+        leaf = authority.issue_cert("127.0.0.1")
+        self.cert, self.key = str(folder / "cert.pem"), str(folder / "key.pem")
+        leaf.private_key_pem.write_to_path(self.key)
+        for blob in leaf.cert_chain_pems:
+            blob.write_to_path(self.cert, append=True)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Return a relay's settings."""
+        return {
+            "tls": True,
+            "tls_ca_file": self.ca,
+            "tls_cert_file": self.cert,
+            "tls_key_file": self.key,
+        }
+
+    def server(self) -> ssl.SSLContext:
+        """Return the context of an inner server that listens and wants a certificate."""
+        return tls_of_server(self.cert, self.key, self.ca)

@@ -10,13 +10,13 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 
 from relay_harness import (
     COUNT,
     ECHO,
     OPTIONS,
     Node,
+    Pki,
     RawLink,
     RawServer,
     fleet,
@@ -29,11 +29,10 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.relay import packets
 from roquet.relay.codes import FORWARDS, RelayAnswer, RelayCode
-from roquet.relay.links import tls_of_server, tls_to_servers
+from roquet.relay.links import tls_to_servers
 from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:
-    import ssl
     from pathlib import Path
 
 SEED = int(os.environ.get("ROQUET_FUZZ_SEED", "20240817"))
@@ -190,35 +189,6 @@ async def test_a_relay_without_the_secret_gets_no_server(
         await link.close()
         with pytest.raises(Unreachable):
             await node.send(1, COUNT)
-
-
-class Pki:
-    """A certificate authority, and the files of one certificate."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        authority = trustme.CA()
-        self.ca = str(folder / "ca.pem")
-        authority.cert_pem.write_to_path(self.ca)
-        leaf = authority.issue_cert("127.0.0.1")
-        self.cert, self.key = str(folder / "cert.pem"), str(folder / "key.pem")
-        leaf.private_key_pem.write_to_path(self.key)
-        for blob in leaf.cert_chain_pems:
-            blob.write_to_path(self.cert, append=True)
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Return a relay's settings."""
-        return {
-            "tls": True,
-            "tls_ca_file": self.ca,
-            "tls_cert_file": self.cert,
-            "tls_key_file": self.key,
-        }
-
-    def server(self) -> ssl.SSLContext:
-        """Return the context of an inner server that listens and wants a certificate."""
-        return tls_of_server(self.cert, self.key, self.ca)
 
 
 @looped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import sys
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from relay_harness import ECHO, World, looped, until, world
+from relay_harness import ECHO, Pki, World, looped, until, world
 from roquet.cli.app import run
 from roquet.protocol.command import Command, reply_to
 from roquet.relay import packets
 from roquet.relay.codes import RelayCode
+from roquet.relay.links import tls_to_servers
 from roquet.remoting.codec import encode
 from roquet.roquet_native import decode_frames
 from roquet.service.runtime import raise_open_files
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,6 +85,23 @@ async def test_after_kill_9_the_fleet_is_whole_within_twice_reconnect_ms(tmp_pat
         async with process(file), asyncio.timeout(2 * RECONNECT_MS / 1000):
             await made.whole()
             assert await made.nodes[1].request(5, ECHO, b"x") == b"5:x"
+
+
+@looped
+async def test_tls_on_the_loop_of_the_product(tmp_path: Path) -> None:
+    pki = Pki(tmp_path / "pki")
+    port = free_port(random.Random())
+    async with world(tmp_path) as made:
+        one = await made.node(1, 3, tls=pki.server())
+        tls = tls_to_servers(pki.ca, pki.cert, pki.key)
+        two = await made.node(2, 3, relay=f"127.0.0.1:{port}", tls=tls)
+        made.publish()
+        async with process(written(made, inbound=True, inbound_port=port, **pki.settings)):
+            await made.whole()
+            big = random.Random(1).randbytes(900_000)
+            answers = await asyncio.gather(*(one.request(2, ECHO, big) for _ in range(10)))
+            assert all(answer == b"2:" + big for answer in answers)
+            assert await two.request(1, ECHO, b"x") == b"1:x"
 
 
 @looped

@@ -41,7 +41,7 @@ class Replicas:
         self._listeners: list[Callable[[int], None]] = []
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """Have `listener(watermark)` called whenever slaves came, went or acknowledged."""
+        """Have `listener(watermark)` called when it rose, and when slaves came or went."""
         self._listeners.append(listener)
 
     @property
@@ -51,13 +51,16 @@ class Replicas:
 
     def acked(self, link: object, slave: str, offset: int) -> None:
         """Note what a connection's slave has."""
+        is_new = link not in self._acked
         self._acked[link] = (slave, offset)
-        self._changed()
+        # Reports that change nothing are many: heartbeats, and all where nobody waits for copies.
+        if is_new or (self._rules.slaves and offset > self._watermark):
+            self._changed(members=is_new)
 
     def left(self, link: object) -> None:
         """Forget a connection. What its slave has acknowledged stays acknowledged."""
         if self._acked.pop(link, None) is not None:
-            self._changed()
+            self._changed(members=True)
 
     def by_slave(self) -> dict[str, int]:
         """Return what each slave has, by its name here."""
@@ -90,8 +93,8 @@ class Replicas:
             return PutStatus.FLUSH_SLAVE_TIMEOUT, "no slave had a copy in time"
         return PutStatus.PUT_OK, ""
 
-    def _changed(self) -> None:
-        slaves = self._rules.slaves
+    def _changed(self, *, members: bool) -> None:
+        before, slaves = self._watermark, self._rules.slaves
         offsets = sorted(self.by_slave().values(), reverse=True)
         if slaves and len(offsets) >= slaves:
             self._watermark = max(self._watermark, offsets[slaves - 1])
@@ -99,5 +102,6 @@ class Replicas:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():
                 future.set_result(None)
-        for listener in self._listeners:
-            listener(self._watermark)
+        if members or self._watermark > before:
+            for listener in self._listeners:
+                listener(self._watermark)

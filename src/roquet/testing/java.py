@@ -287,11 +287,18 @@ class Driver:
         *,
         mode: str = "sync",
         group: str = "driver_producers",
+        pause_ms: int = 0,
     ) -> list[dict[str, Any]]:
-        """Send by the Java producer; modes: sync, batch, oneway, ordered (by property shard)."""
+        """Send by the Java producer; modes: sync, batch, oneway, ordered (by property shard).
+
+        `pause_ms` is how long it waits before each message.
+        """
         encoded = [{**one, "body": base64.b64encode(one["body"]).decode()} for one in messages]
-        request = {"do": "send", "namesrv": namesrv, "topic": topic, "group": group, "mode": mode}
-        answer = self.ask({**request, "messages": encoded}, 60.0)
+        request: dict[str, Any] = {"do": "send", "namesrv": namesrv, "topic": topic}
+        request.update(group=group, mode=mode)
+        request["pause_ms"] = pause_ms
+        timeout_s = 60.0 + pause_ms * len(encoded) / 1000
+        answer = self.ask({**request, "messages": encoded}, timeout_s)
         return cast("list[dict[str, Any]]", answer)
 
     def consume(

@@ -209,7 +209,11 @@ public final class Driver {
             results.add(sent(producer.send(messages)));
             return results;
         }
+        long pauseMs = request.getLongValue("pause_ms");
         for (Message message : messages) {
+            if (pauseMs > 0) {
+                TimeUnit.MILLISECONDS.sleep(pauseMs);
+            }
             if ("oneway".equals(mode)) {
                 producer.sendOneway(message);
             } else if ("ordered".equals(mode)) {

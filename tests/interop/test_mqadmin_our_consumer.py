@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from interop_world import Sent, Side, World
+    from roquet.client import Consumer
 
 
 class Seen:
@@ -33,7 +34,7 @@ async def while_consuming(
     """Consume while `ask(client id)` runs beside."""
     stop = asyncio.Event()
 
-    async def read(consumer: roquet.Consumer) -> None:
+    async def read(consumer: Consumer) -> None:
         while not stop.is_set():
             delivery = await consumer.receive(timeout_s=0.2)
             if delivery is not None:
@@ -71,7 +72,9 @@ def test_the_tool_asks_our_consumer(world: World, make: str) -> None:
         status = tool("consumerStatus", "-g", group, "-i", client)
         assert re.search(r"PROP_CONSUMEORDERLY\s*: false", status)
         assert re.search(rf"Topic: {re.escape(topic)}\s", status)
-        assert len(re.findall(rf"^{re.escape(topic)} .*ProcessQueueInfo", status, re.M)) == 4
+        assert (
+            len(re.findall(rf"^{re.escape(topic)} .*ProcessQueueInfo", status, re.MULTILINE)) == 4
+        )
         one = sent[3]
         at = ("-t", topic, "-i", one["offset_msg_id"], "-g", group, "-d", client)
         again = tool("queryMsgById", *at)

@@ -14,12 +14,15 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
 
 CYCLES ?= 100
+ROUNDS ?= 1
+WORKLOADS ?= 100
+SECONDS ?= 60
 KILL ?= 0
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	all format lint types imports native interop interop-jars deploy browser bench bench-spark crash powerloss fuzz audit \
-	test-nightly nightly clean
+	all format lint types imports native interop interop-jars deploy browser bench bench-spark crash powerloss \
+	iofaults corruption faults fuzz fuzz-python audit test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -92,14 +95,32 @@ crash: setup ## kill -9 the broker CYCLES times in each flush mode and account f
 powerloss: ## 20,000 power-loss states of the store
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture
 
-fuzz: ## every decoder for a minute each (needs a nightly toolchain and cargo-fuzz)
-	tools/fuzz.sh 60
+iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
+	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
 
-test-nightly: setup ## fifty kills of a Spark stream's driver, tasks and broker
+corruption: setup ## damage twelve kinds of files in eight ways, ROUNDS draws of each
+	$(PY) -m tools.corruption --rounds $(ROUNDS)
+
+fuzz-python: setup ## every decoder in Python, SECONDS together
+	$(PY) -m tools.fuzz_python --seconds $(SECONDS)
+
+fuzz: fuzz-python ## every decoder for SECONDS each (needs a nightly toolchain and cargo-fuzz)
+	tools/fuzz.sh $(SECONDS)
+
+faults: ## the short form of every fault programme
+	$(MAKE) crash CYCLES=5
+	$(MAKE) corruption
+	$(MAKE) iofaults WORKLOADS=10
+	$(MAKE) fuzz-python SECONDS=20
+
+test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
 nightly: all interop powerloss test-nightly ## what is too long for every change
 	$(MAKE) crash CYCLES=100
+	$(MAKE) corruption ROUNDS=20
+	$(MAKE) iofaults WORKLOADS=1000
+	$(MAKE) fuzz SECONDS=1800
 
 # --- gates -----------------------------------------------------------------------------------
 

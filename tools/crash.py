@@ -62,7 +62,7 @@ TOPIC = "Crash"
 GROUP = "crash_readers"
 QUEUES = 4
 PRODUCERS = 4
-START_S = 60.0
+START_S = 300.0
 CALL_S = 10.0
 BOOTED = b"boot success"
 SETTINGS = {
@@ -122,7 +122,10 @@ class Broker:
         while BOOTED not in self._output.read_bytes():
             if self._process.poll() is not None or time.monotonic() > end:
                 text = self._output.read_text(errors="replace")[-2000:]
-                raise CrashError(f"start {self.starts} of the broker failed:\n{text}")
+                why = f"ended with {self._process.returncode}"
+                if self._process.returncode is None:
+                    why = f"took more than {START_S:.0f} s"
+                raise CrashError(f"start {self.starts} of the broker {why}:\n{text}")
             await asyncio.sleep(0.02)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:

@@ -5,6 +5,7 @@
 //! beside the checkpoint in a file that Java's broker does not look at.
 
 use crate::disk::Disk;
+use crate::note_file::{self, Found};
 use crate::store_error::StoreError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "deletedTopics";
 const MAGIC: u64 = 0x526F_7175_6574_0002;
-/// Magic number, how many topics.
-const HEAD: usize = 16;
 
 type Ends = BTreeMap<String, u64>;
 
@@ -32,19 +31,21 @@ impl Deleted {
     /// Reads the note in `root`. A damaged one counts as none: topics may come back by that, but
     /// no message is hidden.
     pub fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
-        let path = root.join(NAME);
-        let found = disk
-            .read(&path)
-            .map_err(|error| StoreError::io("read", &path, &error))?;
-        let decoded = found.as_deref().map(decode);
+        let found = note_file::read::<1>(disk.as_ref(), &root.join(NAME), MAGIC)?;
         let deleted = Self {
             disk,
             root: root.to_path_buf(),
             ends: RwLock::default(),
             furthest: AtomicU64::new(0),
-            damaged: matches!(decoded, Some(None)),
+            damaged: found == Found::Damaged,
         };
-        deleted.remember(decoded.flatten().unwrap_or_default());
+        if let Found::Rows(rows) = found {
+            deleted.remember(
+                rows.into_iter()
+                    .map(|(topic, [end])| (topic, end))
+                    .collect(),
+            );
+        }
         Ok(deleted)
     }
 
@@ -105,73 +106,8 @@ impl Deleted {
     }
 
     fn save(&self, ends: &Ends) -> Result<(), StoreError> {
-        let disk = self.disk.as_ref();
-        let (path, side) = (self.root.join(NAME), self.root.join(format!("{NAME}.tmp")));
-        disk.write(&side, &encode(ends))
-            .and_then(|()| disk.sync_file(&side))
-            .and_then(|()| disk.rename(&side, &path))
-            .and_then(|()| disk.sync_dir(&self.root))
-            .map_err(|error| StoreError::io("write", &path, &error))
-    }
-}
-
-fn encode(ends: &Ends) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD + ends.len() * 64);
-    bytes.extend(MAGIC.to_be_bytes());
-    bytes.extend((ends.len() as u64).to_be_bytes());
-    for (topic, end) in ends {
-        bytes.extend(end.to_be_bytes());
-        bytes.extend((topic.len() as u64).to_be_bytes());
-        bytes.extend(topic.as_bytes());
-    }
-    let sum = u64::from(crc32fast::hash(&bytes));
-    bytes.extend(sum.to_be_bytes());
-    bytes
-}
-
-/// The note in `bytes`; `None` when it is none.
-fn decode(bytes: &[u8]) -> Option<Ends> {
-    let (body, sum) = bytes.split_last_chunk::<8>()?;
-    if u64::from_be_bytes(*sum) != u64::from(crc32fast::hash(body)) {
-        return None;
-    }
-    let mut rest = body;
-    let (magic, count) = (number(&mut rest)?, number(&mut rest)?);
-    if magic != MAGIC {
-        return None;
-    }
-    let mut ends = Ends::new();
-    for _ in 0..count {
-        let end = number(&mut rest)?;
-        let size = usize::try_from(number(&mut rest)?).ok()?;
-        let (name, behind) = rest.split_at_checked(size)?;
-        ends.insert(std::str::from_utf8(name).ok()?.to_owned(), end);
-        rest = behind;
-    }
-    rest.is_empty().then_some(ends)
-}
-
-fn number(rest: &mut &[u8]) -> Option<u64> {
-    let (first, behind) = rest.split_first_chunk::<8>()?;
-    *rest = behind;
-    Some(u64::from_be_bytes(*first))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{decode, encode, Ends};
-
-    #[test]
-    fn a_note_is_read_back_whole_or_not_at_all() {
-        let ends = Ends::from([("a".to_owned(), 7), ("%RETRY%b c\n".to_owned(), u64::MAX)]);
-        let bytes = encode(&ends);
-        assert_eq!(decode(&bytes), Some(ends));
-        assert_eq!(decode(&encode(&Ends::new())), Some(Ends::new()));
-        for cut in 0..bytes.len() {
-            assert_eq!(decode(&bytes[..cut]), None);
-            let mut flipped = bytes.clone();
-            flipped[cut] ^= 4;
-            assert_eq!(decode(&flipped), None);
-        }
+        let rows = ends.iter().map(|(topic, end)| (topic.clone(), [*end]));
+        let path = self.root.join(NAME);
+        note_file::write(self.disk.as_ref(), &path, MAGIC, &rows.collect())
     }
 }

@@ -224,7 +224,12 @@ impl Getter<'_> {
         }
         let Some(lease) = self.log.lease(unit.physical_offset, size) else {
             walk.gone();
-            walk.skip_below = self.log.next_file_start(unit.physical_offset);
+            if unit.physical_offset < self.log.min() {
+                walk.skip_below = self.log.next_file_start(unit.physical_offset);
+            } else {
+                // No record was ever there: the unit is damaged, those behind it need not be.
+                self.log.counters.damaged.fetch_add(1, Ordering::Relaxed);
+            }
             return true;
         };
         match look_at(&lease, unit, walk.wanted.filter) {

@@ -113,12 +113,12 @@ pub fn recover(
     };
     found.rebuilds = rebuilds;
     cut(log, &segments, before, &mut found, why)?;
-    let known = before.known().map_or(0, |known| known.flushed);
+    let known = before.known().map(|known| known.flushed);
     for segment in segments
         .iter()
         .filter(|s| s.end() > plan.from && s.base() < found.end)
     {
-        if !before.clean && known > 0 {
+        if let Some(known) = known.filter(|_| !before.clean) {
             // A sync that failed in the last run has left pages that the kernel takes for written:
             // only what is written again is durable after the next sync.
             segment.write_again(known, found.end)?;
@@ -130,7 +130,7 @@ pub fn recover(
     } else {
         0
     };
-    found.lost_bytes = known.max(queued).saturating_sub(found.end);
+    found.lost_bytes = known.unwrap_or(0).max(queued).saturating_sub(found.end);
     derived.queues.truncate(found.end)?;
     derived.queues.correct_min(first.base())?;
     derived.deleted.settle(first.base(), found.end)?;

@@ -12,6 +12,7 @@ use crate::dispatch::{Derived, Dispatcher, LastRecord};
 use crate::file_cache::FileCache;
 use crate::get::{Getter, Got, Wanted};
 use crate::index::Index;
+use crate::queue_ends;
 use crate::recovery::{self, Before, Recovered};
 use crate::segment::make_folder;
 use crate::store_config::StoreConfig;
@@ -161,6 +162,11 @@ impl Store {
         while self.dispatcher.step()? {}
         self.checkpoint()?;
         self.log.drop_unused()?;
+        queue_ends::write(
+            self.env.disk.as_ref(),
+            &self.config.root,
+            &self.derived.queues,
+        )?;
         if self.started.load(Ordering::Acquire) {
             let (disk, path) = (self.env.disk.as_ref(), self.config.root.join("abort"));
             disk.remove(&path)
@@ -390,12 +396,17 @@ fn open_derived(
     checkpoint: Option<Checkpoint>,
 ) -> Result<Derived, StoreError> {
     let cache = Arc::new(FileCache::for_process());
-    let queues = ConsumeQueues::open(
+    let mut queues = ConsumeQueues::open(
         Arc::clone(&disk),
         config.root.join("consumequeue"),
         config.queue_file_size,
         cache,
     )?;
+    if clean && checkpoint.is_some_and(|checkpoint| checkpoint.known.is_some()) {
+        // Java's broker has not written since.
+        let from = queue_ends::repair_from(disk.as_ref(), &config.root, &queues)?;
+        queues.repair_also_from(from);
+    }
     let deleted = Deleted::open(Arc::clone(&disk), &config.root)?;
     let index = if config.index {
         let safe = checkpoint.map_or(0, |checkpoint| checkpoint.index_time);

@@ -103,12 +103,13 @@ impl Store {
         let note = &self.derived.deleted;
         // The note must not reach beyond what is durable, lest it hides what is written there next.
         let end = self.flush()?;
-        note.add(topic, end)?;
+        // When this fails nobody knows whether the note is there after a power cut.
+        self.note(note.add(topic, end))?;
         let forgotten_at = self.log.forget_topic(topic);
         if forgotten_at > end {
             // Sent in between, with offsets of the old queue.
             self.flush()?;
-            note.add(topic, forgotten_at)?;
+            self.note(note.add(topic, forgotten_at))?;
         }
         Ok(self.queues().delete_topic(topic)?)
     }

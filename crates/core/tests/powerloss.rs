@@ -16,29 +16,9 @@ use std::collections::BTreeSet;
 
 use common::sim_disk::{Lies, SimDisk};
 use common::verdict;
-use common::world::{Promise, Step, World};
-use common::Rng;
+use common::world::{random_step, Promise, Step, World, BATCH, LARGE, SMALL};
+use common::{setting, Rng};
 
-const SMALL: Step = Step::Put {
-    place: 0,
-    len: 40,
-    count: 1,
-};
-const OTHER: Step = Step::Put {
-    place: 3,
-    len: 700,
-    count: 1,
-};
-const LARGE: Step = Step::Put {
-    place: 1,
-    len: 2500,
-    count: 1,
-};
-const BATCH: Step = Step::Put {
-    place: 0,
-    len: 300,
-    count: 3,
-};
 const ALPHABET: [Step; 9] = [
     SMALL,
     LARGE,
@@ -50,13 +30,6 @@ const ALPHABET: [Step; 9] = [
     Step::Kill,
     Step::Restart,
 ];
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default)
-}
 
 /// States seen, and what was wrong with some.
 #[derive(Default)]
@@ -166,21 +139,6 @@ fn second_life(
     world.store = None;
     let image = world.disk.after_power_loss(rng);
     verdict_of(&image, &world, 4)
-}
-
-fn random_step(rng: &mut Rng) -> Step {
-    match rng.below(21) {
-        0..=5 => SMALL,
-        6..=8 => OTHER,
-        9 => LARGE,
-        10..=11 => BATCH,
-        12..=14 => Step::Flush,
-        15..=16 => Step::Dispatch,
-        17 => Step::Checkpoint,
-        20 => Step::Delete(u8::from(rng.chance(2))),
-        18 => [Step::Tend, Step::MakeNext, Step::Expire][usize::try_from(rng.below(3)).unwrap()],
-        _ => [Step::Kill, Step::Restart][usize::try_from(rng.below(2)).unwrap()],
-    }
 }
 
 /// Every workload of up to `length` steps, power lost at every operation.

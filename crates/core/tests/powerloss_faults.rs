@@ -1,14 +1,19 @@
 //! A disk that answers with errors or is full: nothing is acknowledged falsely, what is there stays
 //! readable, and writing goes on when there is space again.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
 
 mod common;
 
 use common::sim_disk::{Fault, Op, SimDisk};
 use common::verdict;
-use common::world::{Step, World};
-use common::Rng;
+use common::world::{random_step, Step, World};
+use common::{setting, Rng};
 use roquet_core::commit_log::PutStatus;
 use roquet_core::store_error::ErrorKind;
 
@@ -138,6 +143,41 @@ fn the_nth_call_fails_and_nothing_is_acknowledged_falsely() {
         }
     }
     assert!(runs > 300, "only {runs} runs");
+}
+
+#[test]
+fn drawn_workloads_survive_every_call_that_fails() {
+    let seed = setting("IOFAULTS_SEED", 1);
+    let workloads = setting(
+        "IOFAULTS_WORKLOADS",
+        if cfg!(debug_assertions) { 1 } else { 3 },
+    );
+    let mut points = 0;
+    for index in 0..workloads {
+        let mut rng = Rng(seed.wrapping_add(index).wrapping_mul(0x9E37_79B9));
+        let length = 6 + rng.below(14);
+        let steps: Vec<Step> = (0..length).map(|_| random_step(&mut rng)).collect();
+        let sync_flush = rng.chance(2);
+        for (sticky, errno) in [(false, libc::EIO), (true, libc::EIO), (false, libc::ENOSPC)] {
+            for nth in 0.. {
+                let op = None;
+                let fault = Fault {
+                    op,
+                    nth,
+                    sticky,
+                    errno,
+                };
+                let (mut world, hit) = run_with_fault(&steps, sync_flush, fault);
+                judge(&mut world, &format!("index {index} {steps:?} {fault:?}"));
+                points += 1;
+                if hit == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    println!("seed {seed}: {workloads} workloads, {points} calls failed");
+    assert!(points > 20 * workloads, "only {points}");
 }
 
 #[test]

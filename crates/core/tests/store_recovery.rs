@@ -302,6 +302,27 @@ fn a_deleted_topic_stays_deleted_and_starts_again_at_0() {
     store.close().unwrap();
 }
 
+#[test]
+fn a_queue_that_was_lost_after_an_orderly_stop_is_made_again() {
+    for (number, damage) in ["gone", "zeroed", "cut short"].into_iter().enumerate() {
+        let folder = Folder::new("lost-queue");
+        let (store, _) = filled(&folder, 250);
+        store.close().unwrap();
+        // 125 units are two files of 100 units.
+        let name = ["00000000000000000000", "00000000000000002000"][number % 2];
+        let path = folder.path("consumequeue/T/0").join(name);
+        match damage {
+            "gone" => std::fs::remove_dir_all(folder.path("consumequeue/T/0")).unwrap(),
+            "zeroed" => std::fs::write(&path, [0; 2_000]).unwrap(),
+            _ => store_help::damage(&path, 20, &[0; 1_980]),
+        }
+        let again = folder.open(&[]);
+        again.start().unwrap();
+        check(&again, 250);
+        again.close().unwrap();
+    }
+}
+
 fn topics(store: &Store) -> Vec<String> {
     let rows = store.queues().list().into_iter();
     let mut topics: Vec<String> = rows.map(|row| row.0).collect();

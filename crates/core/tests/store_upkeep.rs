@@ -234,9 +234,14 @@ fn a_unit_that_lies_is_not_believed() {
     let path = folder.path("consumequeue/T/0/00000000000000000000");
     store_help::damage(&path, 20 + 7, &[200]);
     let again = folder.open(&[]);
+    // The messages behind it are not lost with it, and it is counted.
     let got = again.read("T", 0, 0, None);
-    assert_eq!(bodies(&got), [b"0"]);
+    assert_eq!(bodies(&got), [b"0", b"2"]);
     let next = again.read("T", 0, 1, None);
-    assert_eq!(next.status, GetStatus::MessageWasRemoving);
+    assert_eq!(
+        (next.status, bodies(&next)),
+        (GetStatus::Found, vec![b"2".to_vec()])
+    );
+    assert_eq!(again.stats()["damaged_reads"], 2);
     again.close().unwrap();
 }

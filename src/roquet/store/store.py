@@ -93,6 +93,9 @@ class MessageStore:
         native = await asyncio.to_thread(_guarded, NativeStore.open, dict(self._native_config))
         _guarded(native.start)
         self._native = native
+        lost = native.stats()["recovered_lost_bytes"]
+        if lost:
+            log.error("the log has lost %d bytes at its end that were durable", lost)
         self._flushed = native.flushed_offset()
         asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)
 

@@ -63,6 +63,14 @@ impl ConsumeQueues {
         self.repair_from
     }
 
+    /// Has the log dispatched again from `at` on at least.
+    pub fn repair_also_from(&mut self, at: Option<u64>) {
+        self.repair_from = match (self.repair_from, at) {
+            (Some(known), Some(at)) => Some(known.min(at)),
+            (known, at) => known.or(at),
+        };
+    }
+
     /// Adds the unit of one message; says whether the queue grew.
     ///
     /// A record dispatched before changes nothing. On an error nothing has changed and the same

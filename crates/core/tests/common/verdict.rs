@@ -46,19 +46,28 @@ pub fn recover(
 /// Compares an open store, everything dispatched, with a promise; says which deletions took place.
 pub fn check(store: &Store, promise: &Promise) -> Result<(u64, Vec<Deletion>), String> {
     let log = found(store, promise)?;
-    // What the power interrupted may have been done or not, but nothing in between.
+    // What was interrupted may have been done or not, but nothing in between.
     let there = promise.deletions.iter().filter(|it| it.after <= log.len());
-    let done: Vec<Deletion> = there.map(|it| Deletion { sure: true, ..*it }).collect();
-    let all = check_deleted(store, promise, &log, &done);
-    let Some(last) = promise.deletions.last().filter(|last| !last.sure) else {
-        return all.map(|hash| (hash, done));
-    };
-    if all.is_ok() && last.after <= log.len() {
-        return all.map(|hash| (hash, done));
+    let there: Vec<Deletion> = there.copied().collect();
+    let unsure = there.iter().filter(|it| !it.sure).count();
+    let mut last = Err("no deletion fits".to_owned());
+    for choice in 0..1_u32 << unsure.min(8) {
+        let mut number = 0;
+        let mut done = there.clone();
+        done.retain(|it| {
+            let keep = it.sure || choice >> number & 1 == 0;
+            number += u32::from(!it.sure);
+            keep
+        });
+        for deletion in &mut done {
+            deletion.sure = true;
+        }
+        last = check_deleted(store, promise, &log, &done).map(|hash| (hash, done));
+        if last.is_ok() {
+            break;
+        }
     }
-    let sure = promise.deletions.iter().filter(|it| it.sure);
-    let sure: Vec<Deletion> = sure.copied().collect();
-    check_deleted(store, promise, &log, &sure).map(|hash| (hash, sure))
+    last
 }
 
 fn check_deleted(

@@ -46,6 +46,42 @@ pub enum Step {
     Restart,
 }
 
+pub const SMALL: Step = Step::Put {
+    place: 0,
+    len: 40,
+    count: 1,
+};
+pub const OTHER: Step = Step::Put {
+    place: 3,
+    len: 700,
+    count: 1,
+};
+pub const LARGE: Step = Step::Put {
+    place: 1,
+    len: 2500,
+    count: 1,
+};
+pub const BATCH: Step = Step::Put {
+    place: 0,
+    len: 300,
+    count: 3,
+};
+/// A step as a workload draws it.
+pub fn random_step(rng: &mut Rng) -> Step {
+    match rng.below(21) {
+        0..=5 => SMALL,
+        6..=8 => OTHER,
+        9 => LARGE,
+        10..=11 => BATCH,
+        12..=14 => Step::Flush,
+        15..=16 => Step::Dispatch,
+        17 => Step::Checkpoint,
+        20 => Step::Delete(u8::from(rng.chance(2))),
+        18 => [Step::Tend, Step::MakeNext, Step::Expire][usize::try_from(rng.below(3)).unwrap()],
+        _ => [Step::Kill, Step::Restart][usize::try_from(rng.below(2)).unwrap()],
+    }
+}
+
 /// One message as it went into the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Logged {

@@ -186,3 +186,59 @@ impl Made for Store {
         all
     }
 }
+
+/// A started store with `count` messages of topic T in queues 0 and 1, about 1 KiB each.
+pub(crate) fn filled(folder: &Folder, count: u32) -> (Arc<Store>, Vec<Placed>) {
+    let store = folder.open(&[]);
+    store.start().unwrap();
+    let placed = (0..count).map(|number| send(&store, number)).collect();
+    store.settle();
+    (store, placed)
+}
+
+pub(crate) fn send(store: &Store, number: u32) -> Placed {
+    let keys = format!("KEYS\x01k{number}\x02TAGS\x01A\x02");
+    let queue = i32::try_from(number % 2).unwrap();
+    store.send("T", queue, &body(number), keys.as_bytes())
+}
+
+pub(crate) fn body(number: u32) -> Vec<u8> {
+    let mut body = number.to_string().into_bytes();
+    body.resize(900, b'.');
+    body
+}
+
+/// The first `count` messages are there, no more, each under its offset and its key.
+pub(crate) fn check(store: &Store, count: u32) {
+    for queue in 0..2 {
+        let want: Vec<_> = (0..count).filter(|n| n % 2 == queue).map(body).collect();
+        assert_eq!(store.read_all("T", i32::try_from(queue).unwrap()), want);
+        let next = store.log().next_offset("T", i32::try_from(queue).unwrap());
+        assert_eq!(next, i64::try_from(want.len()).unwrap());
+    }
+    for number in 0..count {
+        let (found, _, _) = store
+            .query("T", &format!("k{number}"), 32, 0, i64::MAX)
+            .unwrap();
+        assert_eq!(found.len(), 1, "key k{number}");
+    }
+}
+
+/// What kill -9 leaves of a running store, in a new folder.
+pub(crate) fn killed(store: &Arc<Store>, folder: &Folder) -> Folder {
+    let left = Folder::new("killed");
+    copy(&folder.0, &left.0);
+    store.close().unwrap();
+    left
+}
+
+/// Takes files and folders away; a queue that was never written out has none.
+pub(crate) fn rob(folder: &Folder, names: &[&str]) {
+    for path in names.iter().map(|name| folder.path(name)) {
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap();
+        } else if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}

@@ -10,7 +10,7 @@ use roquet_core::store_env::Env;
 use roquet_core::store_error::{ErrorKind, StoreError};
 use std::path::Path;
 use std::sync::Arc;
-use store_help::{body, check, config, copy, damage, filled, killed, rob, send, Folder, Made};
+use store_help::{check, config, damage, filled, killed, rob, send, Folder, Made};
 
 const FILE: &str = "commitlog/00000000000000000000";
 const CUT: (&str, Value) = ("recoveryTruncateCorrupt", Value::Bool(true));

@@ -79,11 +79,14 @@ class Producer:
         messages: Iterable[bytes | str | Message],
         *,
         queue: MessageQueue | None = None,
+        unique_keys: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> list[SendReceipt]:
         """Send many messages in few requests."""
         return self._loop.run(
-            self._inner.send_batch(topic, messages, queue=queue, timeout_s=timeout_s)
+            self._inner.send_batch(
+                topic, messages, queue=queue, unique_keys=unique_keys, timeout_s=timeout_s
+            )
         )
 
     def send_one_way(

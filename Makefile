@@ -21,7 +21,7 @@ KILL ?= 0
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	all format lint types imports native interop interop-jars deploy browser bench bench-spark crash powerloss \
+	all format lint types imports native interop interop-jars deploy browser bench bench-relay bench-spark crash powerloss \
 	iofaults corruption faults fuzz fuzz-python audit test-nightly nightly clean
 
 help: ## show this list
@@ -156,6 +156,9 @@ bench: setup interop-jars ## send, pull, start and memory beside Java, in one ru
 bench-spark: setup ## the Spark sources beside Spark's own ceiling, in one run
 	$(PY) -m bench.spark
 	$(PY) -m bench.spark_planning 1000000
+
+bench-relay: setup ## the relay beside one hop of bare asyncio
+	$(PY) -m bench.relay
 
 clean: ## remove what was built here
 	rm -rf build $(VENV) target src/roquet/*.so

@@ -73,6 +73,24 @@ def test_a_slave_takes_no_sends_and_serves_reads_when_allowed(tmp_path: Path) ->
     play(tmp_path, tell)
 
 
+def test_a_master_sends_slow_readers_to_the_slave(tmp_path: Path) -> None:
+    async def tell(world: PairWorld) -> None:
+        changes = {"slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": "0"}
+        async with world.master(**changes) as master:
+            for number in range(3):
+                await world.send(master, b"%d" % number)
+            await until(lambda: master.store.max_offset("Pair", 0) == 3, "they can be read")
+            # With no memory at all, whoever is not at the end of the log reads from the disk.
+            slow = await world.pull(master, 0, maxMsgNums="1")
+            assert slow.code == ResponseCode.SUCCESS
+            assert (slow.ext or {})["suggestWhichBrokerId"] == "1"
+        async with world.master(accessMessageInMemoryMaxRatio="0") as master:
+            alone = await world.pull(master, 0, maxMsgNums="1")
+            assert (alone.ext or {})["suggestWhichBrokerId"] == "0"
+
+    play(tmp_path, tell)
+
+
 def test_double_write_asks_for_a_slave(tmp_path: Path) -> None:
     async def tell(world: PairWorld) -> None:
         async with world.master(brokerRole="SYNC_MASTER", slaveTimeout="300") as master:

@@ -26,7 +26,7 @@ from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.protocol import properties as props
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.remoting.router import Request
 from roquet.store.files import JsonFile
@@ -244,3 +244,25 @@ async def tell(folder: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_every_transaction_is_settled_once_as_it_was_meant(tmp_path: Path, seed: int) -> None:
     asyncio.run(tell(tmp_path, seed))
+
+
+def test_a_slave_ends_and_resumes_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = FakeClock()
+        rules = TopicRules(cluster="c", broker_name="b")
+        topics = TopicTable(JsonFile(tmp_path / "topics.json"), rules, clock)
+        offsets = OffsetTable(JsonFile(tmp_path / "o.json"), clock)
+        world = World(tmp_path, clock, Log(clock, DelayLevels()), topics, offsets)
+        world.boot()
+        place = await world.half("K")
+        world.state.is_slave = True
+        request = Request(end_command(COMMIT, *place), world.peer, 0, lambda _: None)
+        answer = await world.ends.end(request)
+        assert answer is not None
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, ext={"msgId": "0" * 32})
+        answer = await world.ends.resume(Request(resume, world.peer, 0, lambda _: None))
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert world.store.of("orders") == []
+
+    asyncio.run(run())

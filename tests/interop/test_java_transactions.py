@@ -178,17 +178,6 @@ def test_java_asks_and_we_answer(world: World, name: str) -> None:
     assert got["properties"]["MSG_TYPE"] == "reply"
 
 
-def test_traces_of_java_producers_are_kept(world: World) -> None:
-    topic = world.topic("Traced", world.ours)
-    sent = world.driver.exchange(
-        "traced", namesrv=world.ours.namesrv, topic=topic, group="traced_producers"
-    )
-    traces = "RMQ_SYS_TRACE_TOPIC"
-    until("the trace topic", lambda: has_route(world.ours.namesrv, traces, world.ours.name))
-    came = world.driver.consume(world.ours.namesrv, traces, "trace_readers", 1)
-    assert any(one["body"].startswith(b"Pub\x01") and sent.encode() in one["body"] for one in came)
-
-
 class Swap:
     """A broker's store that is opened by one make after the other."""
 
@@ -293,3 +282,16 @@ def test_open_transactions_change_hands(swap: Swap, order: tuple[str, str, str])
     # What we commit we commit once, also what was left to us; Java may commit twice.
     ours = {b"open-two"} if order[2] == "ours" else {b"open-one"}
     assert all(seen.count(body) == 1 for body in ours)
+
+
+def test_traces_of_java_producers_are_kept(swap: Swap) -> None:
+    swap.open("ours")
+    traces, address = "RMQ_SYS_TRACE_TOPIC", swap.namesrv
+    sent = swap.driver.exchange("traced", namesrv=address, topic="Traced", group="traced")
+    try:
+        until("the trace topic", lambda: has_route(address, traces, swap.plan.name))
+        came = swap.driver.consume(address, traces, "trace_readers", 1)
+    finally:
+        swap.driver.exchange("close", client=sent["client"])
+    id_ = sent["msg_id"].encode()
+    assert any(one["body"].startswith(b"Pub\x01") and id_ in one["body"] for one in came)

@@ -119,17 +119,19 @@ final class Exchanges {
         return results;
     }
 
-    /** Sends one message by a producer that traces what it does. */
-    private static String traced(JSONObject request) throws Exception {
+    /** Sends one message by a producer that traces what it does, and stays: traces go out later. */
+    private static Map<String, Object> traced(JSONObject request) throws Exception {
+        String id = name();
         DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"), true, null);
         producer.setNamesrvAddr(request.getString("namesrv"));
-        producer.setInstanceName(name());
+        producer.setInstanceName(id);
         producer.start();
-        try {
-            return producer.send(new Message(request.getString("topic"), "traced".getBytes()), 10_000).getMsgId();
-        } finally {
-            producer.shutdown();
-        }
+        OPEN.put(id, producer::shutdown);
+        Message message = new Message(request.getString("topic"), "traced".getBytes());
+        Map<String, Object> shown = new LinkedHashMap<>();
+        shown.put("client", id);
+        shown.put("msg_id", producer.send(message, 10_000).getMsgId());
+        return shown;
     }
 
     /** Answers every message of a topic with its body and "re:" before it. */

@@ -113,6 +113,15 @@ class Node(InnerServer):
         return packet.body
 
 
+class ShiftedClock(SystemClock):
+    """The clock of a process that may have slept."""
+
+    shift_ms = 0
+
+    def now_ms(self) -> int:  # type: ignore[explicit-override]
+        return super().now_ms() + self.shift_ms
+
+
 @dataclasses.dataclass
 class World:
     """What runs."""
@@ -122,6 +131,8 @@ class World:
     stack: contextlib.AsyncExitStack
     nodes: dict[int, Node] = dataclasses.field(default_factory=dict[int, Node])
     version: int = 0
+    clock: ShiftedClock = dataclasses.field(default_factory=ShiftedClock)
+    """The relays' clock."""
 
     @property
     def file(self) -> Path:
@@ -153,7 +164,7 @@ class World:
     async def relay(self, **changes: Any) -> Relay:
         """Start a relay."""
         changes.setdefault("config_url", self.config_server.url)
-        relay = build(settings(self.folder, **changes), SystemClock())
+        relay = build(settings(self.folder, **changes), self.clock)
         await self.stack.enter_async_context(relay.app)
         return relay
 
@@ -274,6 +285,51 @@ class RawServer:
                 writer.write(encode(packets.heartbeat(7)))
         else:
             self.got.append(command)
+
+
+class Wire:
+    """A wire to an inner server that can be cut: both ends then hear nothing, not even an end."""
+
+    def __init__(self, port: int) -> None:
+        self.port = 0
+        self.whole = asyncio.Event()
+        self.whole.set()
+        self._target = port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        await self.whole.wait()
+        further, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers.add(back)
+        for source, sink in ((reader, back), (further, writer)):
+            self._tasks.add(asyncio.ensure_future(self._carry(source, sink)))
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                await self.whole.wait()
+                sink.write(data)
+        await self.whole.wait()
+        sink.close()
 
 
 class RawLink:

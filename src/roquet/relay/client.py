@@ -127,6 +127,7 @@ class InnerServer:
             dispatch=Dispatcher(registry),
             probe_s=self._options.probe_s,
             silence_s=self._options.heartbeat_timeout_s,
+            beat_s=self._options.heartbeat_s,
         )
         self._member.on_change = self._has_changed
         self._member.register_packets(registry)

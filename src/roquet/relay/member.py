@@ -60,6 +60,7 @@ class Member:
         dispatch: Dispatcher,
         probe_s: float,
         silence_s: float,
+        beat_s: float,
     ) -> None:
         """Be registered nowhere; `links` and `on_change` have to be set."""
         self.identity = identity
@@ -79,6 +80,8 @@ class Member:
         self._probe_s = probe_s
         self._silence_ms = int(silence_s * 1000)
         self._heard_ms = 0
+        self._beat_ms = clock.now_ms()
+        self._late_ms = int(2000 * beat_s) + self._silence_ms // 4
 
     def register_packets(self, registry: Registry[PacketHandler]) -> None:
         """Say which packets are handled here."""
@@ -96,7 +99,11 @@ class Member:
 
         A link that has not become the relay's in that time is closed as well.
         """
-        before_ms = self._clock.now_ms() - self._silence_ms
+        now_ms = self._clock.now_ms()
+        last_ms, self._beat_ms = self._beat_ms, now_ms
+        before_ms = now_ms - self._silence_ms
+        if now_ms - last_ms > self._late_ms:
+            before_ms = 0  # this process has slept: what came meanwhile is not read yet
         for other in self.links.all():
             if other is not self.link and other.opened_ms < before_ms:
                 other.end("it did not register this server")

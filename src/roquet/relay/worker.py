@@ -63,6 +63,7 @@ class WorkerService:
         self._clock = clock
         self._heartbeat_timeout_ms = heartbeat_timeout_ms
         self._messages = messages
+        self._watched_ms = clock.now_ms()
         self._unsent: list[e.Closed] = []
 
     @property
@@ -164,12 +165,18 @@ class WorkerService:
                 owned.link.write(frame)
 
     async def watch(self) -> None:
-        """Close links that are silent; tell the master what found its mailbox full."""
-        before_ms = self._clock.now_ms() - self._heartbeat_timeout_ms
-        for server_id in self._exchange.silent(self.index, before_ms):
-            owned = self.owned.get(server_id)
-            if owned is not None:
-                owned.link.end(f"silent for {self._heartbeat_timeout_ms} ms")
+        """Close links that are silent; tell the master what found its mailbox full.
+
+        A look that comes much too late judges nobody: this process has slept, and what the servers
+        said meanwhile is not read yet.
+        """
+        now_ms = self._clock.now_ms()
+        last_ms, self._watched_ms = self._watched_ms, now_ms
+        if now_ms - last_ms <= self._heartbeat_timeout_ms // 2:
+            for server_id in self._exchange.silent(self.index, now_ms - self._heartbeat_timeout_ms):
+                owned = self.owned.get(server_id)
+                if owned is not None:
+                    owned.link.end(f"silent for {self._heartbeat_timeout_ms} ms")
         unsent, self._unsent = self._unsent, []
         self._unsent = [closed for closed in unsent if not self.to_master.post(closed)]
 

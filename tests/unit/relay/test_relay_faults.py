@@ -18,6 +18,7 @@ from relay_harness import (
     Node,
     RawLink,
     RawServer,
+    Wire,
     fleet,
     looped,
     until,
@@ -240,6 +241,52 @@ async def test_a_half_open_link_is_given_up_by_the_relay(tmp_path: Path) -> None
         await until(lambda: len(raw.registers) > 1)
         raw.beats = True
         await made.whole(9)
+
+
+@looped
+async def test_a_partition_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    options = dataclasses.replace(OPTIONS, heartbeat_s=0.1, heartbeat_timeout_s=1.0)
+    async with fleet(tmp_path, FLEET, heartbeat_timeout_ms=1_000) as (made, relay):
+        node = await made.node(8, 3, options=options)
+        async with Wire(node.port) as wire:
+            entry = {"id": 8, "type": 3, "host": "127.0.0.1", "port": wire.port}
+            del made.nodes[8]
+            made.publish(entry)
+            await made.whole(8)
+            wire.whole.clear()
+            asked = asyncio.ensure_future(made.nodes[1].request(8, ECHO))
+            await until(lambda: not node.is_ready and 8 not in made.nodes[1].others)
+            with pytest.raises((OutcomeUnknown, Refused)):
+                await asked
+            with pytest.raises(Refused) as error:
+                await made.nodes[1].request(8, ECHO)
+            assert error.value.code == RelayAnswer.TARGET_GONE
+            assert await made.nodes[1].request(2, ECHO) == b"2:"
+            assert relay.view.health().registered == 3
+            wire.whole.set()
+            await made.whole(8)
+            await until(lambda: node.others.keys() == {1, 2, 3})
+            assert await made.nodes[1].request(8, ECHO) == b"8:"
+
+
+@looped
+async def test_a_relay_that_slept_judges_nobody_by_it(tmp_path: Path) -> None:
+    async with fleet(tmp_path, FLEET) as (made, relay):
+        made.clock.shift_ms += 3_600_000
+        for _ in range(3):
+            workers = relay.view._workers
+            for worker in workers:
+                await worker.watch()
+            await until(
+                lambda: (
+                    not any(
+                        relay.view._exchange.silent(index, made.clock.now_ms() - 1_000)
+                        for index in range(2)
+                    )
+                )
+            )
+        assert [node.registrations for node in made.nodes.values()] == [1, 1, 1]
+        assert relay.view.health().registered == 3
 
 
 @looped

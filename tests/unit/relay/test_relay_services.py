@@ -79,7 +79,7 @@ async def test_notices_that_find_a_mailbox_full_come_later_and_in_order(tmp_path
 
 @looped
 async def test_an_operator_is_refused_when_too_much_waits(tmp_path: Path) -> None:
-    async with fleet(tmp_path, {1: 3}, mailbox_max=2, tick_ms=1_000) as (_, relay):
+    async with fleet(tmp_path, {1: 3}, mailbox_max=2, tick_ms=300) as (_, relay):
         asked = [asyncio.ensure_future(relay.master.ask("drain", 1)) for _ in range(3)]
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert results[:2] == [True, True]

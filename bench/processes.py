@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 _LAG = re.compile(r'loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 _LAG_MAX = re.compile(r"^\w*loop_lag_max_seconds ([0-9.e+-]+)$", re.MULTILINE)
 JAVA_MAIN = {

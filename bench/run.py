@@ -114,7 +114,8 @@ def run_group(
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=arguments.folder))
     brokers: list[Broker] = []
     try:
-        brokers = [processes.start(kind, flush, folder / kind) for kind in kinds]
+        # One by one: those that run are stopped below when the next cannot start.
+        brokers.extend(processes.start(kind, flush, folder / kind) for kind in kinds)
         for broker in brokers:
             prepare(broker)
             _warm_up(broker, arguments.warm_up)

@@ -41,6 +41,7 @@ pub struct Store {
     threads: Mutex<Option<Threads>>,
     started: AtomicBool,
     announced: AtomicBool,
+    awaited: AtomicBool,
 }
 
 impl Store {
@@ -100,6 +101,7 @@ impl Store {
             threads: Mutex::new(None),
             started: AtomicBool::new(false),
             announced: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
         };
         if !clean {
             store.checkpoint()?;
@@ -229,6 +231,15 @@ impl Store {
     /// The queues, for reading.
     pub fn queues(&self) -> &ConsumeQueues {
         &self.derived.queues
+    }
+
+    /// Hears whether somebody waits for messages to come: they are dispatched sooner then.
+    pub fn set_awaited(&self, awaited: bool) {
+        self.awaited.store(awaited, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed)
     }
 
     /// Everything before this offset can be read from its queue.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two looks at the log while messages come in: one wake-up serves many of them.
 const TICK: Duration = Duration::from_micros(500);
+/// The same while nobody waits for messages: the queues are seldom looked at so soon.
+const CALM_TICK: Duration = Duration::from_millis(2);
 /// Pause after an error that may pass.
 const RETRY: Duration = Duration::from_millis(500);
 /// Pause between two looks at the disk.
@@ -97,8 +99,9 @@ fn dispatch(store: &Store, stopping: &AtomicBool) {
                 continue;
             }
         }
-        if woken.elapsed() < 2 * TICK {
-            thread::sleep(TICK);
+        let tick = if store.is_awaited() { TICK } else { CALM_TICK };
+        if woken.elapsed() < 2 * tick {
+            thread::sleep(tick);
             continue;
         }
         store.log.grown.wait(RETRY, || {

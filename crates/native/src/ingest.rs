@@ -205,7 +205,7 @@ impl Ingest {
 
     /// Hear how many pulls are held elsewhere.
     fn set_held_beside(&self, count: usize) {
-        self.core().set_held_beside(count);
+        self.core().set_held_beside(&self.store, count);
     }
 
     /// How many pulls are held here.

@@ -155,8 +155,9 @@ impl Ingest {
     }
 
     /// Hears how many pulls wait elsewhere, which count towards the same bound.
-    pub fn set_held_beside(&mut self, count: usize) {
+    pub fn set_held_beside(&mut self, store: &Store, count: usize) {
         self.holds.beside = count;
+        store.set_awaited(self.holds.len() + count > 0);
     }
 
     /// Hears how far a queue has grown: pulls that wait for it are due.
@@ -184,7 +185,9 @@ impl Ingest {
             books: &mut self.books,
             counters: &mut self.counters,
         };
-        pulls.serve(spare, left)
+        let out = pulls.serve(spare, left);
+        store.set_awaited(self.holds.len() + self.holds.beside > 0);
+        out
     }
 
     /// Takes what pulls came to since the last call.

@@ -66,6 +66,7 @@ impl Pulls<'_> {
                 at_most_ms: wait_ms.max(0),
             };
             self.holds.hold(&request, wait);
+            self.store.set_awaited(true);
             self.books.asked(&request, got.max);
             self.counters.held += 1;
             return Some(());

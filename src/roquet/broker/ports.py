@@ -36,7 +36,7 @@ class Listeners:
         """Write whole frames to a connection of either port; dropped when it has gone."""
         link = self._main.find(key) or self._fast.find(key)
         if link is not None:
-            link.write(frames)
+            link.write_now(frames)
 
     def late(self, key: int, command: Command) -> Request | None:
         """Return a request that was taken some time ago; None when its connection has gone."""

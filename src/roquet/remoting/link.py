@@ -334,6 +334,17 @@ class Link(asyncio.BufferedProtocol):
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    def write_now(self, data: bytes) -> None:
+        """Write whole frames at once: all that there is for this peer in this turn of the loop."""
+        transport = self._transport
+        if self._output or transport is None or transport.is_closing():
+            self.write(data)
+            return
+        self.last_ms = self._now_ms()
+        transport.write(data)
+        if self._stuck:
+            self._account()
+
     def done(self, command: Command) -> None:
         """Hear from the owner that a request needs no more work."""
         self.in_hand -= 1

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from interop_world import World
 
 
-def bodies(namesrv: str, topic: str, **options: str) -> list[str]:
+def bodies(namesrv: str, topic: str, **options: str) -> list[bytes]:
     given = {"nameServers": namesrv, "subscribe": topic, "columns": "body", **options}
     reader = BatchReader(SourceOptions.parse(given, streaming=False))
     found = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return sorted(body.decode() for batch in found for body in batch.column("body").to_pylist())
+    return sorted(body for batch in found for body in batch.column("body").to_pylist())
 
 
 @pytest.mark.parametrize("name", ["java", "ours"])

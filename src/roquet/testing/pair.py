@@ -114,7 +114,8 @@ class Pair:
         else:
             folder.mkdir(parents=True, exist_ok=True)
             process = roquet_process(f"our-{side}", folder, "broker", "-c", str(plan.write(folder)))
-        self.running[side] = process.start()
+        # A JVM may take minutes on a machine that does other things as well.
+        self.running[side] = process.start(timeout_s=240.0)
 
     def stop(self, side: Side) -> int:
         """End a broker in good order and return its exit code."""

@@ -1,8 +1,8 @@
 """How much a broker carries that does nothing: idle connections, and many topics.
 
 `python -m tools.scale connections N` opens N connections, sends one heartbeat over each and says
-what each costs the broker's process. `python -m tools.scale topics N` makes N topics of eight queues and
-says how long a restart takes. Figures go to standard output as JSON.
+what each costs the broker's process. `python -m tools.scale topics N` makes N topics of eight
+queues and says how long a restart takes. Figures go to standard output as JSON.
 """
 
 from __future__ import annotations

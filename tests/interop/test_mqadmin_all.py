@@ -59,7 +59,9 @@ def pair(jars: Path, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -
 
 def keys(text: str) -> dict[str, str]:
     """Return the `key : value` or `key = value` lines of an output."""
-    found = re.findall(r"^(?:127\.0\.0\.1:\d+\s+)?(\S+?)\s*[:=]\s+(.*?)\s*$", text, re.MULTILINE)
+    found = re.findall(
+        r"^(?:127\.0\.0\.1:\d+\s+)?(\S+?)[ \t]*[:=][ \t]+(.*?)[ \t]*$", text, re.MULTILINE
+    )
     return dict(found)
 
 

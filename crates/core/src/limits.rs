@@ -3,8 +3,8 @@
 /// Longest frame, its four length bytes included (spec: wire §2).
 pub const FRAME_SIZE_MAX: usize = 16_777_216;
 
-/// Longest header of a frame in bytes; Java writes far less, and a longer one only costs memory.
-pub const HEADER_SIZE_MAX: usize = 1 << 20;
+/// Longest header of a frame in bytes: a field of 1 MiB is still read, and refused by whoever knows its limit.
+pub const HEADER_SIZE_MAX: usize = (1 << 20) + (1 << 16);
 
 /// Most extFields of one header.
 pub const EXT_COUNT_MAX: usize = 512;

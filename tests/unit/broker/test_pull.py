@@ -84,6 +84,7 @@ def test_b10_every_offset_has_its_answer(
         ({"subscription": "||".join(str(n) for n in range(600))}, 23, None),
         ({"subscription": "|| ||"}, 23, None),
         ({"subscription": "a||" * 100_000}, 23, None),
+        ({"subscription": "x" * (1 << 20)}, 23, None),
         ({"expressionType": "SQL92", "subscription": "(" * 10_000 + "a" + ")" * 10_000}, 23, None),
         ({"expressionType": "SQL92", "subscription": "a > 5"}, 1, None),
         ({"expressionType": "LUA"}, 1, None),

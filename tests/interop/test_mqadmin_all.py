@@ -104,6 +104,7 @@ def test_settings_that_both_have_agree(pair: Pair) -> None:
     both = set(ours) & set(java)
     assert len(both) > 60
     # Ports and folders are each broker's own.
-    own = {"namesrvAddr", "listenPort", "haListenPort", "storePathRootDir", "storePathCommitLog"}
+    own = {"namesrvAddr", "listenPort", "haListenPort"}
+    own |= {"storePathRootDir", "storePathCommitLog", "rocketmqHome"}
     differ = {name: (ours[name], java[name]) for name in both - own if ours[name] != java[name]}
     assert differ == OTHER_DEFAULTS

@@ -21,7 +21,7 @@ KILL ?= 0
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	all format lint types imports native interop interop-jars deploy browser bench bench-relay bench-spark crash powerloss \
+	all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
 	iofaults corruption faults fuzz fuzz-python audit test-nightly nightly clean
 
 help: ## show this list
@@ -86,6 +86,9 @@ interop: interop-jars ## against the Java name server, broker, clients and mqadm
 browser: setup ## the live page in a real browser (chromium)
 	$(PY) -m pytest tests/browser --timeout 120
 
+partition: setup ## brokers and relay on hosts of their own, cut from one another (root, iproute2)
+	$(PY) -m pytest tests/partition --timeout 200
+
 deploy: setup ## the systemd units, verified by systemd
 	$(PY) -m pytest tests/deploy
 
@@ -116,7 +119,7 @@ faults: ## the short form of every fault programme
 test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
-nightly: all interop powerloss test-nightly ## what is too long for every change
+nightly: all interop partition powerloss test-nightly ## what is too long for every change
 	$(MAKE) crash CYCLES=100
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000

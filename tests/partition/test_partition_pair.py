@@ -1,0 +1,151 @@
+"""Master, slave and name server on hosts of their own, cut from one another (`make partition`)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hosts_harness import Hosts, Program, until
+from roquet.base.errors import RoquetError
+from roquet.cli.admin import Admin
+from roquet.protocol.codes import ResponseCode
+from roquet.remoting.blocking import BlockingConnection
+from roquet.testing.cluster import send_command
+from roquet.testing.pair import compare_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOPIC = "Partition"
+PORT = 10911
+NAMESRV_PORT = 9876
+UNSAFE = {
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+class World:
+    """A SYNC_MASTER, its slave and a name server."""
+
+    def __init__(self, hosts: Hosts, folder: Path) -> None:
+        self.hosts = hosts
+        self.folder = folder
+        self.programs: dict[str, Program] = {}
+        self.acked: dict[int, bytes] = {}
+        self.namesrv = f"{hosts.addresses['names']}:{NAMESRV_PORT}"
+
+    def start(self) -> None:
+        """Start all three."""
+        words = ("-m", "roquet", "namesrv", "--bind-address", "0.0.0.0")
+        self.programs["names"] = self.hosts.run("names", self.folder, *words)
+        until("name server", lambda: self.programs["names"].says("boot success"))
+        self.broker("master", brokerId="0", brokerRole="SYNC_MASTER")
+        self.broker("slave", brokerId="1", brokerRole="SLAVE")
+        until("a slave that keeps up", lambda: self.send(b"first") == ResponseCode.SUCCESS)
+
+    def broker(self, host: str, **more: str) -> None:
+        """Start a broker on its host."""
+        address = self.hosts.addresses[host]
+        settings = {
+            "brokerName": "pair",
+            "brokerClusterName": "partition",
+            "brokerIP1": address,
+            "brokerIP2": address,
+            "namesrvAddr": self.namesrv,
+            "listenPort": str(PORT),
+            "storePathRootDir": str(self.folder / host),
+            "storePathCommitLog": str(self.folder / host / "commitlog"),
+            "mappedFileSizeCommitLog": str(1 << 20),
+            "mappedFileSizeConsumeQueue": "20000",
+            "maxHashSlotNum": "5000",
+            "maxIndexNum": "20000",
+            "syncFlushTimeout": "1000",
+            "slaveTimeout": "1000",
+            "haHousekeepingInterval": "4000",
+            "haSendHeartbeatInterval": "500",
+            "registerNameServerPeriod": "10000",
+            **more,
+        }
+        file = self.folder / f"{host}.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.programs[host] = self.hosts.run(
+            host, self.folder, "-m", "roquet", "broker", "-c", str(file)
+        )
+        until(f"{host} up", lambda: self.programs[host].says("boot success"))
+
+    def send(self, body: bytes) -> int | None:
+        """Send to the master; return the code, None when nobody answered."""
+        try:
+            with BlockingConnection(f"{self.hosts.addresses['master']}:{PORT}") as connection:
+                answer = connection.call(send_command(TOPIC, body), 20.0)
+        except RoquetError:
+            return None
+        if answer.code == ResponseCode.SUCCESS:
+            offset = int((answer.ext or {})["queueOffset"])
+            assert offset not in self.acked, "a queue offset was given out twice"
+            self.acked[offset] = body
+        return answer.code
+
+    def equal_in_the_end(self) -> None:
+        """Wait for the slave, stop both, compare the logs."""
+        until("acknowledged again", lambda: self.send(b"healed") == ResponseCode.SUCCESS)
+        assert self.programs["master"].end() == 0
+        assert self.programs["slave"].end() == 0
+        size = compare_logs(self.folder / "master", self.folder / "slave")
+        assert size > len(self.acked) * 90
+
+    def brokers_known(self) -> set[int]:
+        """Ask the name server which of the two it knows."""
+        with contextlib.suppress(RoquetError), Admin(self.namesrv) as admin:
+            brokers = admin.clusters().brokers
+            return set(brokers["pair"].addresses) if "pair" in brokers else set()
+        return set()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with Hosts("names", "master", "slave") as hosts:
+        built = World(hosts, tmp_path)
+        built.start()
+        yield built
+
+
+@pytest.mark.parametrize("how", ["both ways", "acknowledgements only", "messages only"])
+def test_nothing_is_acknowledged_without_the_slave(world: World, how: str) -> None:
+    hosts = world.hosts
+    if how != "messages only":
+        hosts.cut("slave", "master")
+    if how != "acknowledgements only":
+        hosts.cut("master", "slave")
+    codes = [world.send(b"cut %d" % number) for number in range(3)]
+    assert set(codes) <= UNSAFE, codes
+    if how != "messages only":
+        hosts.heal("slave", "master")
+    if how != "acknowledgements only":
+        hosts.heal("master", "slave")
+    world.equal_in_the_end()
+
+
+def test_a_cut_from_the_name_server_stops_no_traffic_and_is_made_up(world: World) -> None:
+    hosts = world.hosts
+    until("both known", lambda: world.brokers_known() == {0, 1})
+    hosts.cut_both("master", "names")
+    assert [world.send(b"alone %d" % number) for number in range(3)] == [ResponseCode.SUCCESS] * 3
+    with Admin(world.namesrv) as admin:
+        assert "Partition2" not in admin.topics()
+    with BlockingConnection(f"{hosts.addresses['master']}:{PORT}") as connection:
+        made = connection.call(send_command("Partition2", b"made while alone"), 20.0)
+    assert made.code == ResponseCode.SUCCESS
+    hosts.heal_both("master", "names")
+
+    def told() -> bool:
+        with contextlib.suppress(RoquetError), Admin(world.namesrv) as admin:
+            return "Partition2" in admin.topics()
+        return False
+
+    until("the topic made while alone is known", told, 90)
+    world.equal_in_the_end()

@@ -229,8 +229,10 @@ impl LogScan {
                 break;
             }
             let size = bytes.len();
-            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                dirty = at + last as u64 + 1;
+            // Most of what is searched is what was made ready for later records.
+            if !all_zero(bytes) {
+                let last = bytes.iter().rposition(|byte| *byte != 0);
+                dirty = last.map_or(dirty, |last| at + last as u64 + 1);
             }
             for start in candidates(bytes, at, from) {
                 if self.is_record(start)? {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
-from roquet.cli import flags_upkeep
+from roquet.cli import flags_pipeline, flags_upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     _messages(commands)
     _topics(commands)
     flags_upkeep.add(commands)
+    flags_pipeline.add(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return whole

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 PARTITIONERS: Final = ("none", "key", "queue")
 UNIQUE_KEYS: Final = ("random", "plan")
@@ -159,6 +159,12 @@ SINK: Final[Table] = (
 )
 
 
+def suggestions(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three near names, or all of them when none is near."""
+    names = list(known)
+    return difflib.get_close_matches(name, names, n=3) or names
+
+
 class Given:
     """Given options, found by name in any case and checked against a table."""
 
@@ -168,8 +174,7 @@ class Given:
         self._table = {option.name.lower(): option for option in table}
         for name in self._given:
             if name not in self._table and name not in ENGINE:
-                near = difflib.get_close_matches(name, self._table, n=3)
-                known = [self._table[item].name for item in near or self._table]
+                known = [self._table[item].name for item in suggestions(name, self._table)]
                 raise UsageError(f"unknown option {name[:80]!r}; did you mean: {', '.join(known)}?")
 
     def text(self, name: str) -> str | None:

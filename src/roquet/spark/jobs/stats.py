@@ -1,0 +1,306 @@
+"""The job `stats`: how many messages, how big, how fast, and where they gather.
+
+Tables as Parquet in `out`: `topics`, `queues`, `tags`, `minutes`, `sizes`, `keys`; and one HTML
+page. Latency is store time minus born time, in milliseconds, by two clocks: it is below zero where
+the producer's is ahead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.base.errors import UsageError
+from roquet.spark.jobs.page import Bars, Lines, Listing, Page, bytes_text, write
+from roquet.spark.jobs.queries import sql
+from roquet.spark.jobs.report import Report
+from roquet.spark.jobs.tables import STATS
+from roquet.spark.option_table import Given
+from roquet.spark.source import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS: Final = (
+    "topic,brokerName,queueId,queueOffset,storeSize,keys,tags,bornTimestamp,storeTimestamp"
+)
+POINTS: Final = 300
+"""Points of a plot over time, about."""
+ROWS_SHOWN: Final = 101
+
+_MESSAGES = """
+select topic, brokerName, queueId, queueOffset, storeSize, keys, tags, storeTimestamp,
+  unix_millis(storeTimestamp) - unix_millis(bornTimestamp) as latency
+from {read}"""
+_QUEUES = """
+select topic, brokerName, queueId, count(*) as messages, sum(storeSize) as bytes,
+  min(queueOffset) as firstOffset, max(queueOffset) as lastOffset,
+  min(storeTimestamp) as firstStored, max(storeTimestamp) as lastStored,
+  percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99,
+  count(*) / avg(count(*)) over (partition by topic) as skew
+from {messages} group by topic, brokerName, queueId"""
+_TOPICS = """
+select topic, count(*) as messages, sum(storeSize) as bytes,
+  count(distinct brokerName, queueId) as queues,
+  min(storeTimestamp) as firstStored, max(storeTimestamp) as lastStored,
+  avg(storeSize) as meanSize, max(storeSize) as maxSize,
+  percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99,
+  max(latency) as latencyMax, count_if(latency < 0) as bornLater
+from {messages} group by topic"""
+_TAGS = """
+select topic, tags, count(*) as messages, sum(storeSize) as bytes
+from {messages} group by topic, tags"""
+_MINUTES = """
+select topic, brokerName, queueId, tags, date_trunc('minute', storeTimestamp) as minute,
+  count(*) as messages, sum(storeSize) as bytes,
+  percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99
+from {messages} group by topic, brokerName, queueId, tags, date_trunc('minute', storeTimestamp)"""
+_SIZES = """
+select topic, cast(pow(2, floor(log2(storeSize))) as bigint) as sizeFrom, count(*) as messages
+from {messages} group by topic, cast(pow(2, floor(log2(storeSize))) as bigint)"""
+_KEYS = """
+select topic, key, messages, share from (
+  select topic, key, count(*) as messages,
+    count(*) / sum(count(*)) over (partition by topic) as share,
+    row_number() over (partition by topic order by count(*) desc, key) as place
+  from (select topic, explode(split(trim(keys), ' +')) as key from {messages}
+        where trim(keys) <> '') group by topic, key
+) where place <= :top"""
+_OVER_TIME = """
+select floor(unix_millis(storeTimestamp) / :step) * :step as at, count(*) as messages,
+  percentile_approx(latency, 0.5) as p50, percentile_approx(latency, 0.99) as p99
+from {messages} group by floor(unix_millis(storeTimestamp) / :step) * :step order by at"""
+
+TABLES: Final = {
+    "topics": _TOPICS,
+    "queues": _QUEUES,
+    "tags": _TAGS,
+    "minutes": _MINUTES,
+    "sizes": _SIZES,
+    "keys": _KEYS,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StatsOptions:
+    """The options, checked. `source` is the format that reads; `reading` its options."""
+
+    source: str
+    reading: dict[str, str]
+    where: str
+    out: str
+    report: Path
+    top: int
+    dry_run: bool
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StatsOptions:
+        """Check options. Raises UsageError."""
+        given = Given(options, STATS)
+        servers, store, out = given.text("nameServers"), given.text("store"), given.text("out")
+        if bool(servers) == bool(store):
+            raise UsageError("one of nameServers and store is needed, and not both")
+        if not out:
+            raise UsageError("out is needed: the folder for tables and report")
+        report = given.text("report")
+        if report is None and "://" in out:
+            raise UsageError("report is needed when out is no folder of this machine")
+        numbers = {name: given.number(name) for name in ("startingTimestamp", "endingTimestamp")}
+        top = given.number("top")
+        reading = {
+            name: value for name in ("subscribe", "subscribePattern") if (value := given.text(name))
+        }
+        if servers and len(reading) != 1:
+            raise UsageError("nameServers needs subscribe or subscribePattern")
+        reading |= {name: str(value) for name, value in numbers.items() if value is not None}
+        reading |= {"columns": COLUMNS}
+        reading |= {"nameServers": servers} if servers else {"path": store or ""}
+        return cls(
+            source="roquet" if servers else "roquet-log",
+            reading=reading,
+            where=servers or store or "",
+            out=out,
+            report=Path(report or Path(out) / "report.html"),
+            top=20 if top is None else top,
+            dry_run=given.flag("dryRun"),
+        )
+
+    def plan(self) -> tuple[str, ...]:
+        """Return what will be done, in lines."""
+        topics = self.reading.get("subscribe") or self.reading.get("subscribePattern")
+        return (
+            f"read {topics or 'all topics'} from {self.where} ({self.source}), without bodies",
+            f"write the tables {', '.join(TABLES)} to {self.out} as Parquet, replacing them",
+            f"write the page {self.report}",
+        )
+
+
+def plan(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what `run` would do with these options. Raises UsageError."""
+    return StatsOptions.parse(options).plan()
+
+
+def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], None]) -> Report:
+    """Count, write tables and page. `say` gets a line for each step. Raises UsageError, OSError."""
+    wanted = StatsOptions.parse(options)
+    if wanted.dry_run:
+        return Report(wanted.plan())
+    register(spark)
+    read = spark.read.format(wanted.source).options(**wanted.reading).load()
+    messages = sql(spark, _MESSAGES, read=read).persist()
+    try:
+        count = messages.count()
+        say(f"{count:,} messages read from {wanted.where}")
+        found = _tables(spark, messages, wanted, say)
+        page = write(_page(spark, messages, found, wanted))
+    finally:
+        messages.unpersist()
+    wanted.report.parent.mkdir(parents=True, exist_ok=True)
+    wanted.report.write_text(page, encoding="utf-8")
+    say(f"page {wanted.report}")
+    folders = tuple(f"{wanted.out}/{name}" for name in TABLES)
+    return Report((f"{count:,} messages counted",), (*folders, str(wanted.report)))
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+def _tables(
+    spark: SparkSession, messages: DataFrame, wanted: StatsOptions, say: Callable[[str], None]
+) -> dict[str, DataFrame]:
+    found: dict[str, DataFrame] = {}
+    for name, text in TABLES.items():
+        path = f"{wanted.out}/{name}"
+        arguments = {"top": wanted.top} if ":top" in text else None
+        made = sql(spark, text, args=arguments, messages=messages)
+        made.coalesce(1).write.mode("overwrite").parquet(path)
+        # What was written is what the page shows.
+        found[name] = spark.read.parquet(path)
+        say(f"table {path}")
+    return found
+
+
+def _page(
+    spark: SparkSession, messages: DataFrame, found: dict[str, DataFrame], wanted: StatsOptions
+) -> Page:
+    (whole,) = sql(
+        spark,
+        "select count(*) as topics, sum(messages) as messages, sum(bytes) as bytes,"
+        " unix_millis(min(firstStored)) as first, unix_millis(max(lastStored)) as last,"
+        " sum(queues) as queues, sum(bornLater) as bornLater from {topics}",
+        topics=found["topics"],
+    ).collect()
+    if not whole.messages:
+        return Page(
+            title="Messages", about=f"{wanted.where}: no messages", cards=(), charts=(), listings=()
+        )
+    step = max(1000, -(-(whole.last - whole.first) // POINTS) // 1000 * 1000)
+    points = sql(spark, _OVER_TIME, args={"step": step}, messages=messages).collect()
+    times = [datetime.fromtimestamp(point.at / 1000, UTC) for point in points]
+    return Page(
+        title="Messages",
+        about=f"{wanted.where} · {_moment(whole.first)} to {_moment(whole.last)} UTC",
+        cards=_cards(whole, found),
+        charts=(
+            Lines(
+                title="Messages over time",
+                unit=f"messages in {step / 1000:,.0f} s",
+                times=times,
+                values={"messages": [point.messages for point in points]},
+                filled=True,
+            ),
+            Lines(
+                title="Latency, born to stored",
+                unit="ms",
+                times=times,
+                values={
+                    "median": [point.p50 for point in points],
+                    "99 %": [point.p99 for point in points],
+                },
+            ),
+            *_bars(found),
+        ),
+        listings=_listings(found),
+    )
+
+
+def _cards(whole: Any, found: dict[str, DataFrame]) -> list[tuple[str, str]]:
+    skew = found["queues"].selectExpr("max(skew) as most").collect()[0].most
+    cards = [
+        (f"{whole.messages:,}", "messages"),
+        (bytes_text(whole.bytes), "in the log"),
+        (bytes_text(whole.bytes / whole.messages), "mean size"),
+        (f"{whole.topics:,}", "topics"),
+        (f"{whole.queues:,}", "queues with messages"),
+        (f"{skew:.2f}", "skew: fullest queue by mean"),
+    ]
+    if whole.bornLater:
+        cards.append((f"{whole.bornLater:,}", "born after they were stored: clocks differ"))
+    return cards
+
+
+def _bars(found: dict[str, DataFrame]) -> list[Bars]:
+    sizes = (
+        found["sizes"]
+        .groupBy("sizeFrom")
+        .sum("messages")
+        .toDF("sizeFrom", "messages")
+        .orderBy("sizeFrom")
+        .collect()
+    )
+    made = [
+        Bars(
+            title="Sizes in the log, from … up",
+            names=[bytes_text(row.sizeFrom) for row in sizes],
+            counts=[row.messages for row in sizes],
+            upright=True,
+        )
+    ]
+    for title, table, name in (
+        ("Fullest queues", "queues", "concat(topic, ' ', brokerName, ' ', queueId)"),
+        ("Tags", "tags", "concat(topic, ' ', coalesce(nullif(tags, ''), '(none)'))"),
+        ("Hot keys", "keys", "concat(topic, ' ', key)"),
+    ):
+        rows = _most(found[table]).selectExpr(f"{name} as name", "messages").collect()
+        if rows:
+            names = [row.name for row in rows]
+            made.append(Bars(title=title, names=names, counts=[row.messages for row in rows]))
+    return made
+
+
+def _listings(found: dict[str, DataFrame]) -> list[Listing]:
+    wanted = (
+        ("Topics", "topics", "topic messages bytes queues meanSize maxSize latencyP50 latencyP99"),
+        ("Queues", "queues", "topic brokerName queueId messages bytes firstOffset lastOffset skew"),
+        ("Tags", "tags", "topic tags messages bytes"),
+        ("Hot keys", "keys", "topic key messages share"),
+    )
+    notes = {
+        "topics": "Sizes are those in the log; latencies are milliseconds from born to stored.",
+        "queues": "skew: messages of the queue by the mean of its topic's queues; 1 is even.",
+        "keys": "share: of all keys of the topic.",
+    }
+    return [
+        Listing(
+            title=title,
+            heads=names.split(),
+            rows=[
+                tuple[object, ...](row)
+                for row in _most(found[table]).select(*names.split()).collect()
+            ],
+            note=notes.get(table, ""),
+        )
+        for title, table, names in wanted
+    ]
+
+
+def _most(table: DataFrame) -> DataFrame:
+    return table.orderBy("messages", ascending=False).limit(ROWS_SHOWN)
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

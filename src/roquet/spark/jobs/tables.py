@@ -1,0 +1,106 @@
+"""The jobs and every option of each: name, values, default, meaning. Pure, and quick to import."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from roquet.base.errors import UsageError
+from roquet.spark.option_table import Option, Table, suggestions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME_MAX: Final = 64
+
+_COMMON: Table = (
+    Option(name="dryRun", default="false", doc="say what would be done, and do nothing", flag=True),
+)
+_TOPICS: Table = (
+    Option(name="subscribe", default="", doc="topics by comma"),
+    Option(name="subscribePattern", default="", doc="a regular expression for whole topic names"),
+)
+_TIMES: Table = (
+    Option(
+        name="startingTimestamp",
+        default="",
+        doc="Unix milliseconds by store time: from here on",
+        number=True,
+    ),
+    Option(
+        name="endingTimestamp",
+        default="",
+        doc="Unix milliseconds by store time: before this",
+        number=True,
+    ),
+)
+
+STATS: Final[Table] = (
+    Option(name="nameServers", default="", doc="live topics of this cluster, or else `store`"),
+    Option(name="store", default="", doc="store folders by comma: commit logs without a broker"),
+    *_TOPICS,
+    *_TIMES,
+    Option(name="out", default="needed", doc="folder for the tables (Parquet) and the report"),
+    Option(name="report", default="OUT/report.html", doc="the report's file"),
+    Option(
+        name="top",
+        default="20",
+        doc="how many hot keys of a topic are kept",
+        number=True,
+        low=1,
+        high=1000,
+    ),
+    *_COMMON,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One job: its name, what it does in a line, its options and what its exit codes mean."""
+
+    name: str
+    doc: str
+    options: Table
+    codes: str = "0 done"
+
+
+JOBS: Final = (
+    Job("stats", "count messages by topic, queue, tag, minute and key; report with plots", STATS),
+)
+
+
+def job(name: str) -> Job:
+    """Return a job. Raises UsageError for an unknown name, listing near ones."""
+    for it in JOBS:
+        if it.name == name:
+            return it
+    known = suggestions(name, [it.name for it in JOBS])
+    raise UsageError(f"unknown job {name[:NAME_MAX]!r}; did you mean: {', '.join(known)}?")
+
+
+def given(words: Sequence[str], table: Table) -> dict[str, str]:
+    """Read `--name value`, `--name=value` and `--flag` words; dashes inside a name do not count.
+
+    Raises UsageError for a word that is no option, an option without value or given twice. Whether
+    names are known is for Given to say.
+    """
+    flags = {option.name.lower() for option in table if option.flag}
+    found: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--") or len(word) == 2:
+            raise UsageError(f"{word[:80]!r} is no option: options are --name value")
+        shown, has_value, value = word[2:].partition("=")
+        name = shown.replace("-", "").lower()
+        if not has_value:
+            if name in flags:
+                value = "true"
+            elif rest and not rest[0].startswith("--"):
+                value = rest.pop(0)
+            elif name in {option.name.lower() for option in table}:
+                raise UsageError(f"--{shown[:80]} needs a value")
+        if name in found:
+            raise UsageError(f"--{shown[:80]} is given twice")
+        found[name] = value
+    return found

@@ -1,0 +1,123 @@
+"""Options of the jobs, the command that runs them, and the page of `stats`; without a Spark."""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64decode
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.base.errors import UsageError
+from roquet.cli import app
+from roquet.spark.jobs import stats
+from roquet.spark.jobs.page import ROWS_MAX, Bars, Lines, Listing, Page, bytes_text, write
+from roquet.spark.jobs.tables import STATS, given, job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_words_become_options() -> None:
+    words = ["--name-servers", "a:1", "--TOP=3", "--dry-run", "--out", "/x"]
+    expected = {"nameservers": "a:1", "top": "3", "dryrun": "true", "out": "/x"}
+    assert given(words, STATS) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["store"], "is no option"),
+        (["--"], "is no option"),
+        (["--store"], "--store needs a value"),
+        (["--store", "--out", "x"], "--store needs a value"),
+        (["--top=1", "--top", "2"], "given twice"),
+    ],
+)
+def test_words_that_are_wrong(words: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        given(words, STATS)
+
+
+def test_an_unknown_job_lists_near_ones() -> None:
+    with pytest.raises(UsageError, match="did you mean: stats"):
+        job("stat")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "one of nameServers and store"),
+        ({"store": "/s", "nameServers": "a:1"}, "one of nameServers and store"),
+        ({"store": "/s"}, "out is needed"),
+        ({"nameServers": "a:1", "out": "/o"}, "subscribe"),
+        ({"store": "/s", "out": "s3://bucket/o"}, "report is needed"),
+        ({"store": "/s", "out": "/o", "top": "0"}, "from 1 to 1000"),
+        ({"sore": "/s"}, "did you mean: store"),
+    ],
+)
+def test_stats_options_that_are_wrong(options: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        stats.plan(options)
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["--store", str(tmp_path), "--subscribe", "orders", "--out", str(out), "--dry-run"]
+    assert app.run(["pipeline", "run", "stats", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "read orders from" in shown
+    assert str(out) in shown
+    assert not out.exists()
+
+
+def test_a_mistake_ends_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["pipeline", "run", "stats", "--stoer", "/s"]) == app.EXIT_USAGE
+    assert "did you mean: store" in capsys.readouterr().err
+    assert app.run(["pipeline", "run", "stats", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"--{option.name}" in shown for option in STATS)
+    assert app.run(["pipeline", "jobs"]) == 0
+    assert "stats" in capsys.readouterr().out
+
+
+def test_the_page_shows_hostile_names_as_text_and_is_bounded() -> None:
+    name = "<script>$\\frac{$</script>\x00"
+    rows = [(f"{name}{number}", number, 0.5) for number in range(ROWS_MAX + 5)]
+    page = write(
+        Page(
+            title=name,
+            about=name,
+            cards=[("1", name)],
+            charts=[
+                Bars(title=name, names=[name] * 50, counts=[1] * 50),
+                Lines(
+                    title="t",
+                    unit="ms",
+                    times=[datetime(2026, 1, 1, tzinfo=UTC)],
+                    values={"median": [None], name: [2.0]},
+                ),
+            ],
+            listings=[Listing(title=name, heads=("name", "count", "share"), rows=rows)],
+        )
+    )
+    assert "<script" not in page
+    assert "http" not in page
+    assert page.count("<tr>") == ROWS_MAX + 1
+    pictures = [part.partition('"')[0] for part in page.split("base64,")[1:]]
+    for picture in map(b64decode, pictures):
+        assert struct.unpack(">II", picture[16:24]) >= (800, 400)
+    assert len(pictures) == 2
+
+
+def test_sizes_are_readable() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1536, 5 << 20, 1 << 42)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 MiB",
+        "4.0 TiB",
+    ]

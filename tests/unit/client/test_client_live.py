@@ -305,6 +305,20 @@ def test_order_is_kept_also_over_failures(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
+def test_a_group_that_has_never_pulled_may_commit(tmp_path: Path) -> None:
+    async def tell(it: Cluster, mq: roquet.MQ) -> None:
+        await mq.admin().create_topic("t", 1)
+        async with mq.producer() as producer:
+            await producer.send("t", b"one")
+        assert it.broker.metadata.groups.get("new") is None
+        async with mq.pull_consumer("new") as puller:
+            (queue,) = await puller.queues("t")
+            await puller.commit({queue: 1})
+            assert await puller.committed(queue) == 1
+
+    play(tmp_path, tell)
+
+
 def test_pulling(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
         await mq.admin().create_topic("t", 2)

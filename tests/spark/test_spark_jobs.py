@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from roquet.client import Message
-from roquet.spark.jobs import stats
+from roquet.spark.jobs import audit, stats
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from roquet.spark.jobs.report import Report
     from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
@@ -78,3 +80,87 @@ def test_stats_of_nothing_is_a_page_that_says_so(
     given = {"nameServers": running.name_servers, "subscribe": topic, "out": str(tmp_path / "out")}
     assert stats.run(spark, given, lambda _: None).lines == ("0 messages counted",)
     assert "no messages" in (tmp_path / "out/report.html").read_text()
+
+
+def audited(spark: SparkSession, **options: str) -> Report:
+    said: list[str] = []
+    report = audit.run(spark, options, said.append)
+    assert len(said) == 3
+    return report
+
+
+def test_audit_of_equal_ends_finds_nothing(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic = new_topic(running, (12, 5))
+    shutil.copytree(running.store / "commitlog", tmp_path / "store" / "commitlog")
+    live = f"topic:{running.name_servers}"
+    ends = {"left": live, "right": f"store:{tmp_path}/store", "brokerName": "broker-a"}
+    report = audited(spark, **ends, subscribe=topic, out=f"{tmp_path}/out")
+    assert report.exit_code == 0
+    assert report.lines == (
+        f"{topic} broker-a queue 0: 12 left (0 to 11), 12 right (0 to 11)",
+        f"{topic} broker-a queue 1: 5 left (0 to 4), 5 right (0 to 4)",
+        "no difference",
+    )
+    assert spark.read.parquet(f"{tmp_path}/out/differences").count() == 0
+
+
+def test_audit_names_every_planted_difference(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic = new_topic(running, (12, 5))
+    read = spark.read.format("roquet").option("nameServers", running.name_servers)
+    rows = read.option("subscribe", topic).load().orderBy("queueId", "queueOffset").collect()
+    schema = read.load().schema
+    queue = {row.queueOffset: row.asDict() for row in rows if row.queueId == 0}
+    keys = {offset: row["uniqKey"] for offset, row in queue.items()}
+    spark.createDataFrame(rows, schema).write.parquet(f"{tmp_path}/left")
+    right = [row.asDict() for row in rows if row.queueId == 1]
+    queue[3]["body"] = b"other"
+    queue[6]["queueOffset"], queue[7]["queueOffset"] = 7, 6
+    again = {**queue[0], "queueOffset": 12}
+    added = {**queue[0], "queueOffset": 13, "uniqKey": "new"}
+    kept = [row for offset, row in queue.items() if offset != 9]
+    right += [*kept, dict(queue[4]), again, added]
+    values = [tuple(row[name] for name in schema.names) for row in right]
+    spark.createDataFrame(values, schema).write.parquet(f"{tmp_path}/right")
+    ends = {"left": f"lake:{tmp_path}/left", "right": f"lake:{tmp_path}/right"}
+    report = audited(spark, **ends, out=f"{tmp_path}/out")
+    assert report.exit_code == 1
+    place = f"{topic} broker-a queue 0 offset"
+    assert sorted(report.lines[2:-1]) == [
+        f"added {place} 13 new",
+        f"changed {place} 3 {keys[3]}",
+        f"duplicated {place} 12 {keys[0]}",
+        f"duplicated {place} 4 {keys[4]}",
+        f"lost {place} 9 {keys[9]}",
+        f"reordered {place} 6, now at 7 {keys[6]}",
+        f"reordered {place} 7, now at 6 {keys[7]}",
+    ]
+    assert (
+        report.lines[-1] == "7 differences: 1 added, 1 changed, 2 duplicated, 1 lost, 2 reordered"
+    )
+    stored = spark.read.parquet(f"{tmp_path}/out/differences").collect()
+    (changed,) = [row for row in stored if row.kind == "changed"]
+    assert (changed.leftCRC, changed.rightCRC) == (zlib.crc32(b"x" * 50), zlib.crc32(b"other"))
+
+
+def test_audit_shows_damage_of_a_store(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic = new_topic(running, (6,))
+    for name in ("master", "slave"):
+        shutil.copytree(running.store / "commitlog", tmp_path / name / "commitlog")
+    log = spark.read.format("roquet-log").option("subscribe", topic).load(f"{tmp_path}/master")
+    (row,) = log.where("queueOffset = 2").collect()
+    with (tmp_path / f"slave/commitlog/{0:020}").open("r+b") as file:
+        file.seek(row.physicalOffset + 90)  # inside of the body
+        file.write(b"~")
+    ends = {"left": f"store:{tmp_path}/master", "right": f"store:{tmp_path}/slave"}
+    report = audited(spark, **ends, subscribe=topic, out=f"{tmp_path}/out")
+    assert report.exit_code == 1
+    _, damaged, lost, _ = report.lines
+    assert damaged.startswith(f"damaged store:{tmp_path}/slave: ")
+    assert f" from {row.physicalOffset} to {row.physicalOffset + row.storeSize}: " in damaged
+    assert lost == f"lost {topic} queue 0 offset 2 {row.uniqKey}"

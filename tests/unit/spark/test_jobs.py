@@ -11,7 +11,7 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
-from roquet.spark.jobs import stats
+from roquet.spark.jobs import audit, stats
 from roquet.spark.jobs.page import ROWS_MAX, Bars, Lines, Listing, Page, bytes_text, write
 from roquet.spark.jobs.tables import STATS, given, job
 
@@ -121,3 +121,23 @@ def test_sizes_are_readable() -> None:
         "5.0 MiB",
         "4.0 TiB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "left = ''"),
+        ({"left": "disk:/s", "right": "store:/s"}, "must be store:FOLDER"),
+        ({"left": "store:/s", "right": "store:"}, "right = "),
+        ({"left": "store:/s", "right": "store:/t"}, "out is needed"),
+        ({"left": "store:/s", "right": "topic:a:1", "brokerName": "b"}, "subscribe"),
+        ({"left": "store:/s", "right": "lake:/t", "out": "/o"}, "brokerName is needed"),
+        (
+            {"left": "store:/s", "right": "store:/t", "subscribe": "a", "subscribePattern": "b"},
+            "not both",
+        ),
+    ],
+)
+def test_audit_options_that_are_wrong(options: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        audit.plan(options)

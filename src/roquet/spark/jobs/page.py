@@ -199,8 +199,17 @@ def _lines(axes: Any, chart: Lines) -> None:
     for number, (name, values) in enumerate(chart.values.items()):
         shade = SHADES[number % len(SHADES)]
         shown = [float("nan") if value is None else value for value in values]
-        mark = "o" if len(shown) < 3 else ""
-        axes.plot(chart.times, shown, color=shade, linewidth=1.6, marker=mark, label=_label(name))
+        # A value between two gaps has no line to either side.
+        mark = "o" if None in values or len(shown) < 3 else ""
+        axes.plot(
+            chart.times,
+            shown,
+            color=shade,
+            linewidth=1.6,
+            marker=mark,
+            markersize=3,
+            label=_label(name),
+        )
         if chart.filled:
             axes.fill_between(chart.times, shown, color=shade, alpha=0.15)
     if len(chart.times) == 1:

@@ -200,7 +200,11 @@ def _page(
         )
     step = max(1000, -(-(whole.last - whole.first) // POINTS) // 1000 * 1000)
     points = sql(spark, _OVER_TIME, args={"step": step}, messages=messages).collect()
-    times = [datetime.fromtimestamp(point.at / 1000, UTC) for point in points]
+    by_time = {int(point.at): point for point in points}
+    # A step without messages has none, and no latency: no line may run across it.
+    steps = range(min(by_time), max(by_time) + 1, step)
+    shown = [by_time.get(at) for at in steps]
+    times = [datetime.fromtimestamp(at / 1000, UTC) for at in steps]
     return Page(
         title="Messages",
         about=f"{wanted.where} · {_moment(whole.first)} to {_moment(whole.last)} UTC",
@@ -210,7 +214,7 @@ def _page(
                 title="Messages over time",
                 unit=f"messages in {step / 1000:,.0f} s",
                 times=times,
-                values={"messages": [point.messages for point in points]},
+                values={"messages": [point.messages if point else 0 for point in shown]},
                 filled=True,
             ),
             Lines(
@@ -218,8 +222,8 @@ def _page(
                 unit="ms",
                 times=times,
                 values={
-                    "median": [point.p50 for point in points],
-                    "99 %": [point.p99 for point in points],
+                    "median": [point.p50 if point else None for point in shown],
+                    "99 %": [point.p99 if point else None for point in shown],
                 },
             ),
             *_bars(found),

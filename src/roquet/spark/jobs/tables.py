@@ -52,6 +52,31 @@ STATS: Final[Table] = (
     ),
     *_COMMON,
 )
+AUDIT: Final[Table] = (
+    Option(
+        name="left",
+        default="needed",
+        doc="what should be there: store:FOLDER, topic:NAMESERVERS or lake:FOLDER (Parquet)",
+    ),
+    Option(name="right", default="needed", doc="what is there, in the same way"),
+    *_TOPICS,
+    *_TIMES,
+    Option(
+        name="brokerName",
+        default="",
+        doc="only this broker's queues; what a store is called, which does not know it",
+    ),
+    Option(name="out", default="needed", doc="folder for the tables queues and differences"),
+    Option(
+        name="show",
+        default="1000",
+        doc="how many queues and differences are printed; the tables have all",
+        number=True,
+        low=1,
+        high=1_000_000,
+    ),
+    *_COMMON,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +91,12 @@ class Job:
 
 JOBS: Final = (
     Job("stats", "count messages by topic, queue, tag, minute and key; report with plots", STATS),
+    Job(
+        "audit",
+        "compare two of topic, store and lake; name every message that differs",
+        AUDIT,
+        "0 no difference, 1 differences",
+    ),
 )
 
 

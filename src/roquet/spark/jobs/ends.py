@@ -1,0 +1,107 @@
+"""The two ends that `audit` compares: `store:FOLDER`, `topic:NAMESERVERS`, `lake:FOLDER`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from roquet.base.errors import UsageError
+from roquet.spark.jobs.queries import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+KINDS: Final = ("store", "topic", "lake")
+COLUMNS: Final = "topic,brokerName,queueId,queueOffset,uniqKey,storeTimestamp,body"
+_LAKE: Final = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, uniqKey string,"
+    " storeTimestamp timestamp, body binary"
+)
+_ENTRIES: Final = """
+select topic, brokerName as brokerName, queueId, queueOffset, coalesce(uniqKey, '') as uniqKey,
+  coalesce(crc32(body), -1) as crc
+from {read}
+where (brokerName = :broker or :broker = '')
+  and (:pattern = '' or regexp_like(topic, concat('^(?:', :pattern, ')$')))
+  and (:topics = '' or array_contains(split(:topics, ','), topic))
+  and (:begin < 0 or unix_millis(storeTimestamp) >= :begin)
+  and (:end < 0 or unix_millis(storeTimestamp) < :end)"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which messages are compared. Times are Unix milliseconds by store time."""
+
+    topics: tuple[str, ...]
+    pattern: str
+    begin_ms: int | None
+    end_ms: int | None
+    broker: str
+
+    def reading(self) -> dict[str, str]:
+        """Return the options that narrow a source of ours down."""
+        found = {
+            "subscribe": ",".join(self.topics),
+            "subscribePattern": self.pattern,
+            "startingTimestamp": "" if self.begin_ms is None else str(self.begin_ms),
+            "endingTimestamp": "" if self.end_ms is None else str(self.end_ms),
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """One end: its kind and where it is."""
+
+    kind: str
+    where: str
+
+    @classmethod
+    def parse(cls, name: str, text: str | None) -> End:
+        """Read `kind:where`. Raises UsageError."""
+        kind, _, where = (text or "").partition(":")
+        if kind not in KINDS or not where:
+            raise UsageError(
+                f"{name} = {(text or '')[:200]!r}: must be store:FOLDER, topic:NAMESERVERS or"
+                " lake:FOLDER"
+            )
+        return cls(kind, where)
+
+    def __str__(self) -> str:
+        """Return it as it is given."""
+        return f"{self.kind}:{self.where}"
+
+    def entries(self, spark: SparkSession, scope: Scope) -> DataFrame:
+        """Return a row for each message: its place, unique key, CRC32 of the unpacked body."""
+        arguments: Mapping[str, object] = {
+            "broker": scope.broker,
+            "pattern": scope.pattern,
+            "topics": ",".join(scope.topics),
+            "begin": -1 if scope.begin_ms is None else scope.begin_ms,
+            "end": -1 if scope.end_ms is None else scope.end_ms,
+        }
+        return sql(spark, _ENTRIES, arguments, read=self._read(spark, scope))
+
+    def damage(self, spark: SparkSession) -> DataFrame | None:
+        """Return the ranges of a store that hold no record; None for what is no store."""
+        if self.kind != "store":
+            return None
+        return spark.read.format("roquet-log").option("table", "damage").load(self.where)
+
+    def _read(self, spark: SparkSession, scope: Scope) -> DataFrame:
+        reader = spark.read
+        if self.kind == "lake":
+            known = set(reader.parquet(self.where).columns)
+            if lacking := [name for name in COLUMNS.split(",") if name not in known]:
+                raise UsageError(f"{self}: there is no column {', '.join(lacking)}")
+            # With types given, a topic that is called 007 stays one.
+            return spark.read.schema(_LAKE).parquet(self.where)
+        given = {**scope.reading(), "columns": COLUMNS}
+        if self.kind == "topic":
+            # What is gone is a difference to be shown, not the end of the comparison.
+            given |= {"nameServers": self.where, "failOnDataLoss": "false"}
+            return reader.format("roquet").options(**given).load()
+        given |= {"onCorrupt": "report", "brokerName": scope.broker}
+        return reader.format("roquet-log").options(**given).load(self.where)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.queries import sql
+from roquet.spark.marks import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +70,7 @@ class End:
             )
         return cls(kind, where)
 
+    @override
     def __str__(self) -> str:
         """Return it as it is given."""
         return f"{self.kind}:{self.where}"

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from interop_world import assert_same, make_topic, messages, until
+from roquet.base.errors import RoquetError
+from roquet.cli.admin import Admin
+from roquet.model.route import MASTER_ID
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.testing.cluster import send_command
@@ -76,6 +79,8 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     pair.kill("master")
     pair.start("master")
     until("sends are taken again", lambda: sends(pair), 60)
+    # It takes sends a moment before the name server hears of it.
+    until("the master has a route again", lambda: is_routed(pair), 60)
     wrote += write(pair, driver, 50, 8_000, seed=5)
     pair.catch_up()
     read_all(pair, driver, "with_master", wrote)
@@ -94,6 +99,16 @@ def sends(pair: Pair) -> bool:
     except Exception:  # noqa: BLE001  (whatever it is, it is tried again)
         time.sleep(0.2)
         return False
+
+
+def is_routed(pair: Pair) -> bool:
+    """Tell whether clients are sent to the master for the topic."""
+    try:
+        with Admin(pair.namesrv) as admin:
+            route = admin.route(TOPIC)
+    except RoquetError:
+        return False
+    return bool(route.queues) and any(MASTER_ID in broker.addresses for broker in route.brokers)
 
 
 def knows(pair: Pair, side: Side, topic: str) -> bool:
@@ -149,6 +164,7 @@ def test_our_slave_becomes_the_master_of_what_java_wrote(
     pair.master_make = "ours"
     pair.start("master")
     until("it leads", lambda: leads(pair), 60)
+    until("it has a route", lambda: is_routed(pair), 60)
     more = write(pair, driver, 10, 1_000, seed=8)
     told = [one["told"]["offset"] for one in more]
     assert told == list(range(30, 40)), "no offset is used twice"

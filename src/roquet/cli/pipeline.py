@@ -75,6 +75,10 @@ def _session(name: str, master: str | None) -> Any:
         builder = builder.master(master)
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if master is None or master.startswith("local"):
+        # The default of 200 is for clusters: on one machine each shuffle would pay for 200 tasks.
+        tasks = str(2 * (os.cpu_count() or 1))
+        builder = builder.config("spark.sql.shuffle.partitions", tasks)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -84,7 +84,8 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     wrote += write(pair, driver, 50, 8_000, seed=5)
     pair.catch_up()
     read_all(pair, driver, "with_master", wrote)
-    until("the slave has the topic", lambda: knows(pair, "slave", TOPIC))
+    # Java's slaves copy the tables once a minute.
+    until("the slave has the topic", lambda: knows(pair, "slave", TOPIC), 120)
     until("the slave has the offsets", lambda: offsets(pair, "slave", "with_master"), 90)
     pair.stop("master")
     read_all(pair, driver, "without_master", wrote)
@@ -153,7 +154,8 @@ def test_our_slave_becomes_the_master_of_what_java_wrote(
     wrote = write(pair, driver, 30, 1_000, seed=7)
     read_all(pair, driver, "kept", wrote)
     pair.catch_up()
-    until("the slave has the topic", lambda: knows(pair, "slave", TOPIC))
+    # Java's slaves copy the tables once a minute.
+    until("the slave has the topic", lambda: knows(pair, "slave", TOPIC), 120)
     until("the slave has the offsets", lambda: offsets(pair, "slave", "kept"), 60)
     pair.kill("master")
     pair.stop("slave")

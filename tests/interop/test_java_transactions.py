@@ -261,7 +261,7 @@ def test_open_transactions_change_hands(swap: Swap, order: tuple[str, str, str])
             await producer.queues(topic)
             seen: list[bytes] = []
             while len(set(seen)) < count:
-                received = await consumer.receive(60)
+                received = await consumer.receive(150)
                 assert received is not None, (seen, asked)
                 seen.append(received.body)
             while (received := await consumer.receive(2)) is not None:

@@ -1,10 +1,9 @@
-"""Transactions and request-reply between the makes, and a half queue that changes hands."""
+"""Transactions and request-reply between the makes."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,15 +11,11 @@ import pytest
 import roquet
 from interop_world import (
     has_route,
-    make_topic,
-    our_broker,
-    our_name_server,
-    registered,
     until,
 )
 from roquet.base.errors import OutcomeUnknown
 from roquet.client import TransactionState
-from roquet.testing.java import BrokerPlan, Process, free_port, java_broker
+from swap_harness import Swap, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +32,6 @@ STATES = {"commit": TransactionState.COMMIT, "rollback": TransactionState.ROLLBA
 
 def side_of(world: World, name: str) -> Side:
     return world.java if name == "java" else world.ours
-
-
-def encoded(body: str, local: str, check: str | None = None) -> dict[str, Any]:
-    return {
-        "body": base64.b64encode(body.encode()).decode(),
-        "keys": body,
-        "local": local,
-        "check": check,
-    }
 
 
 def assert_committed(name: str, came: list[dict[str, Any]]) -> None:
@@ -178,40 +164,6 @@ def test_java_asks_and_we_answer(world: World, name: str) -> None:
     assert got["properties"]["MSG_TYPE"] == "reply"
 
 
-class Swap:
-    """A broker's store that is opened by one make after the other."""
-
-    def __init__(self, jars: Path, driver: Driver, folder: Path) -> None:
-        chance = random.Random()
-        self.jars, self.driver, self.folder = jars, driver, folder
-        port = free_port(chance)
-        self.name_server = our_name_server(folder / "namesrv", port)
-        self.namesrv = f"127.0.0.1:{port}"
-        self.plan = BrokerPlan(
-            "tx-swap",
-            free_port(chance),
-            self.namesrv,
-            folder / "store",
-            {"compressedRegister": "true"},
-        )
-        self.running: Process | None = None
-
-    def open(self, make: str) -> None:
-        folder = self.folder / make
-        if make == "java":
-            self.running = java_broker(self.jars, folder, self.plan)
-        else:
-            self.running = our_broker(folder, self.plan)
-        self.running.start()
-        until("registration", lambda: registered(self.namesrv, self.plan.name))
-
-    def kill(self) -> None:
-        assert self.running is not None
-        self.running.kill()
-        self.running = None
-        until("it is gone", lambda: not has_route(self.namesrv, "TBW102", self.plan.name))
-
-
 @pytest.fixture
 def swap(jars: Path, driver: Driver, tmp_path: Path) -> Iterator[Swap]:
     built = Swap(jars, driver, tmp_path)
@@ -220,68 +172,6 @@ def swap(jars: Path, driver: Driver, tmp_path: Path) -> Iterator[Swap]:
     if built.running is not None:
         built.running.kill()
     built.name_server.kill()
-
-
-@pytest.mark.parametrize("order", [("ours", "java", "ours"), ("java", "ours", "java")])
-def test_open_transactions_change_hands(swap: Swap, order: tuple[str, str, str]) -> None:
-    """Each make leaves one transaction open when it is killed; the next one asks about it."""
-    topic, group = "TxSwapped", "tx_swap"
-
-    def left(make: str, body: str, open_body: str) -> None:
-        client = swap.driver.exchange("transactions", namesrv=swap.namesrv, group=group)
-        sent = swap.driver.exchange(
-            "transact",
-            client=client,
-            topic=topic,
-            messages=[
-                encoded(body, "commit"),
-                encoded(f"{body}-gone", "rollback"),
-                encoded(open_body, "unknown", "unknown"),
-            ],
-        )
-        assert {one["status"] for one in sent} == {"SEND_OK"}, make
-        came = swap.driver.consume(swap.namesrv, topic, f"seen_{body}", 1)
-        assert body.encode() in {one["body"] for one in came}
-        swap.driver.exchange("close", client=client)
-
-    async def settle(count: int) -> list[bytes]:
-        asked: list[bytes] = []
-
-        async def check(message: StoredMessage) -> TransactionState:
-            asked.append(message.body)
-            # Whoever is killed forgets a rollback that it has not written down yet.
-            gone = message.body.endswith(b"-gone")
-            return TransactionState.ROLLBACK if gone else TransactionState.COMMIT
-
-        async with (
-            roquet.connect(f"rmq://{swap.namesrv}") as mq,
-            mq.transaction_producer(group, check) as producer,
-            mq.consumer(f"wait_{count}", topic, start="earliest") as consumer,
-        ):
-            await producer.queues(topic)
-            seen: list[bytes] = []
-            while len(set(seen)) < count:
-                received = await consumer.receive(150)
-                assert received is not None, (seen, asked)
-                seen.append(received.body)
-            while (received := await consumer.receive(2)) is not None:
-                seen.append(received.body)
-            return sorted(seen)
-
-    swap.open(order[0])
-    make_topic(swap.driver, swap.namesrv, swap.plan, topic, 1)
-    left(order[0], "one", "open-one")
-    swap.kill()
-    swap.open(order[1])
-    assert sorted(set(asyncio.run(settle(2)))) == [b"one", b"open-one"]
-    left(order[1], "two", "open-two")
-    swap.kill()
-    swap.open(order[2])
-    seen = asyncio.run(settle(4))
-    assert sorted(set(seen)) == [b"one", b"open-one", b"open-two", b"two"]
-    # What we commit we commit once, also what was left to us; Java may commit twice.
-    ours = {b"open-two"} if order[2] == "ours" else {b"open-one"}
-    assert all(seen.count(body) == 1 for body in ours)
 
 
 def test_traces_of_java_producers_are_kept(swap: Swap) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from roquet.acl import accounts
 from roquet.acl.documents import read_document, write_document
 from roquet.base.config import setting
+from roquet.base.durable import sync_folder
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -197,8 +198,4 @@ def _replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

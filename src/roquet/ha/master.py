@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
+from roquet.base.overriding import override
 from roquet.ha.feed import Feed
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import MasterGate
@@ -20,19 +21,11 @@ from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
-
-    from typing_extensions import override
 
     from roquet.base.clock import Clock
     from roquet.ha.feed import FeedRules
     from roquet.ha.log import Log
     from roquet.ha.replicas import Replicas
-else:
-
-    def override(method: Callable[..., object]) -> Callable[..., object]:
-        """Stand in for `typing.override`, which Python 3.11 lacks."""
-        return method
 
 
 log = logging.getLogger(__name__)

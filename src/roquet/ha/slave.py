@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import RoquetError
+from roquet.base.overriding import override
 from roquet.ha.copier import Copier
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import SlaveGate
@@ -19,18 +20,10 @@ from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
-
-    from typing_extensions import override
 
     from roquet.base.clock import Clock
     from roquet.ha.config import HaRules
     from roquet.ha.log import Log
-else:
-
-    def override(method: Callable[..., object]) -> Callable[..., object]:
-        """Stand in for `typing.override`, which Python 3.11 lacks."""
-        return method
 
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from roquet.acl.credentials import VARIABLES
 from roquet.acl.files import AclRules, accounts_path
 from roquet.base.config import Report, as_properties, change, env_name, load, setting
+from roquet.base.durable import replace_file
 from roquet.base.errors import Refused, UsageError
 from roquet.base.java_keys import JAVA_KEYS
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.namesrv.checks import invalid
-from roquet.namesrv.kv import replace_file
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.router import Route

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from typing import TYPE_CHECKING, Any, cast
 
+from roquet.base.durable import replace_file
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,18 +117,3 @@ def _parse(data: bytes) -> dict[str, dict[str, str]]:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write so that after a power cut the file is whole: either the old or the new one."""
-    draft = _beside(path, ".tmp")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

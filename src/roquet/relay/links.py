@@ -10,24 +10,18 @@ import ssl
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import UsageError
+from roquet.base.overriding import override
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
-
-    from typing_extensions import override
+    from collections.abc import Iterable
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
     from roquet.remoting.ingest import Ingest
-else:
-
-    def override(method: Callable[..., object]) -> Callable[..., object]:
-        """Stand in for `typing.override`, which Python 3.11 lacks."""
-        return method
 
 
 log = logging.getLogger(__name__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from roquet.base.durable import replace_file
 from roquet.base.properties_file import read_properties, write_properties
 
 if TYPE_CHECKING:
@@ -24,15 +24,5 @@ def write_down(path: Path, changes: Mapping[str, str]) -> None:
     if before and not before.endswith(b"\n"):
         before += b"\n"
     known = read_properties(earlier) if mark else {}
-    draft = path.with_name(path.name + ".tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with draft.open("wb") as file:
-        file.write(before + MARK + b"\n" + write_properties({**known, **changes}))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(path, before + MARK + b"\n" + write_properties({**known, **changes}))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from roquet.base.overriding import override
 from roquet.spark import planning
 from roquet.spark.fetch import QueueReader
-from roquet.spark.marks import override
 from roquet.spark.metadata import Metadata
 from roquet.spark.offsets import EARLIEST, ranges, split
 from roquet.spark.options import Position

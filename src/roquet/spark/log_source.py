@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from roquet._native import LogReader
 from roquet.base.errors import Corrupt
+from roquet.base.overriding import override
 from roquet.protocol import tags
 from roquet.spark.log_files import NO_TIME, GapPartition, LogPartition, plan
-from roquet.spark.marks import override
 from roquet.spark.options import LogOptions
 from roquet.spark.partitions import NothingPartition
 from roquet.spark.schema import DAMAGE_COLUMNS, damage_ddl, ddl

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from roquet.base.errors import Refused, UsageError
+from roquet.base.overriding import override
 from roquet.protocol.codes import ResponseCode
-from roquet.spark.marks import override
 from roquet.spark.metadata import Metadata, addresses_of
 from roquet.spark.options import MetaOptions
 from roquet.spark.schema import META, meta_ddl

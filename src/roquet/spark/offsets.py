@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from roquet.base.errors import UsageError
-from roquet.spark.marks import override
+from roquet.base.overriding import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from roquet.base.overriding import override
 from roquet.spark.batch import BatchReader, PushdownReader
 from roquet.spark.log_source import RoquetLogDataSource
-from roquet.spark.marks import override
 from roquet.spark.meta import RoquetMetaDataSource
 from roquet.spark.options import SinkOptions, SourceOptions
 from roquet.spark.schema import ddl

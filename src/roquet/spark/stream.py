@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from roquet.base.clock import SystemClock
+from roquet.base.overriding import override
 from roquet.spark import planning
 from roquet.spark.batch import read
-from roquet.spark.marks import override
 from roquet.spark.metadata import Metadata, View
 from roquet.spark.offsets import (
     LATEST,

@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
 )
 
 from roquet.base.errors import UsageError
+from roquet.base.overriding import override
 from roquet.client import Message, MessageQueue, connect
 from roquet.protocol import properties
 from roquet.protocol.java_hash import java_hash
 from roquet.spark import keys
-from roquet.spark.marks import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,6 +13,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, TypeVar
 
+from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
 
 if TYPE_CHECKING:
@@ -85,15 +86,6 @@ class JsonFile:
                 raise DiskFull(f"no room to write {self.path}") from error
             raise
         self._main_is_good = True
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _read(path: Path) -> bytes:

@@ -7,11 +7,10 @@ Java's files are not ours to change. A store without the mark is Java's, or olde
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
+from roquet.base.durable import replace_file
 from roquet.base.errors import Corrupt, UsageError
-from roquet.store.files import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,10 +56,5 @@ class StoreFormat:
 
     def _write(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        side = self._path.with_name(NAME + ".tmp")
-        with side.open("w") as file:
-            json.dump({"format": FORMAT, "release": self._release}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        side.replace(self._path)
-        sync_folder(self._path.parent)
+        mark = {"format": FORMAT, "release": self._release}
+        replace_file(self._path, json.dumps(mark).encode())

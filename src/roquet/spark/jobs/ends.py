@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
+from roquet.base.overriding import override
 from roquet.spark.jobs.queries import sql
-from roquet.spark.marks import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

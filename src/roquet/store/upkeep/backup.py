@@ -14,8 +14,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from roquet.base.durable import sync_folder, write_synced
 from roquet.base.errors import Corrupt, UsageError
-from roquet.store.files import sync_folder
 from roquet.store.records import Record
 from roquet.store.upkeep.logscan import MAGIC_BLANK, record_at, written_files
 
@@ -54,7 +54,7 @@ def backup(store: Path, target: Path, progress: Callable[[int], None] = lambda _
         copied, count, end = copied + done, count + bool(done), int(path.name) + path.stat().st_size
         progress(copied)
     end = _end_of(target) if files else end
-    _write(target / MARK, json.dumps({"format": 1, "log_end": end}).encode())
+    write_synced(target / MARK, json.dumps({"format": 1, "log_end": end}).encode())
     sync_folder(target)
     return Copied(count, copied, end)
 
@@ -155,10 +155,3 @@ def _copy(path: Path, to: Path) -> int:
         size = target.tell()
     draft.replace(to)
     return size
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

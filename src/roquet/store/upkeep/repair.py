@@ -11,8 +11,8 @@ import fcntl
 import shutil
 from typing import TYPE_CHECKING
 
+from roquet.base.durable import sync_folder
 from roquet.base.errors import UsageError
-from roquet.store.files import sync_folder
 from roquet.store.upkeep.check import Level, check, table_fault
 
 if TYPE_CHECKING:

@@ -1,0 +1,34 @@
+"""Files that are whole after a power cut: the old content or the new one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file through a side file; content and name are durable then. Raises OSError."""
+    side = path.with_name(path.name + ".tmp")
+    write_synced(side, data)
+    side.replace(path)
+    sync_folder(path.parent)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file in place; return when its content is durable. Raises OSError."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -6,21 +6,45 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+SECOND = "-second"
+"""The end of a report's name when it holds the second try of another's failures."""
+
+
+def outcomes(report: Path) -> dict[str, str]:
+    """Return `passed`, `failed` or `skipped` by the name of each test."""
+    found: dict[str, str] = {}
+    for case in ET.parse(report).getroot().iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            found[name] = "failed"
+        elif found.get(name) != "failed":
+            found[name] = "skipped" if case.find("skipped") is not None else "passed"
+    return found
+
 
 def main(folder: Path) -> int:
-    """Print `N passed, N failed, N skipped` for the reports in `folder`; return the exit code."""
-    tests = failed = skipped = 0
+    """Print how many passed, failed and were skipped in `folder`; return the exit code."""
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+    unstable: list[str] = []
     for report in sorted(folder.glob("*.xml")):
-        for suite in ET.parse(report).getroot().iter("testsuite"):
-            tests += int(suite.get("tests", 0))
-            failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-            skipped += int(suite.get("skipped", 0))
-    print(f"{tests - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    if tests == 0:
+        if report.stem.endswith(SECOND):
+            continue
+        found = outcomes(report)
+        second = report.with_name(f"{report.stem}{SECOND}.xml")
+        for name, outcome in (outcomes(second) if second.exists() else {}).items():
+            if found.get(name) == "failed" and outcome == "passed":
+                unstable.append(name)
+                found[name] = outcome
+        for outcome in found.values():
+            counts[outcome] += 1
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    for name in unstable:
+        print(f"UNSTABLE, passed at the second try only: {name}")
+    if sum(counts.values()) == 0:
         print("no test ran: that is a failure")
-    if skipped:
+    if counts["skipped"]:
         print("a skipped test shows nothing: that is a failure")
-    return int(tests == 0 or failed > 0 or skipped > 0)
+    return int(sum(counts.values()) == 0 or counts["failed"] > 0 or counts["skipped"] > 0)
 
 
 if __name__ == "__main__":

@@ -94,18 +94,40 @@ class Frames:
         return sent
 
     def batch(self) -> Sent:
-        """A batch as producers send it, now and then a broken one."""
+        """A batch as producers send it, or one that has something odd about it."""
         rng = self._rng
+        odd = rng.random() < self.oddness
         fields = {**self._fields(rng.choice(TOPICS[:4])), "batch": "true"}
+        if rng.random() < 0.3:
+            fields["properties"] = "WAIT\x01false\x02"
         elements = [
-            (rng.randrange(8), rng.randbytes(rng.randrange(1, 200)), self._properties().encode())
+            (rng.randrange(8), rng.randbytes(rng.randrange(200)), self._properties().encode())
             for _ in range(rng.randrange(1, 9))
         ]
         body = encode_batch(elements)
-        if rng.random() < 0.1:
-            body = body[: rng.randrange(len(body))]
+        if odd:
+            body = self._twist_batch(fields, elements, body)
         ext = {_SHORT[name]: value for name, value in fields.items()}
-        return self.frame(rng.choice((320, 320, 310)), ext, body)
+        return self.frame(rng.choice((320, 320, 310)), ext, body, one_way=rng.random() < 0.1)
+
+    def _twist_batch(
+        self, fields: dict[str, str], elements: list[tuple[int, bytes, bytes]], body: bytes
+    ) -> bytes:
+        rng = self._rng
+        kind = rng.randrange(5)
+        if kind == 0:
+            return body[: rng.randrange(len(body))]
+        if kind == 1:
+            # The sizes that an element gives itself are not believed.
+            return bytes(4) + body[4:]
+        if kind == 2:
+            flag, text, _ = elements[-1]
+            properties = (rng.choice(_ODD_PROPERTIES) + self._properties()).encode()
+            return encode_batch([*elements[:-1], (flag, text, properties[:32_767])])
+        if kind == 3:
+            fields["batch"] = rng.choice(("TRUE", "True", "false", "no"))
+            return body
+        return self._twist(fields, body)
 
     def _fields(self, topic: str) -> dict[str, str]:
         rng = self._rng

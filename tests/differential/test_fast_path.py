@@ -197,7 +197,7 @@ def script(seed: int) -> Script:
     for number in range(ROUNDS):
         frames.oddness = (0.0, 0.01, 0.05, 0.35)[number % 4]
         sends = [frames.send() for _ in range(rng.randrange(60, 160))]
-        sends += [frames.batch() for _ in range(number % 3)]
+        sends += [frames.batch() for _ in range(rng.randrange(12))]
         # An answer tells that whatever came before it on its connection is in the log.
         ends = [frames.plain_send("Plain", 0), frames.plain_send("Other", 1)]
         steps.append(Step([*sends, *ends]))

@@ -48,6 +48,13 @@ pub struct Entry<'a> {
     glued: bool,
 }
 
+/// A place among the records of a [`Prepared`].
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    bytes: usize,
+    entries: usize,
+}
+
 /// Encoded records that wait for their offsets and their place in the log.
 #[derive(Debug, Default)]
 pub struct Prepared<'a> {
@@ -118,6 +125,20 @@ impl<'a> Prepared<'a> {
         Ok(())
     }
 
+    /// Where the next record will be, to come back to.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.bytes.len(),
+            entries: self.entries.len(),
+        }
+    }
+
+    /// Forgets the records that were added since.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        self.entries.truncate(mark.entries);
+    }
+
     /// The records that belong together from entry `first` on: (how many, bytes).
     fn group(&self, first: usize) -> (usize, usize) {
         let tail = self.entries.get(first..).unwrap_or_default();
@@ -152,6 +173,13 @@ pub struct Placed {
     pub queue_offset: i64,
     /// Bytes of the record.
     pub size: u64,
+}
+
+impl Placed {
+    /// Where the next record begins.
+    pub fn end(&self) -> u64 {
+        self.physical_offset + self.size
+    }
 }
 
 /// What became of an append: the first `placed.len()` records are in the log.

@@ -88,11 +88,28 @@ pub(super) struct Parked {
     /// Offset of the log that must be durable or copied.
     pub(super) end: u64,
     pub(super) needs: Needs,
-    pub(super) opaque: i32,
-    pub(super) queue_id: i32,
-    pub(super) queue_offset: i64,
-    pub(super) physical_offset: i64,
-    pub(super) unique_key: Box<str>,
+    opaque: i32,
+    queue_id: i32,
+    queue_offset: i64,
+    physical_offset: i64,
+    others: Box<[i64]>,
+    unique_key: Option<Box<str>>,
+}
+
+impl Parked {
+    pub(super) fn new(key: u64, end: u64, needs: Needs, answer: &Answer<'_>) -> Self {
+        Self {
+            key,
+            end,
+            needs,
+            opaque: answer.opaque,
+            queue_id: answer.queue_id,
+            queue_offset: answer.queue_offset,
+            physical_offset: answer.physical_offset,
+            others: answer.others.into(),
+            unique_key: answer.unique_key.map(Box::from),
+        }
+    }
 }
 
 /// Bytes to write to a connection.
@@ -229,7 +246,8 @@ fn answer(parked: &Parked, state: &State, out: &mut Vec<Outbound>) {
         queue_id: parked.queue_id,
         queue_offset: parked.queue_offset,
         physical_offset: parked.physical_offset,
-        unique_key: &parked.unique_key,
+        others: &parked.others,
+        unique_key: parked.unique_key.as_deref(),
     };
     // A header of this size always fits its length.
     let _ = write_answer(

@@ -40,6 +40,21 @@ const SPECIAL: [&str; 12] = [
     "__CRC32#",
 ];
 
+/// Names that no message of a batch may have unless they say nothing: the processors look closer.
+const SPECIAL_IN_A_BATCH: [&[u8]; 6] = [
+    b"DELAY",
+    b"TIMER_DELAY_SEC",
+    b"TIMER_DELAY_MS",
+    b"TIMER_DELIVER_MS",
+    b"TRAN_MSG",
+    b"INNER_NUM",
+];
+
+/// Whether a message of a batch may be stored with these properties.
+pub fn plain_in_a_batch(properties: &[u8]) -> bool {
+    properties::entries(properties).all(|(name, _)| !SPECIAL_IN_A_BATCH.contains(&name))
+}
+
 /// More properties than this are left to the processors.
 const PAIRS_MAX: usize = 32;
 
@@ -47,7 +62,7 @@ const PAIRS_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scanned<'a> {
     /// The message's unique key.
-    pub unique_key: &'a str,
+    pub unique_key: Option<&'a str>,
     /// Whether the sender waits for durability.
     pub wait: bool,
     /// Whether the text can be stored as it is: every pair counts and is closed.
@@ -56,7 +71,7 @@ pub struct Scanned<'a> {
 
 /// Looks through the properties of a send; `None` when it is not plain.
 ///
-/// Plain means: a unique key, no name twice, none that is special, none of the broker's own stamps.
+/// Plain means: no name twice, none that is special, none of the broker's own stamps.
 pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Option<Scanned<'a>> {
     let mut names: [&str; PAIRS_MAX] = [""; PAIRS_MAX];
     let mut bytes = 0;
@@ -78,7 +93,7 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
         }
     }
     Some(Scanned {
-        unique_key: unique_key?,
+        unique_key,
         wait,
         clean: bytes == text.len(),
     })
@@ -138,6 +153,7 @@ mod tests {
 
     fn stored(text: &str) -> Option<(String, bool)> {
         let scanned = plain_properties(text, &stamps())?;
+        scanned.unique_key?;
         let mut out = Vec::new();
         stored_properties(text, &scanned, &stamps(), &mut out);
         Some((String::from_utf8(out).unwrap(), scanned.wait))

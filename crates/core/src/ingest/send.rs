@@ -17,6 +17,9 @@ pub const SEND: i32 = 10;
 /// SEND_MESSAGE_V2: the same with one-letter names.
 pub const SEND_SHORT: i32 = 310;
 
+/// SEND_BATCH_MESSAGE: a body of several messages, when its field says so as well.
+pub const SEND_BATCH: i32 = 320;
+
 /// SYSTEM_BUSY.
 const SYSTEM_BUSY: i32 = 2;
 
@@ -40,6 +43,8 @@ pub struct Request<'a> {
     pub properties: &'a str,
     /// How often it was consumed in vain.
     pub reconsume_times: i32,
+    /// Whether the body holds several messages.
+    pub batch: bool,
 }
 
 /// Required fields seen: producer group, topic, default topic, its queues, queue, three numbers.
@@ -47,7 +52,7 @@ const REQUIRED: u32 = 0xFF;
 
 /// Reads a send; `None` when a field is missing or odd, so that the processors may say so.
 pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
-    let short = header.code == SEND_SHORT;
+    let short = header.code != SEND;
     let mut request = Request {
         topic: "",
         queue_id: -1,
@@ -56,6 +61,7 @@ pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
         flag: 0,
         properties: "",
         reconsume_times: 0,
+        batch: false,
     };
     let mut seen = 0;
     for (name, value) in header.ext.as_ref()? {
@@ -74,7 +80,7 @@ pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
             b'h' => request.flag = scan::number(value)?,
             b'i' => request.properties = value,
             b'j' => request.reconsume_times = scan::number(value)?,
-            b'm' if !value.eq_ignore_ascii_case("false") => return None,
+            b'm' => request.batch = flag(value)?,
             _ => continue,
         }
         if letter <= b'h' {
@@ -83,6 +89,11 @@ pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
     }
     let plain = seen == REQUIRED && request.queue_id >= 0 && request.sys_flag & SYS_UNPLAIN == 0;
     plain.then_some(request)
+}
+
+fn flag(text: &str) -> Option<bool> {
+    let is = |word| text.eq_ignore_ascii_case(word);
+    (is("true") || is("false")).then(|| is("true"))
 }
 
 fn short_name(name: &str) -> u8 {
@@ -121,8 +132,10 @@ pub struct Answer<'a> {
     pub queue_offset: i64,
     /// Place in the log.
     pub physical_offset: i64,
-    /// The message's unique key.
-    pub unique_key: &'a str,
+    /// Places of the other messages of a batch.
+    pub others: &'a [i64],
+    /// The unique key of the message or of the batch.
+    pub unique_key: Option<&'a str>,
 }
 
 /// Appends the answer with a response code, as the send processor writes it.
@@ -135,7 +148,11 @@ pub fn write_answer(
     if let Some(fixed) = &state.fixed {
         return write_json(fixed, answer, code, out);
     }
-    let id = message_id::encode(&state.store_host, answer.physical_offset);
+    let mut ids = message_id::encode(&state.store_host, answer.physical_offset);
+    for other in answer.others {
+        ids.push(',');
+        ids.push_str(&message_id::encode(&state.store_host, *other));
+    }
     let mut numbers = String::with_capacity(32);
     // Writing to a string cannot fail.
     let _ = write!(numbers, "{}", answer.queue_id);
@@ -143,11 +160,11 @@ pub fn write_answer(
     let _ = write!(numbers, "{}", answer.queue_offset);
     let (queue_id, queue_offset) = numbers.split_at(middle);
     let own = [
-        ("msgId", id.as_str()),
+        ("msgId", ids.as_str()),
         ("queueId", queue_id),
         ("queueOffset", queue_offset),
-        ("transactionId", answer.unique_key),
     ];
+    let unique_key = answer.unique_key.map(|key| ("transactionId", key));
     let fixed = state
         .send_ext
         .iter()
@@ -156,7 +173,7 @@ pub fn write_answer(
     frame::encode_start(
         state.encoding,
         &header,
-        Some(own.into_iter().chain(fixed)),
+        Some(own.into_iter().chain(unique_key).chain(fixed)),
         0,
         out,
     )
@@ -214,12 +231,20 @@ fn write_json(
     out.extend_from_slice(b",\"extFields\":{\"msgId\":\"");
     out.extend_from_slice(&fixed.host);
     message_id::write(&[], answer.physical_offset, out);
+    for other in answer.others {
+        out.push(b',');
+        out.extend_from_slice(&fixed.host);
+        message_id::write(&[], *other, out);
+    }
     out.extend_from_slice(b"\",\"queueId\":\"");
     header_json::number(answer.queue_id, out);
     out.extend_from_slice(b"\",\"queueOffset\":\"");
     header_json::number(answer.queue_offset, out);
-    out.extend_from_slice(b"\",\"transactionId\":");
-    header_json::string(answer.unique_key, out);
+    out.push(b'"');
+    if let Some(key) = answer.unique_key {
+        out.extend_from_slice(b",\"transactionId\":");
+        header_json::string(key, out);
+    }
     out.extend_from_slice(&fixed.middle);
     header_json::number(answer.opaque, out);
     out.extend_from_slice(&fixed.end);
@@ -291,7 +316,8 @@ mod tests {
                 queue_id: 3,
                 queue_offset,
                 physical_offset,
-                unique_key: "7F0000\u{1}\"",
+                others: if opaque == 0 { &[] } else { &[1, i64::MAX] },
+                unique_key: (opaque != -1).then_some("7F0000\u{1}\""),
             };
             for code in [0, 10, 12] {
                 let (mut slow, mut fast) = (Vec::new(), b"before".to_vec());

@@ -2,17 +2,22 @@
 
 use super::connection::Source;
 use super::parked::{Needs, Parked, Waiting};
+use super::scan::{self, Scanned};
 use super::send::{self, write_answer, Answer};
 use super::table::Table;
-use super::{scan, Counters, Sink, Stored};
+use super::{Counters, Sink, Stored};
+use crate::batch;
 use crate::command::{Header, FLAG_ONE_WAY};
-use crate::commit_log::{Placed, Prepared, PutStatus};
+use crate::commit_log::{Placed, Prepared};
 use crate::frame::Frame;
 use crate::record::NewRecord;
 use crate::store::Store;
 
 /// Room for records beyond this is not kept for the next ones.
 const ROOM_MAX: usize = 1 << 20;
+
+/// A batch of more messages is for the processors, who refuse it.
+const BATCH_MAX: usize = 65_536;
 
 /// A send that was taken and is not appended yet.
 struct Taken<'t, 'f> {
@@ -22,6 +27,8 @@ struct Taken<'t, 'f> {
     queue_id: i32,
     one_way: bool,
     waits: bool,
+    /// How many records it is: more than one may be for a batch.
+    records: usize,
     /// Where its unique key ends among the keys; it starts where the one before ends.
     key_end: usize,
 }
@@ -33,6 +40,7 @@ pub(super) struct Sends<'t, 'f> {
     taken: Vec<Taken<'t, 'f>>,
     unique_keys: String,
     properties: Vec<u8>,
+    others: Vec<i64>,
 }
 
 /// Where sends are refused, and counted.
@@ -51,10 +59,11 @@ impl<'t, 'f> Sends<'t, 'f> {
             taken: Vec::new(),
             unique_keys: String::new(),
             properties: Vec::new(),
+            others: Vec::new(),
         }
     }
 
-    /// Encodes the record of a plain send, or refuses it when too many answers wait already; false
+    /// Encodes the record of a plain send, or those of a batch, or refuses it when too many answers wait already; false
     /// leaves the frame to the processors.
     pub(super) fn take(
         &mut self,
@@ -74,7 +83,10 @@ impl<'t, 'f> Sends<'t, 'f> {
         refused: &mut Refused<'_>,
     ) -> Option<()> {
         let state = &self.table.state;
-        let is_send = header.code == send::SEND_SHORT || header.code == send::SEND;
+        let is_send = matches!(
+            header.code,
+            send::SEND_SHORT | send::SEND | send::SEND_BATCH
+        );
         if !is_send || !state.sends || frame.body.is_empty() || frame.body.len() > state.body_max {
             return None;
         }
@@ -84,6 +96,9 @@ impl<'t, 'f> Sends<'t, 'f> {
             return None;
         }
         let scanned = scan::plain_properties(request.properties, &state.stamps)?;
+        if !request.batch && scanned.unique_key.is_none() {
+            return None;
+        }
         let one_way = header.flag & FLAG_ONE_WAY != 0;
         let waits = scanned.wait && !one_way;
         if waits && Needs::of(state, 0).waits() && parked + self.taken.len() >= state.parked_max {
@@ -92,29 +107,27 @@ impl<'t, 'f> Sends<'t, 'f> {
             *refused.count += 1;
             return Some(());
         }
-        self.properties.clear();
-        scan::stored_properties(
-            request.properties,
-            &scanned,
-            &state.stamps,
-            &mut self.properties,
-        );
+        let peer = self.from.peer;
         let record = NewRecord {
             topic: topic.as_bytes(),
             queue_id: request.queue_id,
             flag: request.flag,
             sys_flag: request.sys_flag | row.add_sys_flag,
             born_timestamp: request.born_timestamp,
-            born_host: self.from.peer.host()?,
+            born_host: peer.host()?,
             store_host: &state.store_host,
             reconsume_times: request.reconsume_times,
             prepared_transaction_offset: 0,
             body: frame.body,
-            properties: &self.properties,
+            properties: &[],
         };
-        let body_max = state.body_max as u64;
-        self.prepared.push(topic, &record, body_max, false).ok()?;
-        self.unique_keys.push_str(scanned.unique_key);
+        let records = if request.batch {
+            self.push_batch(topic, record)?
+        } else {
+            self.push(topic, record, request.properties, &scanned)?
+        };
+        self.unique_keys
+            .push_str(scanned.unique_key.unwrap_or_default());
         self.taken.push(Taken {
             frame: *frame,
             topic,
@@ -122,9 +135,57 @@ impl<'t, 'f> Sends<'t, 'f> {
             queue_id: request.queue_id,
             one_way,
             waits,
+            records,
             key_end: self.unique_keys.len(),
         });
         Some(())
+    }
+
+    fn push(
+        &mut self,
+        topic: &'t str,
+        record: NewRecord<'_>,
+        properties: &str,
+        scanned: &Scanned<'_>,
+    ) -> Option<usize> {
+        let state = &self.table.state;
+        let mut stored = std::mem::take(&mut self.properties);
+        stored.clear();
+        scan::stored_properties(properties, scanned, &state.stamps, &mut stored);
+        let record = NewRecord {
+            properties: &stored,
+            ..record
+        };
+        let pushed = self
+            .prepared
+            .push(topic, &record, state.body_max as u64, false);
+        self.properties = stored;
+        pushed.ok().map(|()| 1)
+    }
+
+    /// Encodes the messages of a batch, all or none.
+    fn push_batch(&mut self, topic: &'t str, mut record: NewRecord<'_>) -> Option<usize> {
+        let mark = self.prepared.mark();
+        let body_max = self.table.state.body_max as u64;
+        let mut records = 0;
+        for element in batch::elements(record.body) {
+            let plain = element.ok().filter(|element| {
+                records < BATCH_MAX && scan::plain_in_a_batch(element.properties)
+            });
+            let pushed = plain.and_then(|element| {
+                record.flag = element.flag;
+                record.body = element.body;
+                record.properties = element.properties;
+                let glued = records > 0;
+                self.prepared.push(topic, &record, body_max, glued).ok()
+            });
+            if pushed.is_none() {
+                self.prepared.back_to(mark);
+                return None;
+            }
+            records += 1;
+        }
+        (records > 0).then_some(records)
     }
 
     /// Appends what was taken, and writes or parks the answers. What the log does not take goes
@@ -149,41 +210,51 @@ impl<'t, 'f> Sends<'t, 'f> {
             Some(appended) => appended.placed.as_slice(),
             None => &[],
         };
-        debug_assert!(
-            appended
-                .as_ref()
-                .is_none_or(|done| done.status != PutStatus::Ok)
-                || placed.len() == taken.len()
-        );
         let flushed = store.log().flushed();
         let mut key_start = 0;
-        for (send, place) in taken.iter().zip(placed) {
-            let unique_key = keys.get(key_start..send.key_end).unwrap_or_default();
+        let mut left = placed;
+        let mut done = 0;
+        for send in &taken {
+            // The records of a batch are there together or not at all.
+            let Some((own, rest)) = left.split_at_checked(send.records) else {
+                break;
+            };
+            let [place, others @ ..] = own else { break };
+            left = rest;
+            done += 1;
+            let unique_key = keys
+                .get(key_start..send.key_end)
+                .filter(|key| !key.is_empty());
             key_start = send.key_end;
-            count(stored, send, place);
+            count(stored, send, own);
             counters.sends += 1;
+            self.others.clear();
+            let offset = |place: &Placed| place.physical_offset.cast_signed();
+            self.others.extend(others.iter().map(offset));
+            let end = others.last().unwrap_or(place).end();
+            let answer = Answer {
+                opaque: send.opaque,
+                queue_id: send.queue_id,
+                queue_offset: place.queue_offset,
+                physical_offset: offset(place),
+                others: &self.others,
+                unique_key,
+            };
             let mut needs = Needs::default();
             if send.waits {
                 needs = Needs::of(&self.table.state, self.from.now_ms);
-                waiting.settle(&mut needs, place.physical_offset + place.size, flushed);
+                waiting.settle(&mut needs, end, flushed);
             }
             if needs.waits() {
                 counters.parked += 1;
-                waiting.park(self.parked(send, place, needs, unique_key));
+                waiting.park(Parked::new(self.from.key, end, needs, &answer));
             } else if !send.one_way {
-                let answer = Answer {
-                    opaque: send.opaque,
-                    queue_id: send.queue_id,
-                    queue_offset: place.queue_offset,
-                    physical_offset: place.physical_offset.cast_signed(),
-                    unique_key,
-                };
                 // A header of this size always fits its length.
                 let _ = write_answer(&self.table.state, &answer, needs.code, replies);
             }
         }
         self.prepared = Prepared::reusing(prepared.into_bytes());
-        let returned = taken.get(placed.len()..).unwrap_or_default();
+        let returned = taken.get(done..).unwrap_or_default();
         for send in returned {
             if let Ok(header) = send.frame.decode_header() {
                 counters.returned += 1;
@@ -201,34 +272,15 @@ impl<'t, 'f> Sends<'t, 'f> {
         }
         room
     }
-
-    fn parked(
-        &self,
-        send: &Taken<'_, '_>,
-        place: &Placed,
-        needs: Needs,
-        unique_key: &str,
-    ) -> Parked {
-        Parked {
-            key: self.from.key,
-            end: place.physical_offset + place.size,
-            needs,
-            opaque: send.opaque,
-            queue_id: send.queue_id,
-            queue_offset: place.queue_offset,
-            physical_offset: place.physical_offset.cast_signed(),
-            unique_key: unique_key.into(),
-        }
-    }
 }
 
-fn count(stored: &mut Stored, send: &Taken<'_, '_>, place: &Placed) {
+fn count(stored: &mut Stored, send: &Taken<'_, '_>, own: &[Placed]) {
     if !stored.contains_key(send.topic) {
         stored.insert(send.topic.into(), std::collections::HashMap::new());
     }
     if let Some(queues) = stored.get_mut(send.topic) {
         let (messages, bytes) = queues.entry(send.queue_id).or_default();
-        *messages += 1;
-        *bytes += place.size;
+        *messages += own.len() as u64;
+        *bytes += own.iter().map(|place| place.size).sum::<u64>();
     }
 }

@@ -242,6 +242,7 @@ class SendProcessor:
             reconsume_times=header.reconsume_times or 0,
             wait=properties.get(props.WAIT, "true").lower() != "false",
         )
+        self._check_inner(properties, batch.sys_flag)
         self._check_bits(batch.sys_flag)
         result = await self._appender.append_batch(batch)
         if not result.status.is_stored:
@@ -365,6 +366,7 @@ _NOT_IN_A_BATCH = (
     props.TIMER_DELAY_MS,
     props.TIMER_DELIVER_MS,
     props.TRANSACTION_PREPARED,
+    props.INNER_NUM,
 )
 
 

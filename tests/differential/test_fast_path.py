@@ -437,7 +437,7 @@ def test_answers_bytes_and_counts_are_those_of_the_processors(
     # With an empty table nothing of the fast path runs.
     assert not any(count for name, count in slow.counters.items() if name != "passed")
     # How many go the fast way depends on how reads fall behind slow frames; enough must.
-    assert quick.counters["sends"] > told.frames // 8
-    assert quick.counters["pulls"] > told.frames // 100
-    assert quick.counters["held"] > told.frames // 200
+    assert quick.counters["sends"] > told.frames // 20
+    assert quick.counters["pulls"] > told.frames // 500
+    assert quick.counters["held"] > told.frames // 1000
     assert (quick.counters["parked"] > 0) == (flush == "sync")

@@ -337,6 +337,7 @@ def test_b8_of_a_bad_batch_nothing_is_stored(tmp_path: Path) -> None:
         "delayed": batch_of((b"good", ""), (b"later", "DELAY\x013\x02")),
         "timed": batch_of((b"later", "TIMER_DELIVER_MS\x013\x02")),
         "half": batch_of((b"half", "TRAN_MSG\x01true\x02")),
+        "inner": batch_of((b"good", ""), (b"inner", "INNER_NUM\x012\x02")),
     }
 
     async def tell(it: Cluster) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from bench.scenarios import SPREAD_AT_MOST
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -70,11 +72,25 @@ def row(scenario: Scenario, runs: dict[str, list[dict[str, float]]]) -> dict[str
             if java["cpu_us"] > 0
         ]
         if ratios:
-            result["cpu_ratio"] = statistics.median(ratio for ratio, _ in ratios)
-            result["rate_ratio"] = statistics.median(ratio for _, ratio in ratios)
+            for name, found in zip(
+                ("cpu_ratio", "rate_ratio"), zip(*ratios, strict=True), strict=True
+            ):
+                result[name] = statistics.median(found)
+                result[f"{name}_range"] = [min(found), max(found)]
     result["cpu_at_most"] = scenario.cpu_at_most
     result["rate_at_least"] = scenario.rate_at_least
     return result
+
+
+def spread(rows: list[dict[str, Any]]) -> dict[str, object]:
+    """Return how far CPU per message differs between frame shapes: the largest to the smallest."""
+    figures = {line["name"]: line["kinds"]["roquet"]["cpu_us"]["median"] for line in rows}
+    return {
+        "name": f"spread of CPU over {len(rows)} frame shapes",
+        "spread": max(figures.values()) / min(figures.values()),
+        "spread_at_most": SPREAD_AT_MOST,
+        "cpu_us": figures,
+    }
 
 
 def show(result: dict[str, Any], console: Console) -> None:
@@ -83,6 +99,9 @@ def show(result: dict[str, Any], console: Console) -> None:
     for column in ("load", "", "messages/s", "CPU µs/message", "p50 µs", "p99 µs", "against Java"):
         table.add_column(column, justify="right" if "µ" in column or "/" in column else "left")
     for line in result["rows"]:
+        if "spread" in line:
+            table.add_row(line["name"], "", "", "", "", "", _spread_verdict(line))
+            continue
         if "kinds" not in line:
             table.add_row(line["name"], "", str({k: v for k, v in line.items() if k != "name"}))
             continue
@@ -103,14 +122,24 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _verdict(line: dict[str, Any]) -> str:
     parts: list[str] = []
     if line.get("cpu_ratio") is not None:
-        parts.append(f"CPU x {line['cpu_ratio']:.2f}")
+        parts.append(f"CPU x {line['cpu_ratio']:.2f}{_range(line, 'cpu_ratio', 2)}")
         if line["cpu_at_most"] is not None:
             parts.append("held" if line["cpu_ratio"] <= line["cpu_at_most"] else "missed")
     if line.get("rate_ratio") is not None:
-        parts.append(f"rate x {line['rate_ratio']:.1f}")
+        parts.append(f"rate x {line['rate_ratio']:.1f}{_range(line, 'rate_ratio', 1)}")
         if line["rate_at_least"] is not None:
             parts.append("held" if line["rate_ratio"] >= line["rate_at_least"] else "missed")
     return ", ".join(parts)
+
+
+def _range(line: dict[str, Any], name: str, digits: int) -> str:
+    least, most = line.get(f"{name}_range") or (0, 0)
+    return f" ({least:.{digits}f} to {most:.{digits}f})" if most > least else ""
+
+
+def _spread_verdict(line: dict[str, Any]) -> str:
+    word = "held" if line["spread"] <= line["spread_at_most"] else "missed"
+    return f"x {line['spread']:.2f} from the cheapest to the dearest, {word}"
 
 
 def markdown(results: list[dict[str, Any]]) -> str:
@@ -121,12 +150,17 @@ def markdown(results: list[dict[str, Any]]) -> str:
     ]
     for line in (row for result in results for row in result["rows"]):
         kinds = line.get("kinds")
+        if "spread" in line:
+            cells = [line["name"], *["-"] * 7, _spread_verdict(line)]
+            lines.append(f"| {' | '.join(cells)} |")
         if kinds is None:
             continue
         ours, java = _medians(kinds["roquet"]), _medians(kinds.get("java", {}))
         cells = [line["name"]]
         for name, scale, digits in (("per_second", 1, 0), ("cpu_us", 1, 1), ("p99_us", 1e-3, 1)):
-            cells += [_figure(ours, name, scale, digits), _figure(java, name, scale, digits)]
+            for kind, medians in (("roquet", ours), ("java", java)):
+                spans = _span(kinds.get(kind, {}), name, scale, digits)
+                cells.append(_figure(medians, name, scale, digits) + spans)
         lags = [_figure(ours, f"lag_{part}_ms", 1, 0) for part in ("p99", "p999", "max")]
         cells.append(", ".join(lags))
         lines.append(f"| {' | '.join(cells)} | {_verdict(line) or '-'} |")
@@ -139,6 +173,14 @@ def _medians(figures: dict[str, Any]) -> dict[str, float]:
 
 def _figure(medians: dict[str, float], name: str, scale: float, digits: int) -> str:
     return f"{medians[name] * scale:,.{digits}f}" if name in medians else "-"
+
+
+def _span(figures: dict[str, Any], name: str, scale: float, digits: int) -> str:
+    values = figures.get(name)
+    if values is None or values["max"] <= values["min"]:
+        return ""
+    least, most = values["min"] * scale, values["max"] * scale
+    return f" ({least:,.{digits}f} to {most:,.{digits}f})"
 
 
 if __name__ == "__main__":

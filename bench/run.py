@@ -1,7 +1,7 @@
 """Run the scenarios on both brokers in turn and keep the figures.
 
-`python -m bench.run [--pairs 5] [--secs 10] [--only TEXT,TEXT] [--kinds roquet,java] [--warm-up 60]
-[--no-read-back]`: a run takes about pairs x kinds x secs x 30 scenarios; `--only` takes less.
+`python -m bench.run [--quick | --full] [--only TEXT,TEXT] [--kinds roquet,java] [--no-read-back]`
+says how long it will take before it begins. `--pairs`, `--secs` and `--warm-up` change a plan.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from bench import checks, processes, recovery, report, scenarios
+from bench.plan import FULL, QUICK, RECOVERY_S, START_S, Plan, Watch, minutes
 from bench.scenarios import Scenario
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench.processes import Broker
 
 HERE = Path(__file__).parent
@@ -106,42 +108,52 @@ def prepare(broker: Broker) -> None:
 
 
 def run_group(
-    flush: str, group: list[Scenario], arguments: argparse.Namespace, progress: Progress
+    group: Group, plan: Plan, watch: Watch, arguments: argparse.Namespace
 ) -> list[dict[str, object]]:
-    """Run a list of scenarios with both brokers up, alternating between them."""
+    """Run a list of scenarios with its brokers up, alternating between them."""
     rows: list[dict[str, object]] = []
-    kinds: list[str] = arguments.kinds.split(",")
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=arguments.folder))
     brokers: list[Broker] = []
     try:
         # One by one: those that run are stopped below when the next cannot start.
-        brokers.extend(processes.start(kind, flush, folder / kind) for kind in kinds)
-        for broker in brokers:
-            prepare(broker)
-            _warm_up(broker, arguments.warm_up)
-        steps = len(group) * arguments.pairs * len(brokers)
-        task: TaskID = progress.add_task(f"{flush} flush", total=steps)
-        reached: dict[str, float] = {}
-        for planned in group:
-            scenario = at_half(planned, reached)
-            runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
-            for _ in range(arguments.pairs):
-                for broker in brokers:
-                    runs[broker.kind].append(
-                        measure(
-                            scenario, broker, arguments.secs, read_back=not arguments.no_read_back
-                        )
-                    )
-                    progress.advance(task)
-            slower = runs.get("java") or next(iter(runs.values()))
-            reached[scenario.name] = statistics.median(each["per_second"] for each in slower)
-            rows.append(report.row(scenario, runs))
+        for kind in group.kinds:
+            brokers.append(processes.start(kind, group.flush, folder / kind))
+            prepare(brokers[-1])
+            _warm_up(brokers[-1], plan.warm_up)
+            watch.done(f"{group.name}: {kind} is warm", plan.warm_up + START_S)
+        rows += _rows(group, plan, watch, brokers, read_back=not arguments.no_read_back)
         memory = {broker.kind: broker.memory_mib() for broker in brokers}
-        rows.append({"name": f"memory after {flush} load, MiB", "memory": memory})
+        rows.append({"name": f"memory after {group.name} load, MiB", "memory": memory})
     finally:
         for broker in brokers:
             broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
+    return rows
+
+
+def _rows(
+    group: Group, plan: Plan, watch: Watch, brokers: list[Broker], *, read_back: bool
+) -> list[dict[str, object]]:
+    reached: dict[str, float] = {}
+    runs: dict[str, dict[str, list[Figures]]] = {}
+    rows: list[dict[str, object]] = []
+    for planned, is_last in group.rounds(plan.pairs):
+        scenario = at_half(planned, reached)
+        mine = runs.setdefault(scenario.name, {kind: [] for kind in group.kinds})
+        secs = plan.shape_secs if scenario.is_shape else plan.secs
+        for broker in brokers:
+            mine[broker.kind].append(measure(scenario, broker, secs, read_back=read_back))
+            watch.done(
+                f"{scenario.name}, {broker.kind}, {mine[broker.kind][-1]['cpu_us']:.1f} µs",
+                plan.run_s(scenario, read_back=read_back),
+            )
+        if is_last:
+            slower = mine.get("java") or next(iter(mine.values()))
+            reached[planned.name] = statistics.median(each["per_second"] for each in slower)
+            rows.append(report.row(scenario, mine))
+    shapes = [row for row in rows if str(row["name"]).startswith("shape ")]
+    if len(shapes) > 1:
+        rows.append(report.spread(shapes))
     return rows
 
 
@@ -163,7 +175,7 @@ def _warm_up(broker: Broker, secs: float) -> None:
     measure(Scenario("warm-up", "pull", {"conns": 4, "batch": 32}), broker, secs / 2)
 
 
-def start_times(arguments: argparse.Namespace, count: int = 10) -> dict[str, object]:
+def start_times(arguments: argparse.Namespace, count: int) -> dict[str, object]:
     """Measure exec to first SEND_OK (default file sizes, existing topic) and idle memory."""
     found: dict[str, list[float]] = {}
     idle: dict[str, list[float]] = {}
@@ -195,42 +207,103 @@ def commit() -> str:
     return text.stdout.strip() or "unknown"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Scenarios that share their brokers."""
+
+    name: str
+    flush: str
+    kinds: list[str]
+    scenarios: list[Scenario]
+
+    def rounds(self, pairs: int) -> Iterator[tuple[Scenario, bool]]:
+        """Give out what to run, and whether it is the last time.
+
+        Shapes are compared with each other, so they take turns.
+        """
+        if self.name == "shapes":
+            for number in range(pairs):
+                yield from ((each, number == pairs - 1) for each in self.scenarios)
+            return
+        for each in self.scenarios:
+            yield from ((each, number == pairs - 1) for number in range(pairs))
+
+
+def _wanted(name: str, arguments: argparse.Namespace) -> bool:
+    return any(text in name for text in arguments.only.split(","))
+
+
+def _groups(arguments: argparse.Namespace) -> list[Group]:
+    kinds: list[str] = arguments.kinds.split(",")
+    ours = [kind for kind in kinds if kind == "roquet"]
+    shapes = scenarios.frame_shapes(arguments.seed)
+    groups = [
+        Group("async", "async", kinds, scenarios.ASYNC),
+        Group("shapes", "async", ours, shapes),
+        Group("sync", "sync", kinds, scenarios.SYNC),
+    ]
+    chosen = [
+        dataclasses.replace(
+            group, scenarios=[each for each in group.scenarios if _wanted(each.name, arguments)]
+        )
+        for group in groups
+    ]
+    return [group for group in chosen if group.scenarios and group.kinds]
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    chosen = QUICK if arguments.quick else FULL
+    given = {
+        name: value
+        for name in ("pairs", "secs", "warm_up")
+        if (value := getattr(arguments, name)) is not None
+    }
+    if "secs" in given:
+        given["shape_secs"] = given["secs"]
+    return dataclasses.replace(chosen, **given)
+
+
 def main() -> int:
     """Measure, print the table, write bench/results/*.json."""
     parser = argparse.ArgumentParser(prog="bench.run", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--secs", type=float, default=10)
-    parser.add_argument("--warm-up", type=float, default=60, dest="warm_up")
+    plans = parser.add_mutually_exclusive_group()
+    plans.add_argument("--quick", action="store_true", help="one short pair of everything")
+    plans.add_argument("--full", action="store_true", help="five pairs of everything (default)")
+    parser.add_argument("--pairs", type=int, default=None)
+    parser.add_argument("--secs", type=float, default=None)
+    parser.add_argument("--warm-up", type=float, default=None, dest="warm_up")
     parser.add_argument("--only", default="", help="scenarios whose name contains this text")
     parser.add_argument("--kinds", default="roquet,java")
     parser.add_argument("--folder", default=None, help="where the stores are made")
     parser.add_argument("--seed", type=int, default=1, help="draws the frame shapes")
     parser.add_argument("--no-read-back", action="store_true", help="check no run's messages")
     arguments = parser.parse_args()
-
-    def wanted(name: str) -> bool:
-        return any(text in name for text in arguments.only.split(","))
-
     subprocess.run(
         ["cargo", "build", "-q", "--release", "--manifest-path", HERE / "loadgen/Cargo.toml"],
         check=True,
     )
-    groups = {
-        "async": [*scenarios.ASYNC, *scenarios.frame_shapes(arguments.seed)],
-        "sync": scenarios.SYNC,
-    }
+    plan = _plan(arguments)
+    groups = _groups(arguments)
+    read_back = not arguments.no_read_back
+    extra = {"start": (plan.starts + 3) * START_S, "recovery": 4 * RECOVERY_S}
+    extra = {name: secs for name, secs in extra.items() if _wanted(name, arguments)}
+    total = sum(
+        plan.group_s(group.scenarios, len(group.kinds), read_back=read_back) for group in groups
+    )
+    total += sum(extra.values())
+    print(f"{plan}: about {minutes(total)}", flush=True)
+    watch = Watch(total, functools.partial(print, flush=True))
     rows: list[dict[str, object]] = []
-    with Progress() as progress:
-        for flush, group in groups.items():
-            chosen = [each for each in group if wanted(each.name)]
-            if chosen:
-                rows += run_group(flush, chosen, arguments, progress)
-    if wanted("start"):
-        rows.append(start_times(arguments))
-    if wanted("recovery"):
+    for group in groups:
+        rows += run_group(group, plan, watch, arguments)
+    if "start" in extra:
+        rows.append(start_times(arguments, plan.starts))
+        watch.done("start", extra["start"])
+    if "recovery" in extra:
         load = Scenario("fill", "send", {"conns": 4, "depth": 32, "size": 1024, "keys": 1})
-        fill = functools.partial(measure, load, secs=arguments.secs)
+        fill = functools.partial(measure, load, secs=plan.secs)
         rows += recovery.rows(arguments.kinds.split(","), arguments.folder, fill)
+        watch.done("recovery", extra["recovery"])
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
         "python": platform.python_version(),

@@ -18,6 +18,8 @@ class Scenario:
     flush: str = "async"
     send_rate: int = 0
     """Messages a second that a second load generator sends meanwhile (tailing, mixed)."""
+    is_shape: bool = False
+    """One of the frame shapes that the spread is taken over."""
     half_of: str = ""
     """Open loop at half of the rate that Java reached in this scenario, from the intended time."""
 
@@ -67,8 +69,12 @@ SYNC = [
 ]
 
 
+SPREAD_AT_MOST = 1.3
+"""How far CPU per message may differ between frame shapes."""
+
+
 def frame_shapes(seed: int, count: int = 10) -> list[Scenario]:
-    """Draw frame shapes; CPU per message may differ by at most 1.3 between them."""
+    """Draw frame shapes."""
     rng = random.Random(seed)
     shapes: list[Scenario] = []
     for index in range(count):
@@ -83,5 +89,5 @@ def frame_shapes(seed: int, count: int = 10) -> list[Scenario]:
             "topics": rng.choice([1, 4, 64]),
             "seed": rng.randint(1, 10_000),
         }
-        shapes.append(Scenario(f"shape {index}", "send", options))
+        shapes.append(Scenario(f"shape {index}", "send", options, is_shape=True))
     return shapes

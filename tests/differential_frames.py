@@ -11,6 +11,10 @@ from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
+
+    Sign = Callable[[Command, bool], Command]
+    """Signs a command; surely well, or perhaps badly."""
 
 TOPICS = ("Plain", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compacted", "Lost")
 GROUPS = ("cg", "cg_tags", "cg_off", "cg_reset", "cg_nobody")
@@ -35,19 +39,27 @@ class Waiting:
     command: Command
     topic: str
     queue_id: int
+    sign: Sign
 
     def at(self, offset: int) -> Sent:
         """Return it with the offset to begin at."""
         ext = {**(self.command.ext or {}), "queueOffset": str(offset)}
-        frame = encode(dataclasses.replace(self.command, ext=ext))
+        frame = encode(self.sign(dataclasses.replace(self.command, ext=ext), False))
         return Sent(self.command.opaque, frame, answered=False)
+
+
+def unsigned(command: Command, surely: bool) -> Command:
+    """Sign nothing: for brokers without accounts."""
+    del surely
+    return command
 
 
 class Frames:
     """Makes frames with opaque numbers of their own."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, sign: Sign = unsigned) -> None:
         self._rng = rng
+        self._sign = sign
         self._opaque = 0
         self.oddness = 0.35
         """How many of the sends have something odd about them."""
@@ -59,9 +71,10 @@ class Frames:
         body: bytes = b"",
         *,
         one_way: bool = False,
+        surely: bool = False,
     ) -> Sent:
         command = self._command(code, ext, body, 2 if one_way else 0)
-        return Sent(command.opaque, encode(command), answered=not one_way)
+        return Sent(command.opaque, encode(self._sign(command, surely)), answered=not one_way)
 
     def _command(
         self, code: int, ext: dict[str, str] | None, body: bytes = b"", flag: int = 0
@@ -85,7 +98,8 @@ class Frames:
         """A send that is answered and has nothing odd about it."""
         fields = self._fields(topic)
         fields["queueId"] = str(queue_id)
-        return self.frame(310, {_SHORT[name]: value for name, value in fields.items()}, b"plain")
+        ext = {_SHORT[name]: value for name, value in fields.items()}
+        return self.frame(310, ext, b"plain", surely=True)
 
     def answered_send(self, topic: str) -> Sent:
         """A send to a topic that is answered."""
@@ -255,7 +269,9 @@ class Frames:
             "subVersion": "1",
             "expressionType": "TAG",
         }
-        return Waiting(self._command(rng.choice((11, 11, 11, 361)), ext), topic, queue_id)
+        return Waiting(
+            self._command(rng.choice((11, 11, 11, 361)), ext), topic, queue_id, self._sign
+        )
 
     def question(self) -> Sent:
         """Something that asks about offsets, or that nobody knows."""
@@ -278,7 +294,7 @@ class Frames:
 
     def unknown(self) -> Sent:
         """A code that nobody knows: answered at once."""
-        return self.frame(9999, None)
+        return self.frame(9999, None, surely=True)
 
 
 _SHORT = {

@@ -370,6 +370,13 @@ def replicate(store: Store, start: int, data: bytes) -> int:
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
 _Fed: TypeAlias = bytes | tuple[bytes, list[_Frame], str | None]
 _Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int]
+# Whether everybody, else the lowest and highest value of each of the 4 or 8 parts of addresses.
+_White: TypeAlias = tuple[bool, Sequence[Sequence[tuple[int, int]]]]
+# Access key, secret, peers that need no signature, whether all is allowed, rights with topics and
+# with groups that are not named, rights by topic, rights by group.
+_Account: TypeAlias = tuple[
+    str, bytes, _White, bool, tuple[int, int], dict[str, int], dict[str, int]
+]
 
 @final
 class Ingest:
@@ -450,6 +457,12 @@ class Ingest:
         admitted), `send_ext` the fields at the end of every answer to a send, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`.
+        """
+    def set_accounts(self, trusted: Sequence[_White], accounts: Sequence[_Account]) -> None:
+        """Answer only what these peers send, and what these accounts have signed and may do.
+
+        Until the first call nobody needs an account. Rights are the bits 4 (publish) and 8
+        (subscribe). What is not permitted comes out for the processors.
         """
     def set_topic(
         self, name: str, send_queues: int, read_queues: int, add_sys_flag: int, sys_flag: int

@@ -15,11 +15,23 @@ import random
 import shutil
 import socket
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from differential_frames import BODY_MAX, GROUPS, HOLD_MS, TOPICS, Frames, Sent, Waiting
+from differential_accounts import ACCOUNTS, signed
+from differential_frames import (
+    BODY_MAX,
+    GROUPS,
+    HOLD_MS,
+    TOPICS,
+    Frames,
+    Sent,
+    Waiting,
+    unsigned,
+)
+from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
 from roquet.broker.fast_fail import FastFailRules
@@ -39,10 +51,13 @@ from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
+
+    from differential_frames import Sign
 
 ROUNDS = 105
 """They make more than 20,000 frames."""
+SIGNED_ROUNDS = 24
+"""The same for frames that are signed, more than 4,000."""
 RUNS = [(1, "async"), (2, "sync")]
 RUNS += [
     (seed, flush)
@@ -76,7 +91,7 @@ class Outcome:
     counters: dict[str, int]
 
 
-def config(folder: Path, port: int, flush: str, *, fast: bool) -> BrokerConfig:
+def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: bool) -> BrokerConfig:
     return settled(
         BrokerConfig(
             identity=IdentityRules(name="broker-a", ip1="127.0.0.1"),
@@ -93,6 +108,7 @@ def config(folder: Path, port: int, flush: str, *, fast: bool) -> BrokerConfig:
                 sync_flush_timeout_ms=120_000,
                 message_bytes_max=BODY_MAX,
             ),
+            acl=accounts,
         ),
         from_file=False,
     )
@@ -170,6 +186,7 @@ class Script:
 
     steps: list[Step]
     cuts: random.Random
+    sign: Sign
 
     @property
     def frames(self) -> int:
@@ -187,14 +204,14 @@ def heartbeat(frames: Frames, version: int) -> Sent:
         consumers=(wanting("cg", "*"), wanting("cg_tags", "TagA || TagÄ"), wanting("cg_off", "*")),
         producers=("pg",),
     )
-    return frames.frame(34, {}, data.encode())
+    return frames.frame(34, {}, data.encode(), surely=True)
 
 
-def script(seed: int) -> Script:
+def script(seed: int, rounds: int = ROUNDS, sign: Sign = unsigned) -> Script:
     rng = random.Random(seed)
-    frames = Frames(rng)
+    frames = Frames(rng, sign)
     steps = [Step([heartbeat(frames, 1)])]
-    for number in range(ROUNDS):
+    for number in range(rounds):
         frames.oddness = (0.0, 0.01, 0.05, 0.35)[number % 4]
         sends = [frames.send() for _ in range(rng.randrange(60, 160))]
         sends += [frames.batch() for _ in range(rng.randrange(12))]
@@ -214,7 +231,7 @@ def script(seed: int) -> Script:
             steps += held(frames, rng)
         if number % 20 == 19:
             steps.append(Step([heartbeat(frames, number)]))
-    return Script(steps, random.Random(seed))
+    return Script(steps, random.Random(seed), sign)
 
 
 def held(frames: Frames, rng: random.Random) -> list[Step]:
@@ -281,7 +298,8 @@ class Line:
 class Play:
     """A script told to one broker."""
 
-    def __init__(self, broker: Broker, clock: FakeClock, lines: list[Line]) -> None:
+    def __init__(self, broker: Broker, clock: FakeClock, lines: list[Line], sign: Sign) -> None:
+        self._sign = sign
         self._broker = broker
         self._clock = clock
         self.lines = lines
@@ -301,7 +319,8 @@ class Play:
         await line.write(b"".join(each.frame for each in sent), cuts)
         await line.answered({each.opaque for each in sent if each.answered})
         if any(isinstance(frame, Waiting) for frame in step.frames):
-            await line.write(encode(Command(9999, opaque=-1 - last.opaque)), cuts)
+            asked = self._sign(Command(9999, opaque=-1 - last.opaque), True)
+            await line.write(encode(asked), cuts)
             await line.answered({-1 - last.opaque})
         await other.write(last.frame[middle:], cuts)
         await other.answered({last.opaque})
@@ -334,17 +353,18 @@ class Play:
             await asyncio.sleep(0.001)
 
 
-async def play(folder: Path, port: int, told: Script, flush: str, *, fast: bool) -> Outcome:
+async def play(told: Script, settings: BrokerConfig) -> Outcome:
+    port, folder = settings.server.port, Path(settings.store.root)
     clock = FakeClock()
-    broker = build(config(folder, port, flush, fast=fast), clock, random.Random(7))
+    broker = build(settings, clock, random.Random(7))
     async with broker.app:
         furnish(broker)
         ports = range(port + 3, port + 3 + LINES)
         lines = [Line(*await connect(broker.listeners.port, own)) for own in ports]
-        playing = Play(broker, clock, lines)
+        playing = Play(broker, clock, lines, told.sign)
         for step in told.steps:
             await playing.step(step, told.cuts)
-        await lines[0].write(encode(Command(28, opaque=0)), told.cuts)
+        await lines[0].write(encode(told.sign(Command(28, opaque=0), True)), told.cuts)
         await lines[0].answered({0})
         for line in lines:
             await line.close()
@@ -411,22 +431,20 @@ def free_ports() -> int:
     raise AssertionError("no free ports in a row")
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("seed", "flush"), RUNS)
-def test_answers_bytes_and_counts_are_those_of_the_processors(
-    tmp_path: Path, seed: int, flush: str
-) -> None:
+def compared(
+    folder: Path, told: Script, seed: int, flush: str, accounts: AclRules | None = None
+) -> dict[str, int]:
+    """Play a script to both brokers: all has to be equal. Return the counts of the fast one."""
     # Records repeat the ports, so both runs use the same; the broker has neighbours as well.
     port = free_ports()
     outcomes: list[Outcome] = []
-    told = script(seed)
     for fast in (False, True):
-        folder = tmp_path / str(fast)
+        store = folder / str(fast)
         told.cuts.seed(seed)
-        outcomes.append(asyncio.run(play(folder, port, told, flush, fast=fast)))
-        shutil.rmtree(folder)
+        settings = config(store, port, flush, accounts or AclRules(), fast=fast)
+        outcomes.append(asyncio.run(play(told, settings)))
+        shutil.rmtree(store)
     slow, quick = outcomes
-    assert told.frames > 20_000
     assert slow.answers.keys() == quick.answers.keys()
     for opaque, answer in slow.answers.items():
         assert quick.answers[opaque] == answer, f"opaque {opaque} of seed {seed}"
@@ -436,8 +454,31 @@ def test_answers_bytes_and_counts_are_those_of_the_processors(
     assert slow.info == quick.info
     # With an empty table nothing of the fast path runs.
     assert not any(count for name, count in slow.counters.items() if name != "passed")
+    return quick.counters
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("seed", "flush"), RUNS)
+def test_answers_bytes_and_counts_are_those_of_the_processors(
+    tmp_path: Path, seed: int, flush: str
+) -> None:
+    told = script(seed)
+    counters = compared(tmp_path, told, seed, flush)
+    assert told.frames > 20_000
     # How many go the fast way depends on how reads fall behind slow frames; enough must.
-    assert quick.counters["sends"] > told.frames // 20
-    assert quick.counters["pulls"] > told.frames // 500
-    assert quick.counters["held"] > told.frames // 1000
-    assert (quick.counters["parked"] > 0) == (flush == "sync")
+    assert counters["sends"] > told.frames // 20
+    assert counters["pulls"] > told.frames // 500
+    assert counters["held"] > told.frames // 1000
+    assert (counters["parked"] > 0) == (flush == "sync")
+
+
+@pytest.mark.timeout(600)
+def test_frames_signed_well_and_badly_are_answered_as_the_guard_says(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    told = script(seed := 5, SIGNED_ROUNDS, signed)
+    counters = compared(tmp_path, told, seed, "async", AclRules(enabled=True, file=str(file)))
+    assert told.frames > 4_000
+    assert counters["sends"] > told.frames // 16
+    assert counters["pulls"] > told.frames // 400
+    assert counters["held"] > told.frames // 400

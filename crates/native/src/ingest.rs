@@ -20,6 +20,7 @@ use roquet_core::ingest::table::{GroupRow, Pulling, Slaves, State, Subscription,
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
 
+use crate::accounts::{self, AccountTuple, WhiteTuple};
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::direct;
@@ -265,6 +266,12 @@ impl Ingest {
         core.table().state = state;
         core.set_barrier(barrier.into_iter().collect::<HashSet<_>>());
         Ok(())
+    }
+
+    /// Set who may do it, in place of everybody: peers without an account, and accounts.
+    fn set_accounts(&self, trusted: Vec<WhiteTuple>, accounts: Vec<AccountTuple>) {
+        let found = accounts::make(trusted, accounts);
+        self.core().table().accounts = Some(found);
     }
 
     /// Set a topic's row; a row that admits nothing is none.

@@ -1,5 +1,6 @@
 //! The thin shell that shows the core to Python. Nothing here decides anything about messaging.
 
+mod accounts;
 mod arrow;
 mod buffer;
 mod codec;

@@ -25,6 +25,7 @@ from roquet.store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from roquet.broker.account_rows import AccountRows
     from roquet.broker.metadata import Metadata
     from roquet.broker.processors.pull import PullRules
     from roquet.broker.processors.send import Stamps
@@ -99,7 +100,9 @@ class Admission:
         gate: Gate,
         traffic: Traffic,
         rules: Rules,
+        accounts: AccountRows | None = None,
     ) -> None:
+        self._accounts = accounts
         self._metadata = metadata
         self._registry = registry
         self._state = state
@@ -127,6 +130,9 @@ class Admission:
     def before(self, rows: Rows) -> None:
         """Write what has changed since the last bytes."""
         self._look()
+        # First of all: without them the rows would be for everybody.
+        if self._accounts is not None and self._accounts.is_stale:
+            self._accounts.write(rows)
         if self._stale or self._state.version != self._version or self._identity.port != self._port:
             self._state_changed(rows)
         if self._topics:

@@ -72,6 +72,10 @@ class Guarded:
         sent = command if who is None else who.sign(command)
         return await self.client.call(self.address, sent, 20.0)
 
+    async def stored(self, count: int) -> None:
+        """Wait until so many messages of `orders` can be read."""
+        await until(lambda: self.broker.store.max_offset("orders", 0) == count, 60)
+
 
 @contextlib.asynccontextmanager
 async def guarded(folder: Path) -> AsyncGenerator[Guarded]:
@@ -133,6 +137,7 @@ async def test_only_who_may_is_served(tmp_path: Path) -> None:
         denied = send_command("readable", b"x")
         said = "No default permission for topic:readable"
         assert code_of(await it.call(denied, USER)) == (1, said)
+        await it.stored(1)
         assert (await it.call(pull_command("orders"), USER)).code == 0
         topic = Command(
             RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -176,8 +181,43 @@ async def test_our_client_signs_and_a_broker_registers_at_a_guarded_name_server(
         async with roquet.connect(it.url) as nobody:
             with pytest.raises(Refused, match="No accessKey is configured"):
                 await nobody.admin().route("orders")
-        # With accounts every request takes the way that looks at signatures.
         assert it.broker.store.max_offset("orders", 0) >= 0
+
+
+@on_loop
+async def test_signed_sends_and_pulls_are_answered_natively_by_the_accounts_in_force(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path) as it:
+        plain = send_command("orders", b"x", 0, "UNIQ_KEY\x01u\x02")
+        assert (await it.call(send_command("orders", b"x"), USER)).code == 0
+
+        async def natively(command: Command, who: Credentials | None, what: str) -> Command:
+            before = it.broker.path.native.counters()[what]
+            answer = await it.call(command, who)
+            assert it.broker.path.native.counters()[what] == before + 1, answer.remark
+            return answer
+
+        assert (await natively(plain, USER, "sends")).code == 0
+        await it.stored(2)
+        assert (await it.call(pull_command("orders"), USER)).code == 0
+        pull = pull_command("orders")
+        assert (await natively(pull, USER, "pulls")).code == 0
+        # Not signed, or not allowed: the guard's words, and nothing is stored.
+        wrong = "Check signature failed for accessKey=user-one"
+        assert code_of(await natively(plain, STRANGER, "passed")) == (1, wrong)
+        keys = {"accessKey": USER.access_key, "secretKey": USER.secret_key}
+        denied = {**keys, "topicPerms": "orders=SUB", "defaultGroupPerm": "SUB"}
+        assert (await it.call(Command(50, denied), ADMIN)).code == 0
+        said = "No default permission for topic:orders"
+        assert code_of(await natively(plain, USER, "passed")) == (1, said)
+        assert (await natively(pull, USER, "pulls")).code == 0
+        assert (await it.call(Command(51, {"accessKey": USER.access_key}), ADMIN)).code == 0
+        assert code_of(await natively(pull, USER, "passed")) == (1, wrong)
+        # A peer of the white list needs no account at all.
+        assert (await it.call(Command(53, {"globalWhiteAddrs": "127.0.0.1"}), ADMIN)).code == 0
+        answer = await natively(plain, None, "sends")
+        assert (answer.code, (answer.ext or {})["queueOffset"]) == (0, "2")
 
 
 @on_loop

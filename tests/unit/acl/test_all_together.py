@@ -30,7 +30,7 @@ from roquet.spark.options import Wire
 from roquet.testing.cluster import TINY, cluster, pull_command, send_command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
 KEYS = {"ROQUET_ACCESS_KEY": "operator", "ROQUET_SECRET_KEY": "canary-of-operator"}
@@ -42,6 +42,8 @@ class Shut(NamedTuple):
     name_server: str
     broker: str
     env: dict[str, str]
+    counters: Callable[[], dict[str, int]]
+    """What the broker's fast path did."""
 
 
 @contextlib.asynccontextmanager
@@ -80,7 +82,7 @@ async def shut(folder: Path) -> AsyncGenerator[Shut]:
                 "ROQUET_TLS_ENABLE": "true",
                 "ROQUET_TLS_CLIENT_TRUST_CERT_PATH": str(folder / "ca.pem"),
             }
-            yield Shut(address, broker.identity.address, env)
+            yield Shut(address, broker.identity.address, env, broker.path.native.counters)
 
 
 @on_loop
@@ -109,6 +111,8 @@ async def test_every_caller_gets_through_by_its_environment(
         assert await asyncio.to_thread(by_spark, it) == 0
         async with roquet.connect(f"rmq://{it.name_server}") as mq, mq.producer("p") as producer:
             assert (await producer.send("orders", b"x")).queue.broker_name == "shut"
+        # Below TLS the fast path answers as it does without.
+        assert it.counters()["sends"] == 1
         monkeypatch.setenv("ROQUET_SECRET_KEY", "not-the-secret")
         async with roquet.connect(f"rmq://{it.name_server}") as mq:
             with pytest.raises(Refused, match="Check signature failed"):

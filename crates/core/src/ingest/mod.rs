@@ -4,6 +4,7 @@
 //! a log that somebody else is writing to, and anything that is not plain, is left to the
 //! processors, which do the same work with all the rules.
 
+pub mod accounts;
 pub mod books;
 mod connection;
 mod holds;
@@ -304,6 +305,7 @@ impl Ingest {
             ..
         } = self;
         let on = table.is_on();
+        let trusted = table.trusts(from.peer);
         let mut fed = Fed {
             passing: from.passing,
             replies,
@@ -325,15 +327,17 @@ impl Ingest {
             let whole = rest.get(..frame.size).unwrap_or_default();
             used += frame.size;
             let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
+            // Codes of the barrier that are not permitted are one nevertheless.
+            let permitted = admits && table.permits(&header, frame.body, trusted, from.peer);
             let mut refused = Refused {
                 replies: fed.replies.bytes(),
                 count: &mut counters.refused,
             };
-            if admits && sends.take(&frame, &header, waiting.len(), &mut refused) {
+            if permitted && sends.take(&frame, &header, waiting.len(), &mut refused) {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
-            if admits && from.pulls && !passed {
+            if permitted && from.pulls && !passed {
                 let mut pulls = Pulls {
                     table,
                     store,

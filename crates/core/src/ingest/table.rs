@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 
+use super::accounts::Accounts;
+use super::connection::Peer;
 use super::send::Fixed;
-use crate::command::Encoding;
+use crate::command::{Encoding, Header};
 
 /// What may be done with one topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +128,7 @@ impl Default for State {
 }
 
 /// The table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
     /// What holds for everything.
     pub state: State,
@@ -134,11 +136,35 @@ pub struct Table {
     pub topics: HashMap<Box<str>, TopicRow>,
     /// By group.
     pub groups: HashMap<Box<str>, GroupRow>,
+    /// Who may do it; `None` lets everybody.
+    pub accounts: Option<Accounts>,
 }
 
 impl Table {
     /// Whether anything at all may be answered.
     pub fn is_on(&self) -> bool {
         (self.state.sends || self.state.pulls) && !self.topics.is_empty()
+    }
+
+    /// Whether a peer needs no account: true for everybody where there are none.
+    pub(super) fn trusts(&self, peer: Peer) -> bool {
+        self.accounts
+            .as_ref()
+            .is_none_or(|accounts| accounts.trusts(peer.host()))
+    }
+
+    /// Whether accounts allow a frame to be answered here.
+    pub(super) fn permits(
+        &self,
+        header: &Header<'_>,
+        body: &[u8],
+        trusted: bool,
+        peer: Peer,
+    ) -> bool {
+        trusted
+            || self
+                .accounts
+                .as_ref()
+                .is_some_and(|accounts| accounts.permit(header, body, peer.host()))
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.broker.account_rows import AccountRows
 from roquet.broker.admission import Admission, Rules
 from roquet.broker.checks import SendChecks
 from roquet.broker.lock_votes import LockVotes
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 def make_admission(base: Base, fast_fail: FastFail) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
-    # What plugins want to see must not pass them by, and the fast path does not look at signatures.
-    unseen = config.plugins.chosen or base.hooks or base.accounts is not None
+    # What plugins want to see must not pass them by.
+    unseen = config.plugins.chosen or base.hooks
     fast = config.server.fast_path and not unseen
     return Admission(
         metadata=base.metadata,
@@ -47,6 +48,7 @@ def make_admission(base: Base, fast_fail: FastFail) -> Admission:
             config.store,
             config.server.holds_max,
         ),
+        accounts=None if base.accounts is None else AccountRows(base.accounts),
     )
 
 

@@ -1,0 +1,80 @@
+"""Accounts as rows of the native ingest: the guard's rules for sends and pulls, as data.
+
+What these rows do not permit is refused by nobody here: it goes to the processors, behind the
+guard, which says exactly why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.acl.accounts import Perm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.acl.accounts import Account, Table
+    from roquet.acl.addresses import Pattern
+    from roquet.remoting.fast_ingest import Rows
+
+    _White = tuple[bool, list[list[tuple[int, int]]]]
+
+
+class Source(Protocol):
+    """Has the accounts in force."""
+
+    @property
+    def table(self) -> Table:
+        """The accounts as they are now."""
+        ...
+
+
+class AccountRows:
+    """Knows whether the rows are those of the accounts in force, and writes them."""
+
+    def __init__(self, source: Source) -> None:
+        """Count as stale until they are written for the first time."""
+        self._source = source
+        self._written: Table | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the accounts in force are others than those written."""
+        # The table itself, not the news of it: the guard looks at the same one.
+        return self._source.table is not self._written
+
+    def write(self, rows: Rows) -> None:
+        """Write all accounts."""
+        table = self._source.table
+        rows.set_accounts(
+            [_white(pattern) for pattern in table.white],
+            [_row(account) for account in table.accounts.values()],
+        )
+        self._written = table
+
+
+def _row(
+    account: Account,
+) -> tuple[str, bytes, _White, bool, tuple[int, int], dict[str, int], dict[str, int]]:
+    return (
+        account.access_key,
+        account.secret,
+        _white(account.white),
+        account.is_unlimited,
+        (_rights(account.default_topic), _rights(account.default_group)),
+        _all_rights(account.topics),
+        _all_rights(account.groups),
+    )
+
+
+def _white(pattern: Pattern) -> _White:
+    return pattern.everyone, [list(ranges) for ranges in pattern.alternatives]
+
+
+def _all_rights(perms: Mapping[str, Perm]) -> dict[str, int]:
+    return {name: _rights(perm) for name, perm in perms.items()}
+
+
+def _rights(perm: Perm) -> int:
+    """Return the bits that allow something: none where anything is denied."""
+    return 0 if perm & Perm.DENY else int(perm & Perm.BOTH)

@@ -1,7 +1,7 @@
 """Transactions left open by one make and settled by the other, over kill -9.
 
-What a killed Java broker leaves may be there twice: it puts a half message back at each check and
-forgets with the kill which copy it has done with, so that both may be committed.
+A Java broker puts a half message back at each check and forgets with a kill which copy it has done
+with. Ours takes such copies for one transaction; Java may commit each of them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the number of checks, so that what is settled stays a stretch without large gaps
 
 A message is committed once. Within a process the book knows what is settled. What was open when the
 broker started is looked up in the index before it is committed, because the broker may have died
-between the commit and its op record.
+between the commit and its op record; copies of it that were left side by side count as one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.book import TransactionBook
+from roquet.broker.transactions.copies import Copies
 from roquet.broker.transactions.ops import OpWriter
 from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
@@ -233,22 +234,26 @@ class Transactions:
 
     async def _read_halves(self, named: set[int]) -> None:
         self.counts.reset()
-        topic = drafts.HALF_TOPIC
-        end = self._store.max_offset(topic, drafts.QUEUE_ID)
+        end = self._store.max_offset(drafts.HALF_TOPIC, drafts.QUEUE_ID)
         self._inherited_below = end
+        copies = Copies(self.book)
         at = self.book.next_open(self.book.half_offset)
         read = 0
         while at < end:
-            units = self._store.units(topic, drafts.QUEUE_ID, at, 1)
-            record = self._store.record(*units[0][:2]) if units else None
+            record = self._half(at)
             if record is not None:
-                self._note_open(at, record, named)
+                self._note_open(at, record, named, copies)
             read += 1
             if read % LOAD_BATCH == 0:
                 await give_way()
             at = self.book.next_open(at + 1)
+        await self._settle_copies(named, copies)
 
-    def _note_open(self, offset: int, record: Record, named: set[int]) -> None:
+    def _half(self, offset: int) -> Record | None:
+        units = self._store.units(drafts.HALF_TOPIC, drafts.QUEUE_ID, offset, 1)
+        return self._store.record(*units[0][:2]) if units else None
+
+    def _note_open(self, offset: int, record: Record, named: set[int], copies: Copies) -> None:
         properties = props.read(record.properties)
         # Java brokers write copies of messages that ask for more time; their producers know of
         # the first one only, and so do the op records.
@@ -258,4 +263,19 @@ class Transactions:
                 self.settled(offset)
                 return
             self.book.move(int(text), offset)
-        self.counts.opened(properties.get(props.REAL_TOPIC, ""))
+        if not copies.note_open(offset, record, properties):
+            self.counts.opened(properties.get(props.REAL_TOPIC, ""))
+
+    async def _settle_copies(self, named: set[int], copies: Copies) -> None:
+        """Settle what is open although a newer copy of it was settled."""
+        oldest = copies.oldest_open
+        if oldest is None:
+            return
+        for read, offset in enumerate(sorted(offset for offset in named if offset > oldest)):
+            record = self._half(offset)
+            older = None if record is None else copies.older_than(offset, record)
+            if record is not None and older is not None:
+                self.settled(older)
+                self.counts.opened(props.read(record.properties).get(props.REAL_TOPIC, ""), -1)
+            if read % LOAD_BATCH == LOAD_BATCH - 1:
+                await give_way()

@@ -117,9 +117,13 @@ class Figures:
             ("consumer_lag_messages", "Messages not committed", lambda it: it.lag),
             ("consumer_inflight_messages", "Pulled, not committed", lambda it: it.in_flight),
             ("consumer_ready_messages", "Messages not pulled", lambda it: it.lag - it.in_flight),
-            ("consumer_lag_latency", "Age of the oldest not committed, ms", lambda it: it.lag_ms),
             (
-                "consumer_queueing_latency",
+                "consumer_lag_latency_milliseconds",
+                "Age of the oldest not committed, ms",
+                lambda it: it.lag_ms,
+            ),
+            (
+                "consumer_queueing_latency_milliseconds",
                 "Age of the oldest not pulled, ms",
                 lambda it: it.queueing_ms,
             ),
@@ -143,10 +147,10 @@ class Figures:
             return max(0, self._clock.now_ms() - first) if first > 0 else 0
 
         for name, text, read in (
-            ("storage_size", "Bytes of the log that can be read", size),
+            ("storage_size_bytes", "Bytes of the log that can be read", size),
             ("storage_flush_behind_bytes", "Bytes not flushed yet", behind_flush),
             ("storage_dispatch_behind_bytes", "Bytes not in queues yet", store.dispatch_behind),
-            ("storage_message_reserve_time", "Age of the oldest message, ms", kept_ms),
+            ("storage_message_reserve_time_milliseconds", "Age of the oldest message, ms", kept_ms),
         ):
             metrics.standard(name, text, _OF_STORE, _one(read, _LOCAL))
 

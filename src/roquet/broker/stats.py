@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from roquet.base.clock import Clock
-    from roquet.service.metrics import Metrics
+    from roquet.service.metrics import Distribution, Metrics
     from roquet.store.results import GetResult, PutResult
 
 log = logging.getLogger(__name__)
 
 SLOT_MS = 10_000
+SIZES = (1024.0, 4096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0)
+"""Upper bounds of the classes of message sizes, in bytes, as in RocketMQ 5."""
 METERS_MAX = 200_000
 """Meters kept at once; beyond it new names are not measured one by one."""
 
@@ -190,6 +192,7 @@ class BrokerStats:
         self.put_count = 0
         self.put_failures = 0
         self.started_ms = clock.now_ms()
+        self._sizes: Distribution | None = None
 
     # --- traffic -------------------------------------------------------------------------------
 
@@ -209,6 +212,8 @@ class BrokerStats:
         self.put_bytes += size
         self.put_count += messages
         self._add("TOPIC_PUT", topic, size, now_ms, messages)
+        if self._sizes is not None and messages:
+            self._sizes.observe((topic,), size / messages, messages)
         kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
         self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
         if names.is_dlq(topic):
@@ -308,6 +313,12 @@ class BrokerStats:
         ):
             read = functools.partial(into, events=events)
             metrics.standard(name, text, labels, read, counts=True)
+
+        def of_topic(key: tuple[str, ...]) -> tuple[str, str, str]:
+            return key[0], type_of(key[0]), _word(names.is_system_topic(key[0]))
+
+        text = "Bytes of the records of messages stored for producers"
+        self._sizes = metrics.distribution("message_size", text, labels, SIZES, of_topic)
         out_labels = ("topic", "consumer_group", "is_system", "is_retry")
         for name, text, events in (
             ("messages_out", "Messages read by consumers", True),
@@ -324,6 +335,8 @@ class BrokerStats:
     def forget_topic(self, topic: str) -> None:
         """Drop the meters of a deleted topic."""
         self._forget(lambda parts: topic in parts)
+        if self._sizes is not None:
+            self._sizes.forget((topic,))
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""

@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
@@ -26,7 +27,7 @@ from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from roquet.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
+
+OnAnswer = Callable[["Command", "Command", int, bool], None]
+"""Hears of a request, its answer, when it was received (ms), and whether it had been held."""
 
 _KNOWS_GO_AWAY = 475
 """Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
@@ -79,8 +83,10 @@ class Server:
         on_close: Callable[[Peer], None] | None = None,
         ingest: Ingest | None = None,
         tls: ServerTls | None = None,
+        on_answer: OnAnswer | None = None,
     ) -> None:
         """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one."""
+        self.on_answer = on_answer
         self._host = host
         self._port = port
         self._router = router
@@ -114,6 +120,11 @@ class Server:
         return self._port
 
     @property
+    def encoding(self) -> int:
+        """Header encoding of replies."""
+        return self._config.encoding
+
+    @property
     def connections(self) -> int:
         """How many connections there are, those included that have said nothing yet."""
         return len(self._addresses)
@@ -141,7 +152,8 @@ class Server:
         link = self._links.get(key)
         if link is None:
             return None
-        reply = _Reply(link, command, self._config.encoding)
+        reply = _Reply(self, link, command, link.last_ms)
+        reply.held = True
         return Request(command, link, link.last_ms, reply)
 
     async def start(self) -> None:
@@ -323,7 +335,7 @@ class Server:
         """Give a request to the router, or send the peer away when stopping."""
         self._in_hand += 1
         request = Request(
-            command, link, link.last_ms, _Reply(link, command, self._config.encoding), self._done
+            command, link, link.last_ms, _Reply(self, link, command, link.last_ms), self._done
         )
         if self._stopping and command.version > _KNOWS_GO_AWAY:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
@@ -340,6 +352,8 @@ class Server:
 
     def _done(self, request: Request) -> None:
         self._in_hand -= 1
+        if isinstance(request.reply, _Reply):
+            request.reply.held = True
         link = self._links.get(request.peer.key)
         if link is not None:
             link.done(request.command)
@@ -391,17 +405,25 @@ def _seen(readable: asyncio.Future[None]) -> None:
 class _Reply:
     """Answers one request, at most once, never a one-way one."""
 
-    __slots__ = ("_command", "_encoding", "_link")
+    __slots__ = ("_command", "_link", "_received_ms", "_server", "held")
 
-    def __init__(self, link: Link, command: Command, encoding: int) -> None:
-        self._link: Link | None = None if command.is_one_way else link
+    def __init__(self, server: Server, link: Link, command: Command, received_ms: int) -> None:
+        self._server = server
+        self._link: Link | None = link
         self._command = command
-        self._encoding = encoding
+        self._received_ms = received_ms
+        self.held = False
+        """Whether the handler has returned before it had an answer."""
 
     def __call__(self, answer: Command) -> None:
         link, self._link = self._link, None
         if link is None:
             return
-        answer.opaque = self._command.opaque
-        answer.encoding = self._encoding
+        command, server = self._command, self._server
+        if server.on_answer is not None:
+            server.on_answer(command, answer, self._received_ms, self.held)
+        if command.is_one_way:
+            return
+        answer.opaque = command.opaque
+        answer.encoding = server.encoding
         link.reply(answer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import functools
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +26,8 @@ Rows = Callable[[], "Iterable[tuple[Sequence[str], float]]"]
 
 _LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _TICK_S = 0.01
+ROWS_MAX = 10_000
+"""Rows of one distribution; names beyond are not counted one by one."""
 _OVERDUE_S = 0.1
 
 
@@ -45,6 +49,25 @@ class Metrics:
         self.registry.register(
             _Standard(f"rocketmq_{name}", text, (self._node, tuple(labels)), read, counts=counts)
         )
+
+    def distribution(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        bounds: Sequence[float],
+        labels_of: Callable[[tuple[str, ...]], Sequence[str]] = tuple,
+    ) -> Distribution:
+        """Count numbers by classes under a name of RocketMQ's.
+
+        `bounds` are the classes' upper bounds, ascending. `labels_of` makes label values of a key
+        when somebody asks; by default the key is the values.
+        """
+        found = Distribution(
+            f"rocketmq_{name}", text, (self._node, tuple(labels)), bounds, labels_of
+        )
+        self.registry.register(found)
+        return found
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """Make a number that only grows."""
@@ -121,6 +144,51 @@ class _Standard:
         family = self._kind(self._name, self._text, labels=self._labels)
         for values, number in self._read():
             family.add_metric([*self._node, *values], number)
+        yield family
+
+
+class Distribution:
+    """Numbers counted by classes, under one of RocketMQ's names."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[Mapping[str, str], tuple[str, ...]],
+        bounds: Sequence[float],
+        labels_of: Callable[[tuple[str, ...]], Sequence[str]],
+    ) -> None:
+        self._name, self._text, self._labels_of = name, text, labels_of
+        self._node = list(labels[0].values())
+        self._labels = [*labels[0], *labels[1]]
+        self._bounds = tuple(bounds)
+        self._rows: dict[tuple[str, ...], list[float]] = {}
+
+    def observe(self, key: tuple[str, ...], number: float, count: int = 1) -> None:
+        """Count a number, or `count` of them; beyond so many keys nothing new is counted."""
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= ROWS_MAX:
+                return
+            # The classes, the one without a bound, the sum.
+            row = self._rows[key] = [0.0] * (len(self._bounds) + 2)
+        row[bisect.bisect_left(self._bounds, number)] += count
+        row[-1] += number * count
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        """Drop what was counted under a key."""
+        self._rows.pop(key, None)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield what a Prometheus registry asks for."""
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        # As Java writes them: queries may name a class.
+        names = [*map(repr, self._bounds), "+Inf"]
+        for key, row in self._rows.items():
+            counts = itertools.accumulate(row[:-1])
+            family.add_metric(
+                [*self._node, *self._labels_of(key)], list(zip(names, counts, strict=True)), row[-1]
+            )
         yield family
 
 

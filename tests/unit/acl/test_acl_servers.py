@@ -221,7 +221,7 @@ async def test_signed_sends_and_pulls_are_answered_natively_by_the_accounts_in_f
 
 
 @on_loop
-async def test_every_code_asks_who_it_is(tmp_path: Path) -> None:
+async def test_cve_2024_23321_every_code_asks_who_it_is(tmp_path: Path) -> None:
     """CVE-2024-23321: each code by nobody, a user and an administrator."""
     async with guarded(tmp_path) as it:
         for code in RequestCode:

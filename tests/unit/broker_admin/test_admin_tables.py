@@ -278,7 +278,7 @@ def test_forbidden_bits(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_settings_change_by_allow_list_only(tmp_path: Path) -> None:
+def test_b13_cve_2023_33246_settings_change_by_allow_list_only(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         shown = await broker.ask(RequestCode.GET_BROKER_CONFIG)
         assert shown.body.decode().splitlines() == [

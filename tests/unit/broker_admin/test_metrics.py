@@ -110,16 +110,87 @@ def test_traffic_and_progress_are_counted_under_rocketmqs_names(tmp_path: Path) 
             ("rocketmq_topic_number", len(it.broker.metadata.topics.all())),
             ("rocketmq_consumer_group_number", len(it.broker.metadata.groups.all())),
             ("rocketmq_broker_permission", 6),
-            ("rocketmq_storage_size", it.broker.store.native.max_physical_offset()),
+            ("rocketmq_storage_size_bytes", it.broker.store.native.max_physical_offset()),
             ("rocketmq_storage_dispatch_behind_bytes", 0),
         ):
             labels = group if "consumer_" in name and "number" not in name else NODE
             assert only(found[name], **labels).value == value, name
-        late = only(found["rocketmq_consumer_lag_latency"], **group).value
+        late = only(found["rocketmq_consumer_lag_latency_milliseconds"], **group).value
         assert 0 <= late < 600_000
         assert only(found["rocketmq_processor_watermark"], processor="send").value == 0
 
     play(tmp_path, tell, metricsExporterType="PROM", metricsPromExporterPort=str(port))
+
+
+def test_distributions_have_rocketmqs_names_labels_and_classes(tmp_path: Path) -> None:
+    port = free_port(random.Random())
+
+    async def tell(it: Cluster) -> None:
+        made = {"topic": "made", "defaultTopic": "TBW102", "perm": "6", "topicSysFlag": "0"}
+        made |= {"readQueueNums": "1", "writeQueueNums": "1", "order": "false"}
+        made |= {"topicFilterType": "SINGLE_TAG"}
+        create = RequestCode.UPDATE_AND_CREATE_TOPIC
+        assert (await it.call(Command(create, made))).code == 0
+        assert (await it.call(Command(create, {**made, "topic": "bad name"}))).code != 0
+        group = b'{"groupName":"readers","consumeEnable":true}'
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        assert (await it.call(Command(code, {}, group))).code == 0
+        for size in (10, 2_000):
+            assert (await it.send("made", b"x" * size)).code == 0
+        await dispatched(it)
+        waits = asyncio.ensure_future(it.pull("made", 2, sysFlag="6", suspendTimeoutMillis="20000"))
+        async with asyncio.timeout(60):
+            while only((await scrape(port))["roquet_held_pulls"]).value != 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await it.send("made")).code == 0
+        assert (await waits).code == 0
+        assert (await it.call(Command(9999))).code == 3
+        distributed(await scrape(port))
+
+    play(
+        tmp_path,
+        tell,
+        metricsExporterType="PROM",
+        metricsPromExporterPort=str(port),
+        fastPathEnable="false",
+    )
+
+
+def distributed(found: dict[str, Metric]) -> None:
+    size = found["rocketmq_message_size"]
+    of_size = {**NODE, "topic": "made", "message_type": "normal", "is_system": "false"}
+    counts = {s.labels["le"]: s.value for s in size.samples if "le" in s.labels}
+    assert counts["1024.0"] == 2
+    assert counts["4096.0"] == counts["4194304.0"] == counts["+Inf"] == 3
+    (total,) = [s for s in size.samples if s.name.endswith("_sum")]
+    assert total.labels == of_size
+    assert total.value > 2_000 + 3 * 90
+    for name in ("topic", "consumer_group"):
+        created = found[f"rocketmq_{name}_create_execution_time_milliseconds"]
+        assert counted(created, invocation_status="success") == 1, name
+    topics = found["rocketmq_topic_create_execution_time_milliseconds"]
+    assert counted(topics, invocation_status="failure") == 1
+    assert {s.labels["le"] for s in topics.samples if "le" in s.labels} == {
+        *("10.0", "100.0", "1000.0", "3000.0", "5000.0", "+Inf")
+    }
+    rpc = found["rocketmq_rpc_latency_milliseconds"]
+    plain = {"protocol_type": "remoting", "result": "success", "is_long_polling": "false"}
+    said = {**plain, "response_code": "success"}
+    assert counted(rpc, request_code="send_message_v2", **said) == 3
+    said["is_long_polling"] = "true"
+    assert counted(rpc, request_code="pull_message", **said) == 1
+    # Whatever number a peer makes up: one row.
+    said = {**plain, "response_code": "request_code_not_supported"}
+    assert counted(rpc, request_code="other", **said) == 1
+
+
+def counted(metric: Metric, **labels: str) -> float:
+    (found,) = [
+        s.value
+        for s in metric.samples
+        if s.name.endswith("_count") and labels.items() <= s.labels.items()
+    ]
+    return found
 
 
 def test_the_page_has_what_the_broker_shows_with_type_and_labels(tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ BAD = [
 
 @pytest.mark.parametrize("changes", BAD, ids=[str(bad)[:40] for bad in BAD])
 @looped
-async def test_a_bad_registration_changes_nobody(changes: dict[str, str], tmp_path: Path) -> None:
+async def test_b16_a_bad_registration_changes_nobody(
+    changes: dict[str, str], tmp_path: Path
+) -> None:
     async with serving(tmp_path) as served:
         good, bad = await served.connect(), await served.connect()
         await register(good)

@@ -68,7 +68,9 @@ async def test_what_the_operator_wrote_stays(tmp_path: Path) -> None:
     ],
 )
 @looped
-async def test_a_bad_change_changes_nothing(body: bytes, code: int, tmp_path: Path) -> None:
+async def test_cve_2023_37582_a_bad_change_changes_nothing(
+    body: bytes, code: int, tmp_path: Path
+) -> None:
     async with serving(tmp_path) as served:
         asker = await served.connect()
         before = (await asker.ask(319)).body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.broker.answers import Answers
 from roquet.broker.peers import Registration
 from roquet.broker.ports import Listeners
 from roquet.broker.watch import Watch
@@ -40,6 +41,8 @@ def make_listeners(
     rules = base.config.server
     host = rules.bind_address or "127.0.0.1"
     limits = ServerConfig(idle_s=rules.idle_s)
+    # Nobody asks for figures without the exporter, and then they cost nothing.
+    on_answer = Answers(base.metrics, base.clock).answered if rules.metrics == "PROM" else None
 
     def closed(peer: Peer) -> None:
         for tell in on_close:
@@ -54,6 +57,7 @@ def make_listeners(
         on_close=closed,
         ingest=path.port(pulls=True),
         tls=base.tls,
+        on_answer=on_answer,
     )
     fast = Server(
         host=host,
@@ -64,6 +68,7 @@ def make_listeners(
         on_close=closed,
         ingest=path.port(pulls=False),
         tls=base.tls,
+        on_answer=on_answer,
     )
     return Listeners(main, fast, base.identity)
 

@@ -43,7 +43,12 @@ impl Derived {
 
     /// Adds a record's unit to its queue; false when no queue can have it, or it is there already,
     /// or its topic was deleted since.
-    pub fn put_unit(&self, topic: &str, record: &RecordView<'_>) -> Result<bool, StoreError> {
+    pub fn put_unit(
+        &self,
+        topic: &str,
+        record: &RecordView<'_>,
+        found: &Found<'_>,
+    ) -> Result<bool, StoreError> {
         let (Ok(physical_offset), Ok(queue_offset)) = (
             u64::try_from(record.physical_offset),
             u64::try_from(record.queue_offset),
@@ -59,25 +64,29 @@ impl Derived {
             queue_offset,
             physical_offset,
             record.total_size,
-            self.tags_code(topic, record),
+            self.tags_code(topic, record, found),
         );
         tolerate(put, false)
     }
 
     /// Adds a record's keys to the index.
-    pub fn put_keys(&self, topic: &str, record: &RecordView<'_>) -> Result<(), StoreError> {
+    pub fn put_keys(
+        &self,
+        topic: &str,
+        record: &RecordView<'_>,
+        found: &Found<'_>,
+    ) -> Result<(), StoreError> {
         let Some(index) = &self.index else {
             return Ok(());
         };
         if record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK || record.properties.is_empty() {
             return Ok(());
         }
-        let keys = IndexedKeys::of(record.properties);
         let mut list: Vec<&[u8]> = Vec::with_capacity(4);
-        list.extend(keys.unique);
-        let tokens = keys.keys.unwrap_or_default().split(|byte| *byte == b' ');
+        list.extend(found.unique);
+        let tokens = found.keys.unwrap_or_default().split(|byte| *byte == b' ');
         list.extend(tokens.filter(|token| !token.is_empty()));
-        let tag = keys.tags.map(|tags| [b"T#", tags].concat());
+        let tag = found.tags.map(|tags| [b"T#", tags].concat());
         list.extend(tag.as_deref());
         if list.is_empty() {
             return Ok(());
@@ -103,13 +112,13 @@ impl Derived {
         Ok(())
     }
 
-    fn tags_code(&self, topic: &str, record: &RecordView<'_>) -> i64 {
+    fn tags_code(&self, topic: &str, record: &RecordView<'_>, found: &Found<'_>) -> i64 {
         if topic == SCHEDULE_TOPIC {
             if let Some(delay) = self.delay(record.properties) {
                 return record.store_timestamp.saturating_add(delay);
             }
         }
-        java_hash::tags_code(properties::find(record.properties, properties::TAGS))
+        java_hash::tags_code(found.tags)
     }
 
     fn delay(&self, text: &[u8]) -> Option<i64> {
@@ -122,18 +131,19 @@ impl Derived {
     }
 }
 
-/// The properties that the index looks at, found in one pass.
-#[derive(Default)]
-struct IndexedKeys<'a> {
+/// The properties that queues and index look at, found in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found<'a> {
     unique: Option<&'a [u8]>,
     keys: Option<&'a [u8]>,
     tags: Option<&'a [u8]>,
 }
 
-impl<'a> IndexedKeys<'a> {
-    fn of(text: &'a [u8]) -> Self {
+impl<'a> Found<'a> {
+    /// Looks through the properties of a record.
+    pub fn of(record: &RecordView<'a>) -> Self {
         let mut found = Self::default();
-        for (name, value) in properties::entries(text) {
+        for (name, value) in properties::entries(record.properties) {
             match name {
                 properties::UNIQ_KEY => found.unique = Some(value),
                 properties::KEYS => found.keys = Some(value),
@@ -316,11 +326,12 @@ impl Dispatcher {
             let at = record.physical_offset.cast_unsigned();
             self.derived.forget_deleted(&topic, record, at)?;
         }
-        if Derived::is_queued(record) && self.derived.put_unit(&topic, record)? {
+        let found = Found::of(record);
+        if Derived::is_queued(record) && self.derived.put_unit(&topic, record, &found)? {
             let next = record.queue_offset.saturating_add(1);
             fresh.set(&topic, record.queue_id, next);
         }
-        self.derived.put_keys(&topic, record)
+        self.derived.put_keys(&topic, record, &found)
     }
 }
 

@@ -3,15 +3,24 @@
 use crate::codec_error::CodecError;
 use crate::host;
 
-const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-
 /// Appends the id of the record at `physical_offset` to `out`.
 pub fn write(store_host: &[u8], physical_offset: i64, out: &mut Vec<u8>) {
-    for byte in store_host.iter().chain(&physical_offset.to_be_bytes()) {
-        for digit in [byte >> 4, byte & 15] {
-            out.extend(DIGITS.get(usize::from(digit)));
-        }
+    write_hex(store_host, out);
+    let mut text = [0; 16];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(physical_offset.to_be_bytes()) {
+        pair.copy_from_slice(&hex(byte));
     }
+    out.extend_from_slice(&text);
+}
+
+fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        out.extend_from_slice(&hex(*byte));
+    }
+}
+
+fn hex(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| digit + if digit < 10 { b'0' } else { b'A' - 10 })
 }
 
 /// Returns the id of the record at `physical_offset`: 32 characters for IPv4, 56 for IPv6.

@@ -8,7 +8,7 @@
 
 use crate::checkpoint::{Checkpoint, Known};
 use crate::commit_log::CommitLog;
-use crate::dispatch::{Derived, LastRecord};
+use crate::dispatch::{Derived, Found, LastRecord};
 use crate::record::{self, Parsed, RecordView};
 use crate::recovery_tail::{self, Behind};
 use crate::segment::Segment;
@@ -323,6 +323,7 @@ fn restore(
         return Ok(true);
     }
     let topic = String::from_utf8_lossy(record.topic);
+    let found = Found::of(record);
     let has_queue = Derived::is_queued(record) && !derived.deleted.covers(&topic, at);
     if at >= plan.queues && has_queue {
         let next = derived.queues.max(&topic, record.queue_id);
@@ -330,10 +331,10 @@ fn restore(
             return Ok(false);
         }
         derived.forget_deleted(&topic, record, at)?;
-        derived.put_unit(&topic, record)?;
+        derived.put_unit(&topic, record, &found)?;
     }
     if at > plan.index || plan.index == 0 {
-        derived.put_keys(&topic, record)?;
+        derived.put_keys(&topic, record, &found)?;
     }
     Ok(true)
 }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Pause between two looks at the log while messages come in: one wake-up serves many of them.
-const TICK: Duration = Duration::from_micros(500);
+/// Pause between two looks at the log while messages come in: one wake-up serves many of them, and
+/// a message that comes after a pause is looked at once.
+const TICK: Duration = Duration::from_millis(1);
 /// The same while nobody waits for messages: the queues are seldom looked at so soon.
 const CALM_TICK: Duration = Duration::from_millis(2);
 /// Pause after an error that may pass.

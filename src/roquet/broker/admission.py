@@ -113,6 +113,7 @@ class Admission:
         self._groups: set[str] = set()
         self._identity = rules.stamps.identity
         self._look = gate.look
+        self._looked_ms = 0
         self._stale = True
         self._version = 0
         self._port = 0
@@ -127,9 +128,12 @@ class Admission:
 
     # --- the rows -------------------------------------------------------------------------------
 
-    def before(self, rows: Rows) -> None:
+    def before(self, rows: Rows, now_ms: int) -> None:
         """Write what has changed since the last bytes."""
-        self._look()
+        if now_ms != self._looked_ms:
+            # A loop that lags lets time pass: once a millisecond is often enough.
+            self._looked_ms = now_ms
+            self._look()
         # First of all: without them the rows would be for everybody.
         if self._accounts is not None and self._accounts.is_stale:
             self._accounts.write(rows)

@@ -43,10 +43,10 @@ class Traffic:
         del address
         self.exchange.open(key, self._clock.now_ms())
 
-    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed:
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed:
         """Route what is whole."""
         del fd
-        frames, broken, woken = self.exchange.feed(key, data, self._clock.now_ms())
+        frames, broken, woken = self.exchange.feed(key, data, now_ms)
         for worker in woken:
             self.wake(worker)
         if not frames:

@@ -60,7 +60,7 @@ class StoredHere(NamedTuple):
 class Owner(Protocol):
     """Who says what may be answered, and hears what was."""
 
-    def before(self, rows: Rows) -> None:
+    def before(self, rows: Rows, now_ms: int) -> None:
         """Bring the rows up to date: bytes are about to be looked at."""
         ...
 
@@ -79,9 +79,9 @@ class FastPath:
     def __init__(self, owner: Owner, clock: Clock, seed: int = 0) -> None:
         """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls."""
         self._owner = owner
-        # Bound once: both are asked for every read.
+        # Bound once: it is asked for every read.
         self._before = owner.before
-        self._now_ms = clock.now_ms
+        self.now_ms = clock.now_ms
         self._seed = seed
         self._write: Callable[[int, bytes], None] = _nowhere
         self._resume: Callable[[int, Command], None] = _nowhere
@@ -125,12 +125,12 @@ class FastPath:
 
     # --- what connections ask -------------------------------------------------------------------
 
-    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed | bytes:
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed | bytes:
         """Take what a connection received."""
         native = self._native
         assert native is not None, "the fast path is not open"
-        self._before(native)
-        came = native.feed(key, data, self._now_ms(), fd)
+        self._before(native, now_ms)
+        came = native.feed(key, data, now_ms, fd)
         return came if isinstance(came, bytes) else self._came(*came)
 
     # --- what happens without a connection ------------------------------------------------------
@@ -173,7 +173,7 @@ class FastPath:
 
     async def tick(self) -> None:
         """Answer what has waited too long, and hand out the counts: a timer's action."""
-        self._deliver(self.native.expire(self._now_ms()))
+        self._deliver(self.native.expire(self.now_ms()))
         if not self._serving:
             self._serve()
         self.settle()
@@ -191,7 +191,7 @@ class FastPath:
         native = self._native
         if native is None:
             return
-        self._owner.before(native)
+        self._before(native, self.now_ms())
         answers, left, more = native.serve()
         self._deliver(answers)
         if left:
@@ -244,7 +244,7 @@ class PortIngest:
 
     def resume(self, key: int) -> Fed:
         """Look at what is kept once more."""
-        fed = self.feed(key, memoryview(b""))
+        fed = self.feed(key, memoryview(b""), self._path.now_ms())
         return Fed(fed, []) if isinstance(fed, bytes) else fed
 
     def idle(self, key: int) -> None:

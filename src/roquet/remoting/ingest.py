@@ -34,8 +34,8 @@ class Ingest(Protocol):
         """Know a new connection, whose peer is at `ip:port`."""
         ...
 
-    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed | bytes:
-        """Take what a connection received. `data` is not kept. Raises BrokenFrame.
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed | bytes:
+        """Take what a connection received at a time. `data` is not kept. Raises BrokenFrame.
 
         Answers may be written straight to the socket `fd` if there is one. Bytes are the
         answers that are left to write: nothing else came of it, and nothing is kept.
@@ -70,9 +70,9 @@ class PlainIngest:
     def open(self, key: int, address: str) -> None:
         """Keep nothing: every frame is for the processors, who know the peer."""
 
-    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed:
+    def feed(self, key: int, data: memoryview, now_ms: int = 0, fd: int | None = None) -> Fed:
         """Decode what is whole; copy only an incomplete frame."""
-        del fd
+        del now_ms, fd
         partial = self._partial.get(key)
         if partial is None:
             commands, used = decode(data, self._frame_size_max)

@@ -170,11 +170,11 @@ class Link(asyncio.BufferedProtocol):
         """Take what was read."""
         if self._transport is None:
             return
-        self.last_ms = self._now_ms()
+        now_ms = self.last_ms = self._now_ms()
         # Answers may go straight to the socket when nothing else waits to be written before them.
         free = not self._output and not self._transport.get_write_buffer_size()
         try:
-            fed = self._feed(self.key, self._buffer[:nbytes], self._fd if free else None)
+            fed = self._feed(self.key, self._buffer[:nbytes], now_ms, self._fd if free else None)
         except BrokenFrame as error:
             self.close(f"broken frame: {error}")
             return

@@ -283,8 +283,8 @@ class Stopping:
     def idle(self, key: int) -> None:
         self._plain.idle(key)
 
-    def feed(self, key: int, data: memoryview, fd: int | None = None) -> Fed:
-        self._waiting += self._plain.feed(key, data, fd).commands
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed:
+        self._waiting += self._plain.feed(key, data, now_ms, fd).commands
         return self.resume(key)
 
     def resume(self, key: int) -> Fed:

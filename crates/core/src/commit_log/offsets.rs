@@ -18,7 +18,7 @@ impl NextOffsets {
 
     /// Sets the next offset of a queue.
     pub fn set(&mut self, topic: &str, queue_id: i32, next: i64) {
-        *self.slot(topic, queue_id) = next;
+        self.change(topic, queue_id, |slot| *slot = next);
     }
 
     /// Forgets a topic.
@@ -45,27 +45,25 @@ impl NextOffsets {
 
     /// Takes the next offset of a queue.
     pub(crate) fn take(&mut self, topic: &str, queue_id: i32) -> i64 {
-        let slot = self.slot(topic, queue_id);
-        let taken = *slot;
-        *slot = taken.saturating_add(1);
-        taken
+        self.change(topic, queue_id, |slot| {
+            let taken = *slot;
+            *slot = taken.saturating_add(1);
+            taken
+        })
     }
 
     /// Gives back the last offset taken.
     pub(crate) fn give_back(&mut self, topic: &str, queue_id: i32) {
-        let slot = self.slot(topic, queue_id);
-        *slot = slot.saturating_sub(1);
+        self.change(topic, queue_id, |slot| *slot = slot.saturating_sub(1));
     }
 
-    fn slot(&mut self, topic: &str, queue_id: i32) -> &mut i64 {
-        // Two look-ups, so that only a topic's first message pays for a copy of its name.
-        if !self.0.contains_key(topic) {
-            self.0.insert(topic.into(), BTreeMap::new());
+    fn change<T>(&mut self, topic: &str, queue_id: i32, by: impl FnOnce(&mut i64) -> T) -> T {
+        // Only a topic's first message pays for a copy of its name.
+        if let Some(queues) = self.0.get_mut(topic) {
+            return by(queues.entry(queue_id).or_default());
         }
-        match self.0.get_mut(topic) {
-            Some(queues) => queues.entry(queue_id).or_default(),
-            None => unreachable!("inserted above"),
-        }
+        let queues = self.0.entry(topic.into()).or_default();
+        by(queues.entry(queue_id).or_default())
     }
 }
 

@@ -1,6 +1,5 @@
 //! One index file: header, slots and entries, partly in memory.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,11 +50,43 @@ struct Page {
     dirty: bool,
 }
 
+/// Pieces of the slot table by number: slots are drawn by hash, so every key looks for another.
+#[derive(Default)]
+struct Pages(Vec<Option<Page>>);
+
+impl Pages {
+    fn get(&self, number: u64) -> Option<&Page> {
+        self.0.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Page> {
+        self.0.get_mut(usize::try_from(number).ok()?)?.as_mut()
+    }
+
+    fn insert(&mut self, number: u64, page: Page) {
+        let Ok(at) = usize::try_from(number) else {
+            return;
+        };
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
+        }
+        if let Some(place) = self.0.get_mut(at) {
+            *place = Some(page);
+        }
+    }
+
+    /// Those in memory, with their numbers.
+    fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
+        let numbered = (0..).zip(&mut self.0);
+        numbered.filter_map(|(number, page)| Some((number, page.as_mut()?)))
+    }
+}
+
 /// What changes while a file is filled.
 pub(super) struct State {
     pub(super) header: Header,
     /// Pieces of the slot table that were used since the last sync, by number.
-    pages: BTreeMap<u64, Page>,
+    pages: Pages,
     /// Entries from number `tail_from` on, not written yet.
     tail: Vec<u8>,
     tail_from: i32,
@@ -68,7 +99,7 @@ impl State {
     pub(super) fn new(header: Header, blank: bool) -> Self {
         Self {
             header,
-            pages: BTreeMap::new(),
+            pages: Pages::default(),
             tail: Vec::new(),
             tail_from: header.next,
             blank,
@@ -188,7 +219,7 @@ impl IndexFile {
     /// The four bytes of a slot, to be changed.
     fn slot<'a>(&self, state: &'a mut State, at: u64) -> io::Result<&'a mut [u8]> {
         let number = at / PAGE as u64;
-        if !state.pages.contains_key(&number) {
+        if state.pages.get(number).is_none() {
             let bytes = self.load_page(state, number)?;
             let page = Page {
                 bytes,
@@ -196,7 +227,7 @@ impl IndexFile {
             };
             state.pages.insert(number, page);
         }
-        let page = state.pages.get_mut(&number);
+        let page = state.pages.get_mut(number);
         let page = page.ok_or(io::ErrorKind::NotFound)?;
         page.dirty = true;
         let from = usize::try_from(at - number * PAGE as u64).unwrap_or(0);
@@ -238,12 +269,11 @@ impl IndexFile {
         if state.blank {
             // Stale slots may lie where no page is in memory.
             super::rebuild::clear_holes(&*file, HEADER_SIZE as u64, end, |at| {
-                let page = state.pages.get(&(at / PAGE as u64));
-                page.is_some()
+                state.pages.get(at / PAGE as u64).is_some()
             })?;
             state.blank = false;
         }
-        for (number, page) in &mut state.pages {
+        for (number, page) in state.pages.iter_mut() {
             if !page.dirty {
                 continue;
             }
@@ -268,7 +298,7 @@ impl IndexFile {
             self.write_entries(&mut state)?;
             self.write_slots(&mut state)?;
             // Twenty megabytes when full; what is needed again is read again.
-            state.pages.clear();
+            state.pages = Pages::default();
             state.changed = false;
             state.header
         };
@@ -318,7 +348,7 @@ impl IndexFile {
 
     fn peek(&self, state: &mut State, at: u64) -> io::Result<i32> {
         let number = at / PAGE as u64;
-        if let Some(page) = state.pages.get(&number) {
+        if let Some(page) = state.pages.get(number) {
             let from = usize::try_from(at - number * PAGE as u64).unwrap_or(0);
             return Ok(int(page.bytes.get(from..).unwrap_or_default()));
         }

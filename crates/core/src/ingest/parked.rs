@@ -259,7 +259,7 @@ fn answer(parked: &Parked, state: &State, out: &mut Vec<Outbound>) {
 }
 
 /// The bytes for a connection: the last entry when it is for the same one, else a new one.
-pub(super) fn bytes_for(key: u64, out: &mut Vec<Outbound>) -> &mut Vec<u8> {
+fn bytes_for(key: u64, out: &mut Vec<Outbound>) -> &mut Vec<u8> {
     if out.last().is_none_or(|(last, _)| *last != key) {
         out.push((key, Vec::with_capacity(256)));
     }

@@ -1,10 +1,12 @@
 //! Pulls: answered at once, held until a message comes, and answered then.
 
+use std::collections::HashMap;
+
 use super::books::Books;
 use super::connection::Source;
 use super::holds::{Holds, Wait};
 use super::output::Output;
-use super::parked::{bytes_for, Outbound};
+use super::parked::Outbound;
 use super::pull::{self, Request};
 use super::table::Table;
 use super::Counters;
@@ -16,8 +18,31 @@ use crate::store::Store;
 /// Bytes of answers to woken pulls that one turn of the loop writes at most.
 const TURN_BYTES: usize = 8 << 20;
 
+/// Room for an answer with one small message.
+const ANSWER_SIZE: usize = 2048;
+
 /// Takes a held pull that the processors must answer: connection, frame, header.
 pub type Left<'s> = &'s mut dyn FnMut(u64, &Frame<'_>, &Header<'_>);
+
+/// Answers by connection: a consumer whose pulls are due together gets them with one write.
+#[derive(Default)]
+struct Answers {
+    all: Vec<Outbound>,
+    places: HashMap<u64, usize>,
+}
+
+impl Answers {
+    fn of(&mut self, key: u64) -> &mut Vec<u8> {
+        let at = *self.places.entry(key).or_insert(self.all.len());
+        if at == self.all.len() {
+            self.all.push((key, Vec::with_capacity(ANSWER_SIZE)));
+        }
+        match self.all.get_mut(at) {
+            Some((_, bytes)) => bytes,
+            None => unreachable!("pushed above"),
+        }
+    }
+}
 
 /// All that answering pulls needs of the ingest.
 pub(super) struct Pulls<'i> {
@@ -94,7 +119,7 @@ impl Pulls<'_> {
         spare: &mut dyn FnMut() -> bool,
         left: Left<'_>,
     ) -> Vec<Outbound> {
-        let mut out = Vec::new();
+        let mut out = Answers::default();
         let mut written = 0;
         while let Some((id, held)) = self.holds.next_due() {
             let found = held.is_over() || {
@@ -122,11 +147,11 @@ impl Pulls<'_> {
                 break;
             }
         }
-        out
+        out.all
     }
 
     /// Answers a held pull by the table of now; returns the bytes written.
-    fn resume(&mut self, id: u64, out: &mut Vec<Outbound>, left: Left<'_>) -> usize {
+    fn resume(&mut self, id: u64, out: &mut Answers, left: Left<'_>) -> usize {
         let Some(held) = self.holds.take(id) else {
             return 0;
         };
@@ -137,7 +162,7 @@ impl Pulls<'_> {
         let Ok(header) = frame.decode_header() else {
             return 0;
         };
-        let bytes = bytes_for(held.key, out);
+        let bytes = out.of(held.key);
         let before = bytes.len();
         if self.answer_now(&header, bytes).is_none() {
             left(held.key, &frame, &header);

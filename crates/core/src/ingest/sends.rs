@@ -275,12 +275,11 @@ impl<'t, 'f> Sends<'t, 'f> {
 }
 
 fn count(stored: &mut Stored, send: &Taken<'_, '_>, own: &[Placed]) {
-    if !stored.contains_key(send.topic) {
-        stored.insert(send.topic.into(), std::collections::HashMap::new());
-    }
-    if let Some(queues) = stored.get_mut(send.topic) {
-        let (messages, bytes) = queues.entry(send.queue_id).or_default();
-        *messages += own.len() as u64;
-        *bytes += own.iter().map(|place| place.size).sum::<u64>();
-    }
+    let queues = match stored.get_mut(send.topic) {
+        Some(queues) => queues,
+        None => stored.entry(send.topic.into()).or_default(),
+    };
+    let (messages, bytes) = queues.entry(send.queue_id).or_default();
+    *messages += own.len() as u64;
+    *bytes += own.iter().map(|place| place.size).sum::<u64>();
 }

@@ -208,12 +208,15 @@ def _spawn(kind: str, role: str, folder: Path) -> subprocess.Popen[bytes]:
     else:
         command = [sys.executable, "-m", "roquet", role, "-c", config]
     log = (folder / f"{role}.log").open("ab")
+    # An installed program has its bytecode: a setting of the one who measures must not take it away.
+    unwanted = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+    inherited = {name: value for name, value in os.environ.items() if name not in unwanted}
     return subprocess.Popen(
         command,
         stdout=log,
         stderr=log,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "ROCKETMQ_HOME": str(folder), "HOME": str(folder)},
+        env={**inherited, "ROCKETMQ_HOME": str(folder), "HOME": str(folder)},
     )
 
 

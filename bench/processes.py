@@ -208,7 +208,7 @@ def _spawn(kind: str, role: str, folder: Path) -> subprocess.Popen[bytes]:
     else:
         command = [sys.executable, "-m", "roquet", role, "-c", config]
     log = (folder / f"{role}.log").open("ab")
-    # An installed program has its bytecode: a setting of the one who measures must not take it away.
+    # An installed program has its bytecode, whatever the one who measures has set.
     unwanted = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
     inherited = {name: value for name, value in os.environ.items() if name not in unwanted}
     return subprocess.Popen(

@@ -215,8 +215,8 @@ def test_what_finds_nothing_is_answered_as_well(tmp_path: Path) -> None:
         assert sums == {1: (0, None, 0, 0, 3, 0, 0, 0), 2: (0, None, 0, 0, 1, 0, 0, 0)}
 
 
-def waiting_pull(opaque: int, *, code: int = 11) -> bytes:
-    return pull(opaque, code=code, sysFlag="3", suspendTimeoutMillis="20000")
+def waiting_pull(opaque: int, *, code: int = 11, queue_id: str = "1") -> bytes:
+    return pull(opaque, code=code, queueId=queue_id, sysFlag="3", suspendTimeoutMillis="20000")
 
 
 def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
@@ -237,6 +237,24 @@ def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
         ]
         ((_, _, _, sums),) = it.take_pulled()
         assert sums[:6] == (None, None, 0, 2, 0, 2)
+
+
+def test_answers_that_are_due_together_are_one_write_for_each_connection(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        it.set_group("g", 0, [("T", 7, None)])
+        it.open(2, HOST)
+        # Queue by queue the two take turns.
+        for opaque, (key, queue_id) in enumerate([(1, "0"), (2, "1"), (1, "1")], 1):
+            assert feed(it, key, waiting_pull(opaque, queue_id=queue_id), 1000)[0] == b""
+        for queue_id in (0, 1):
+            store.put("T", queue_id, b"body", b"")
+        for queue_id in (0, 1):
+            arrival(lambda at=queue_id: store.max_offset("T", at), 1)
+            it.arrived("T", queue_id, 1)
+        out, left, more = it.serve()
+        assert (left, more) == ([], False)
+        assert {key: set(answers(data)) for key, data in out} == {1: {1, 3}, 2: {2}}
+        assert len(out) == 2
 
 
 def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:

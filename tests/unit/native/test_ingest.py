@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import select
 import socket
 from typing import TYPE_CHECKING
@@ -244,12 +245,12 @@ def test_answers_that_are_due_together_are_one_write_for_each_connection(tmp_pat
         it.set_group("g", 0, [("T", 7, None)])
         it.open(2, HOST)
         # Queue by queue the two take turns.
-        for opaque, (key, queue_id) in enumerate([(1, "0"), (2, "1"), (1, "1")], 1):
-            assert feed(it, key, waiting_pull(opaque, queue_id=queue_id), 1000)[0] == b""
+        for opaque, (key, where) in enumerate([(1, "0"), (2, "1"), (1, "1")], 1):
+            assert feed(it, key, waiting_pull(opaque, queue_id=where), 1000)[0] == b""
         for queue_id in (0, 1):
             store.put("T", queue_id, b"body", b"")
         for queue_id in (0, 1):
-            arrival(lambda at=queue_id: store.max_offset("T", at), 1)
+            arrival(functools.partial(store.max_offset, "T", queue_id), 1)
             it.arrived("T", queue_id, 1)
         out, left, more = it.serve()
         assert (left, more) == ([], False)

@@ -61,7 +61,7 @@ def make(kind: str, folder: Path, chance: random.Random) -> Pair:
     side: Make = "java" if kind == "java" else "ours"
     settings = {"mappedFileSizeCommitLog": str(1 << 28), "mappedFileSizeConsumeQueue": "6000000"}
     if kind != "alone":
-        settings |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        settings |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "20000"}
     return Pair(folder, side, side, chance, settings)
 
 

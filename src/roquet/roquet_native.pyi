@@ -14,6 +14,7 @@ __all__ = [
     "Exchange",
     "Filter",
     "Ingest",
+    "LogLink",
     "LogReader",
     "Store",
     "StoreError",
@@ -22,6 +23,8 @@ __all__ = [
     "decode_frames",
     "decode_records",
     "encode_command",
+    "feed_log",
+    "follow_log",
     "is_locked",
     "log_bytes",
     "log_limit",
@@ -363,6 +366,52 @@ def replicate(store: Store, start: int, data: bytes) -> int:
     """Append bytes of another broker's log at the same offset; return where the log ends now.
 
     Raises StoreError("usage") for what cannot be the continuation of this log; nothing is written then.
+    """
+
+@final
+class LogLink:
+    """One connection of a pair, copied by a thread that never takes the GIL, from file to socket or back.
+
+    News make `event_fd` readable. Dropping the object ends the connection.
+    """
+
+    def event_fd(self) -> int: ...
+    def take(self) -> tuple[int | None, int, tuple[str, str] | None]:
+        """(first report, once; acknowledged offset; how it ended: "stopped", "lost", "fault" or "store", and why)."""
+    def view(self) -> tuple[int, int, int, int, int]:
+        """(acknowledged offset, next offset to copy, bytes copied, ms since the last read, ms since the last write)."""
+    def begin(self, position: int) -> None:
+        """Let the slave that has reported get the log from `position` on."""
+    def stop(self) -> None:
+        """Ask for the end of the connection; the news say when it has come."""
+    def join(self) -> None:
+        """Wait for the thread."""
+
+def feed_log(
+    store: Store,
+    fd: int,
+    *,
+    say: bytes,
+    heard: bytes,
+    batch: int,
+    heartbeat_ms: int,
+    housekeeping_ms: int,
+    bytes_per_second: int,
+    linger_ms: int,
+    loud: bool,
+) -> LogLink:
+    """Feed the slave at the other end of a socket, which belongs to the thread from now on.
+
+    `say` is written first, `heard` was read before. A rate of 0 is none. With `loud` each acknowledgement
+    is news. Raises OSError; the socket is closed then.
+    """
+
+def follow_log(
+    store: Store, fd: int, *, heard: bytes, heartbeat_ms: int, housekeeping_ms: int
+) -> LogLink:
+    """Copy the log of the master at the other end of a socket, which belongs to the thread from now on.
+
+    Raises OSError; the socket is closed then.
     """
 
 # --- ingest (fast path) -------------------------------------------------------------------------

@@ -234,11 +234,10 @@ impl Dispatcher {
 
     /// Up to where records may be dispatched now.
     pub fn limit(&self) -> u64 {
-        let whole = self.log.whole();
         if self.durable_only {
-            self.log.flushed().min(whole)
+            self.log.flushed_whole()
         } else {
-            whole
+            self.log.whole()
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod arrow;
 pub mod arrow_ffi;
 pub mod batch;
+pub mod bell;
 pub mod checkpoint;
 pub mod codec_error;
 pub mod command;
@@ -19,6 +20,7 @@ pub mod file_disk;
 pub mod filter;
 pub mod frame;
 pub mod get;
+pub mod ha;
 pub mod header_binary;
 pub mod header_json;
 mod header_scan;

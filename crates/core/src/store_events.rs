@@ -1,5 +1,6 @@
 //! News of the background threads: nobody is called, a file descriptor becomes readable.
 
+use crate::bell::channel;
 use crate::commit_log::NextOffsets;
 use crate::store_health::hold;
 use std::fs::File;
@@ -91,30 +92,6 @@ impl Watcher for Events {
         state.failure = Some(text.to_owned());
         self.ring(&mut state);
     }
-}
-
-#[cfg(target_os = "linux")]
-fn channel() -> io::Result<(File, File)> {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: no memory is passed.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and owned by nobody else.
-    let reader = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let writer = reader.try_clone()?;
-    Ok((reader, writer))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn channel() -> io::Result<(File, File)> {
-    use std::os::fd::OwnedFd;
-    let (reader, writer) = io::pipe()?;
-    Ok((
-        File::from(OwnedFd::from(reader)),
-        File::from(OwnedFd::from(writer)),
-    ))
 }
 
 #[cfg(test)]

@@ -41,6 +41,20 @@ impl Store {
         self.log.try_replicate(from, bytes)
     }
 
+    /// Makes what each append has to make durable so; returns up to where a slave may say that it
+    /// has the log.
+    pub fn vouched(&self) -> Result<u64, StoreError> {
+        let written = self.log.written();
+        if !self.config.sync_flush {
+            return Ok(written);
+        }
+        if self.log.flushed() < written {
+            self.usable()?;
+            return self.flush().map(|flushed| flushed.min(written));
+        }
+        Ok(written)
+    }
+
     fn replicable(&self) -> Result<(), StoreError> {
         self.usable()?;
         if self.is_started() {

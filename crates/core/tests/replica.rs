@@ -108,6 +108,30 @@ fn a_log_that_ends_inside_a_record() {
 }
 
 #[test]
+fn a_flush_inside_a_record_does_not_end_the_dispatch() {
+    let ours = Folder::new("replica-master");
+    let master = master(&ours);
+    let theirs = Folder::new("replica-slave");
+    let slave = theirs.open(&[("flushDiskType", Value::Text("SYNC_FLUSH".to_owned()))]);
+    slave.start_stepped().unwrap();
+    let piece = |from, size| master.copyable(from, size).unwrap().unwrap();
+    slave.replicate(0, &piece(0, 5_001)).unwrap();
+    let whole = slave.log().whole();
+    assert_eq!(slave.flush().unwrap(), 5_001);
+    assert_eq!(slave.copy_limit(), whole);
+    slave.replicate(5_001, &piece(5_001, 9_000)).unwrap();
+    assert!(slave.log().whole() > 5_001);
+    assert_eq!(slave.copy_limit(), whole, "the rest is not durable");
+    while slave.dispatch().unwrap() {}
+    assert_eq!(slave.dispatched(), whole);
+    slave.flush().unwrap();
+    while slave.dispatch().unwrap() {}
+    assert_eq!(slave.dispatched(), slave.log().whole());
+    slave.close().unwrap();
+    master.close().unwrap();
+}
+
+#[test]
 fn an_empty_log_begins_with_a_later_file() {
     let ours = Folder::new("replica-master");
     let master = master(&ours);

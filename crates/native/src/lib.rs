@@ -11,6 +11,7 @@ mod ingest;
 mod log;
 mod relay;
 mod replica;
+mod replica_link;
 mod store;
 
 #[pyo3::pymodule]
@@ -31,6 +32,8 @@ mod roquet_native {
     use crate::relay::Exchange;
     #[pymodule_export]
     use crate::replica::{log_bytes, log_limit, replicate};
+    #[pymodule_export]
+    use crate::replica_link::{feed_log, follow_log, LogLink};
     #[pymodule_export]
     use crate::store::Store;
 }

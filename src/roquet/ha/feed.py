@@ -24,6 +24,26 @@ class FeedRules:
     """0: as fast as the slave takes it."""
 
 
+def start_of(report: int, begin: int, end: int, file_bytes: int) -> int:
+    """Return from where a slave gets the log that has reported an offset >= 0 first.
+
+    `begin` and `end` are the bounds of the master's log. Raises PeerFault.
+    """
+    if report > end:
+        raise PeerFault(
+            f"has a log up to {report}, this one ends at {end}: they are not the same, or this"
+            " one has lost its end"
+        )
+    if report == 0:
+        # A new slave does not get older files.
+        return max(begin, end - end % file_bytes)
+    if report < begin:
+        raise PeerFault(
+            f"needs offset {report}, this log begins at {begin}: its store has to be emptied"
+        )
+    return report
+
+
 class Feed:
     """One slave's connection as the master sees it."""
 
@@ -67,27 +87,12 @@ class Feed:
         if report < 0:
             raise PeerFault(f"reports a negative offset, {report}")
         if self.acked is None or self.position is None:
-            self.position = self._start(report, begin, end)
+            self.position = start_of(report, begin, end, self._rules.file_bytes)
         elif report > self.position:
             raise PeerFault(f"acknowledges {report}, of which {self.position} and more is unsent")
         elif report < self.acked:
             raise PeerFault(f"goes back from {self.acked} to {report}")
         self.acked = report
-
-    def _start(self, report: int, begin: int, end: int) -> int:
-        if report > end:
-            raise PeerFault(
-                f"has a log up to {report}, this one ends at {end}: they are not the same, or this"
-                " one has lost its end"
-            )
-        if report == 0:
-            # A new slave does not get older files.
-            return max(begin, end - end % self._rules.file_bytes)
-        if report < begin:
-            raise PeerFault(
-                f"needs offset {report}, this log begins at {begin}: its store has to be emptied"
-            )
-        return report
 
     def due(self, end: int, now_ms: int) -> tuple[int, int] | None:
         """Return (offset, most bytes) of the next piece, None when nothing may be sent now."""

@@ -10,10 +10,16 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.ha.copier import CopierRules
+    from roquet.ha.feed import FeedRules
     from roquet.store.store import Durability, MessageStore
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+LINGER_MS = 1
+"""How long less than a batch waits while an earlier piece is not acknowledged: one report then
+answers for all that was sent meanwhile."""
 
 
 class Log(Protocol):
@@ -49,6 +55,19 @@ class Log(Protocol):
 
     async def settle(self) -> None:
         """Make everything written durable. Raises StoreFault."""
+        ...
+
+    def feed(
+        self, fd: int, rules: FeedRules, *, say: bytes, heard: bytes, loud: bool
+    ) -> _native.LogLink:
+        """Have a thread feed the slave at the other end of a socket, which is the thread's now.
+
+        `say` is written first, `heard` was read already. With `loud` each acknowledgement is news.
+        """
+        ...
+
+    def follow(self, fd: int, rules: CopierRules, *, heard: bytes) -> _native.LogLink:
+        """Have a thread copy the log of the master at the other end of a socket."""
         ...
 
 
@@ -92,6 +111,33 @@ class StoreLog:
     async def settle(self) -> None:
         """Make everything written durable. Raises StoreFault."""
         await self._store.flush()
+
+    def feed(
+        self, fd: int, rules: FeedRules, *, say: bytes, heard: bytes, loud: bool
+    ) -> _native.LogLink:
+        """Have a thread feed the slave at the other end of a socket."""
+        return _native.feed_log(
+            self._store.native,
+            fd,
+            say=say,
+            heard=heard,
+            batch=rules.batch,
+            heartbeat_ms=rules.heartbeat_ms,
+            housekeeping_ms=rules.housekeeping_ms,
+            bytes_per_second=rules.bytes_per_second,
+            linger_ms=LINGER_MS,
+            loud=loud,
+        )
+
+    def follow(self, fd: int, rules: CopierRules, *, heard: bytes) -> _native.LogLink:
+        """Have a thread copy the log of the master at the other end of a socket."""
+        return _native.follow_log(
+            self._store.native,
+            fd,
+            heard=heard,
+            heartbeat_ms=rules.heartbeat_ms,
+            housekeeping_ms=rules.housekeeping_ms,
+        )
 
 
 def _guarded(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

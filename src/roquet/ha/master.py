@@ -1,7 +1,7 @@
 """The master's port for slaves: accepts them, feeds each its log, hears what they have.
 
-A service without threads: the loop copies pieces from the log's files to sockets, at most a
-mebibyte a turn for each slave, and stops where a socket takes no more.
+Who may come and from where it gets the log is decided here. The copying is done by a thread of the
+core for each slave; over TLS by the loop, at most a mebibyte a turn for each slave.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.ha.feed import Feed
+from roquet.ha.feed import Feed, start_of
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import MasterGate
+from roquet.ha.threads import LogThread, take_socket
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ SLAVES_MAX = 64
 TURN_BYTES = 1 << 20
 """What one slave gets in one turn of the loop."""
 _HIGH_WATER = 1 << 20
+_BEGINS = "slave %s has the log up to %d and gets it from %s"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,10 +111,12 @@ class HaMaster:
         for link in links:
             link.close()
         await server.wait_closed()
+        for link in links:
+            await link.ended()
 
     def wake(self) -> None:
-        """Send what there is: the log has grown."""
-        if self._links:
+        """Send what there is: the log has grown. Threads see that themselves."""
+        if self._links and self.entrance.tls is not None:
             end = self.log.limit
             for link in tuple(self._links):
                 link.pump(end)
@@ -151,6 +155,8 @@ class SlaveLink(asyncio.Protocol):
         self._feed = Feed(master.rules, self._clock.now_ms())
         self._gate: MasterGate | None = None
         self._transport: asyncio.Transport | None = None
+        self._thread: LogThread | None = None
+        self._is_fed = False
         self._paused = False
         self._again = False
         self._address = "?"
@@ -158,6 +164,7 @@ class SlaveLink(asyncio.Protocol):
         self._second = 0
         self._sent_before = 0
         self._sent_now = 0
+        self._moved = 0
 
     # --- what the transport says ----------------------------------------------------------------
 
@@ -180,6 +187,8 @@ class SlaveLink(asyncio.Protocol):
         if secret is not None:
             self._gate = MasterGate(secret, os.urandom(32))
             transport.write(self._gate.challenge())
+        elif self._master.entrance.tls is None:
+            self._hand_over(transport)
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -192,6 +201,9 @@ class SlaveLink(asyncio.Protocol):
                 slave, proof, data = passed
                 self._gate = None
                 self._slave = f"id {slave}"
+                if self._transport is not None and self._master.entrance.tls is None:
+                    self._hand_over(self._transport, proof, data)
+                    return
                 self._write(proof)
             self._take(data)
         except (PeerFault, StoreFault) as fault:
@@ -199,7 +211,9 @@ class SlaveLink(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the slave."""
+        """Forget the slave, unless a thread has it now."""
+        if self._thread is not None:
+            return
         log.info("slave %s is gone%s", self._address, f": {exc}" if exc else "")
         self._transport = None
         self._master.gone(self)
@@ -219,11 +233,23 @@ class SlaveLink(asyncio.Protocol):
 
     def close(self) -> None:
         """Close in order: what was written is sent."""
-        if self._transport is not None:
+        if self._thread is not None:
+            self._thread.stop()
+        elif self._transport is not None:
             self._transport.close()
+
+    async def ended(self) -> None:
+        """Wait until the thread has ended, if there is one."""
+        if self._thread is not None:
+            await self._thread.gone.wait()
 
     def view(self) -> SlaveView | None:
         """Return what is known of the slave, None before it has reported."""
+        if self._thread is not None:
+            if not self._is_fed:
+                return None
+            acked, position = self._thread.acked, self._thread.position
+            return SlaveView(self._address, acked, position, self._sent_before)
         feed = self._feed
         if feed.acked is None or feed.position is None:
             return None
@@ -234,6 +260,14 @@ class SlaveLink(asyncio.Protocol):
         if now_ms // 1000 != self._second:
             self._second = now_ms // 1000
             self._sent_before, self._sent_now = self._sent_now, 0
+            if self._thread is not None:
+                moved = self._thread.moved
+                self._sent_before, self._moved = moved - self._moved, moved
+        if self._thread is not None:
+            # It keeps its own time; acknowledgements that nobody waits for are looked at here.
+            if self._is_fed:
+                self._master.replicas.acked(self, self._slave, self._thread.acked)
+            return
         try:
             self._feed.check(now_ms)
         except PeerFault as fault:
@@ -283,15 +317,46 @@ class SlaveLink(asyncio.Protocol):
             return
         acked = self._feed.acked or 0
         if first:
-            log.info(
-                "slave %s has the log up to %d and gets it from %s",
-                self._address,
-                acked,
-                self._feed.position,
-            )
+            log.info(_BEGINS, self._address, acked, self._feed.position)
         master.replicas.acked(self, self._slave, acked)
         if first:
             self.pump(master.log.limit)
+
+    # --- with a thread --------------------------------------------------------------------------
+
+    def _hand_over(
+        self, transport: asyncio.Transport, say: bytes = b"", heard: bytes = b""
+    ) -> None:
+        """Give the connection to a thread."""
+        self._transport = None
+        fd = take_socket(transport)
+        loud = self._master.replicas.wanted > 0
+        native = self._master.log.feed(fd, self._master.rules, say=say, heard=heard, loud=loud)
+        self._thread = LogThread(native, self._heard, self._thread_ended)
+
+    def _heard(self, first: int | None, acked: int) -> None:
+        master, thread = self._master, self._thread
+        if first is not None and thread is not None:
+            begin, end = master.log.begin, master.log.limit
+            try:
+                position = start_of(first, begin, end, master.rules.file_bytes)
+            except PeerFault as fault:
+                self._drop(str(fault))
+                return
+            log.info(_BEGINS, self._address, first, position)
+            thread.native.begin(position)
+            self._is_fed = True
+            acked = first
+        if self._is_fed:
+            master.replicas.acked(self, self._slave, acked)
+
+    def _thread_ended(self, kind: str, text: str) -> None:
+        self._is_fed = False
+        if kind == "lost":
+            log.info("slave %s is gone%s", self._address, f": {text}" if text else "")
+        elif kind != "stopped":
+            log.error("slave %s is dropped: it %s", self._address, text)
+        self._master.gone(self)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -299,6 +364,9 @@ class SlaveLink(asyncio.Protocol):
 
     def _drop(self, why: str) -> None:
         log.error("slave %s is dropped: it %s", self._address, why)
+        self._is_fed = False
         self._master.gone(self)
+        if self._thread is not None:
+            self._thread.stop()
         if self._transport is not None:
             self._transport.abort()

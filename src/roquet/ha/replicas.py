@@ -45,6 +45,11 @@ class Replicas:
         self._listeners.append(listener)
 
     @property
+    def wanted(self) -> int:
+        """How many copies besides the master's own an acknowledgement asks for."""
+        return self._rules.slaves
+
+    @property
     def watermark(self) -> int:
         """Offset up to which as many slaves as are asked for have the log; it never falls."""
         return self._watermark

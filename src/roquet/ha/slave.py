@@ -1,4 +1,7 @@
-"""The slave's side: connects to its master, appends what comes, reports how far it is."""
+"""The slave's side: connects to its master, appends what comes, reports how far it is.
+
+A thread of the core copies once the master is known to be the right one; over TLS the loop does.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from roquet.base.overriding import override
 from roquet.ha.copier import Copier
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import SlaveGate
+from roquet.ha.threads import LogThread, take_socket
 from roquet.protocol.hosts import split_address
 from roquet.service.background import Tasks
 from roquet.store.results import StoreFault
@@ -55,7 +59,7 @@ class HaSlave:
         self.rules = rules
         self.clock = clock
         self.broker_id = broker_id
-        self._tls = tls
+        self.tls = tls
         self._address = rules.configured_master
         self._known = asyncio.Event()
         self._tasks = Tasks()
@@ -92,9 +96,19 @@ class HaSlave:
     async def stop(self) -> None:
         """Let go of the master."""
         self.state = State.SHUTDOWN
-        if self._link is not None:
-            self._link.close("this broker stops")
+        link = self._link
+        if link is not None:
+            link.close("this broker stops")
         await self._tasks.stop()
+        if link is not None:
+            await link.ended()
+
+    def joined(self, link: MasterLink) -> bool:
+        """Take a connection that is about to copy; False when nothing is copied any more."""
+        if self.state is State.SHUTDOWN:
+            return False
+        self._link = link
+        return True
 
     def flushed(self) -> None:
         """Report what has become durable."""
@@ -120,7 +134,7 @@ class HaSlave:
             await self.log.settle()
             async with asyncio.timeout(5):
                 _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: MasterLink(self, address), host, port, ssl=self._tls
+                    lambda: MasterLink(self, address), host, port, ssl=self.tls
                 )
         except (OSError, ValueError, RoquetError) as error:
             log.warning("cannot reach the master at %s: %s", address, error)
@@ -142,8 +156,11 @@ class MasterLink(asyncio.Protocol):
         self._address = address
         self._gate: SlaveGate | None = None
         self._transport: asyncio.Transport | None = None
+        self._thread: LogThread | None = None
+        self._moved = 0
         self.copier = Copier(slave.rules.copier(), slave.log.written, self._clock.now_ms())
         self.gone = asyncio.Event()
+        self._closed = False
         self._second = 0
         self._got_now = 0
         self.bytes_per_second = 0
@@ -159,7 +176,7 @@ class MasterLink(asyncio.Protocol):
             self._slave.state = State.HANDSHAKE
             self._gate = SlaveGate(secret, self._slave.broker_id, os.urandom(32))
         else:
-            self._begin()
+            self._begin(transport)
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -172,7 +189,10 @@ class MasterLink(asyncio.Protocol):
                 if rest is None:
                     return
                 self._gate = None
-                self._begin()
+                if self._transport is not None:
+                    self._begin(self._transport, rest)
+                if self._thread is not None:
+                    return
                 data = rest
             self._got_now += len(data)
             for offset, piece in self.copier.receive(data, self._clock.now_ms()):
@@ -186,7 +206,9 @@ class MasterLink(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Tell whoever waits, unless a thread has the connection now."""
+        if self._thread is not None:
+            return
         if self._transport is not None:
             log.warning("the master at %s is gone%s", self._address, f": {exc}" if exc else "")
             self._transport = None
@@ -207,6 +229,12 @@ class MasterLink(asyncio.Protocol):
         if second != self._second:
             self._second = second
             self.bytes_per_second, self._got_now = self._got_now, 0
+            if self._thread is not None:
+                moved = self._thread.moved
+                self.bytes_per_second, self._moved = moved - self._moved, moved
+        if self._thread is not None:
+            # It keeps its own time.
+            return
         try:
             self.copier.check(self._clock.now_ms())
         except PeerFault as fault:
@@ -216,20 +244,70 @@ class MasterLink(asyncio.Protocol):
 
     def close(self, why: str) -> None:
         """Leave the master; the reason is logged, twice is once."""
+        if self._thread is not None:
+            if why and not self._closed:
+                self._tell_closed(why)
+            self._closed = True
+            self._thread.stop()
+            return
         transport, self._transport = self._transport, None
         if transport is None:
             return
         if why:
-            log.warning("the connection to the master at %s is closed: %s", self._address, why)
+            self._tell_closed(why)
         transport.abort()
 
-    def _begin(self) -> None:
-        self._slave.state = State.TRANSFER
+    async def ended(self) -> None:
+        """Wait until the thread has ended, if there is one."""
+        if self._thread is not None:
+            await self._thread.gone.wait()
+
+    @property
+    def last_read_ms(self) -> int:
+        """When the master was last heard, Unix milliseconds."""
+        if self._thread is not None:
+            return self._clock.now_ms() - self._thread.silent_ms[0]
+        return self.copier.last_read_ms
+
+    @property
+    def last_write_ms(self) -> int:
+        """When the last report was written, Unix milliseconds."""
+        if self._thread is not None:
+            return self._clock.now_ms() - self._thread.silent_ms[1]
+        return self.copier.last_write_ms
+
+    def _begin(self, transport: asyncio.Transport, heard: bytes = b"") -> None:
         log.info("copying the log of %s from %d", self._address, self.copier.end)
+        if self._slave.tls is None:
+            self._transport = None
+            if not self._slave.joined(self):
+                transport.abort()
+                return
+            fd = take_socket(transport)
+            native = self._slave.log.follow(fd, self._slave.rules.copier(), heard=heard)
+            self._thread = LogThread(native, _no_reports, self._thread_ended)
+            self._slave.state = State.TRANSFER
+            return
+        self._slave.state = State.TRANSFER
         report = self.copier.report(self.copier.end, self._clock.now_ms())
         if report is not None:
             self._write(report)
 
+    def _thread_ended(self, kind: str, text: str) -> None:
+        if not self._closed and kind == "lost":
+            log.warning("the master at %s is gone%s", self._address, f": {text}" if text else "")
+        elif not self._closed:
+            self._tell_closed(f"it {text}" if kind == "fault" else text)
+        self._closed = True
+        self.gone.set()
+
+    def _tell_closed(self, why: str) -> None:
+        log.warning("the connection to the master at %s is closed: %s", self._address, why)
+
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+
+def _no_reports(_first: int | None, _acked: int) -> None:
+    """Hear nothing: a master reports to nobody."""

@@ -39,7 +39,7 @@ async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamW
     ],
 )
 def test_a_lie_is_no_acknowledgement(tmp_path: Path, lie: bytes) -> None:
-    """#1155: the connection is dropped, and no send is answered as copied."""
+    """#1155, #359: the connection is dropped, and no send is answered as copied."""
 
     async def run() -> None:
         async with (
@@ -78,7 +78,9 @@ def test_two_connections_of_one_host_are_one_slave(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_with_the_secret_slaves_are_told_apart(tmp_path: Path) -> None:
+def test_10956_with_the_secret_slaves_are_told_apart(tmp_path: Path) -> None:
+    """#10956: the port of a pair asks who is there."""
+
     async def run() -> None:
         secret = {"haSharedSecret": SECRET}
         async with (
@@ -166,23 +168,28 @@ async def first_byte(master: Broker, trust: str) -> bytes:
         writer.close()
 
 
-def test_the_log_over_tls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"haSharedSecret": SECRET}])
+def test_the_log_over_tls(tmp_path: Path, more: dict[str, str]) -> None:
+    """With double write, with and without the secret."""
     cert, key = certificate(tmp_path)
     tls = {
         "haTlsEnable": "true",
         "haTlsCertFile": cert,
         "haTlsKeyFile": key,
         "haTlsTrustFile": cert,
+        **more,
     }
 
     async def run() -> None:
         async with (
             pair_world(tmp_path) as world,
-            world.master(**tls) as master,
+            world.master(brokerRole="SYNC_MASTER", **tls) as master,
             world.slave(of=master, **tls) as slave,
         ):
+            await until(lambda: not master.state.lacks_slave, "the slave follows")
             for _ in range(20):
-                await world.send(master, b"x" * 10_000)
+                answer = await world.send(master, b"x" * 10_000)
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
             await caught_up(master, slave)
             # Without a certificate nobody gets in: trust is asked of both sides.
             with pytest.raises((ssl.SSLError, OSError, EOFError)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -18,6 +19,7 @@ from pair_harness import (
 from roquet.protocol.bodies.replication import HaStatusBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.store.records import read_records
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -113,6 +115,20 @@ def test_double_write_asks_for_a_slave(tmp_path: Path) -> None:
 
     play(tmp_path, tell)
     assert (tmp_path / "slave").is_dir()
+
+
+def test_slaves_come_to_the_port_of_the_settings(tmp_path: Path) -> None:
+    """`haListenPort`; the name server tells slaves where it is."""
+    port = free_port(random.Random())
+
+    async def tell(world: PairWorld) -> None:
+        async with world.master(haListenPort=str(port)) as master, world.slave() as slave:
+            assert master.identity.ha_address.endswith(f":{port}")
+            await world.send(master)
+            await caught_up(master, slave)
+            assert slave.pair.slave.address == master.identity.ha_address
+
+    play(tmp_path, tell)
 
 
 def test_a_slow_slave_times_a_send_out(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ impl CommitLog {
                 self.flush_wanted.notify();
             } else {
                 self.counters.put_time.add(begun.elapsed());
-                self.grown.notify();
+                self.has_grown();
             }
         }
         done

@@ -20,6 +20,8 @@ impl CommitLog {
             ));
         }
         let from = self.flushed();
+        // Before `written`, which runs ahead of it while a copy is appended.
+        let whole = self.whole();
         let to = self.written();
         if from >= to {
             return Ok(from);
@@ -33,12 +35,13 @@ impl CommitLog {
                 }
             }
         }
+        self.flushed_whole.store(whole.min(to), Ordering::Release);
         self.flushed.store(to, Ordering::Release);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         let spent = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.counters.flush_us.fetch_add(spent, Ordering::Relaxed);
         self.measure(to);
-        self.grown.notify();
+        self.has_grown();
         Ok(to)
     }
 

@@ -14,6 +14,7 @@ mod replica;
 pub use append::{Appended, Entry, Placed, Prepared, PutStatus};
 pub use offsets::NextOffsets;
 
+use crate::bell::Followers;
 use crate::disk::Disk;
 use crate::latency::Latency;
 use crate::record::RecordHead;
@@ -78,6 +79,8 @@ pub struct CommitLog {
     written: AtomicU64,
     whole: AtomicU64,
     flushed: AtomicU64,
+    /// `whole` as it was at the last flush.
+    flushed_whole: AtomicU64,
     flushing: Mutex<()>,
     /// Where appends end that wait for their flush, and when they began.
     unflushed: Mutex<VecDeque<(u64, Instant)>>,
@@ -85,6 +88,8 @@ pub struct CommitLog {
     busy_since: AtomicI64,
     /// Rung after each append and each flush, for whoever follows the log.
     pub grown: Wake,
+    /// Those who copy the log elsewhere; they hear of the same.
+    pub followers: Followers,
     /// Rung when somebody wants a flush.
     pub flush_wanted: Wake,
     /// Rung when the next file should be made.
@@ -115,11 +120,13 @@ impl CommitLog {
             written: AtomicU64::new(0),
             whole: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
+            flushed_whole: AtomicU64::new(0),
             flushing: Mutex::new(()),
             unflushed: Mutex::default(),
             next: NextFile::default(),
             busy_since: AtomicI64::new(0),
             grown: Wake::default(),
+            followers: Followers::default(),
             flush_wanted: Wake::default(),
             file_wanted: Wake::default(),
             counters: LogCounters::default(),
@@ -132,6 +139,7 @@ impl CommitLog {
         *writer = Writer::new(end, self.segment_at(end), last_time, offsets);
         let last = self.segments().last().map(|last| last.end());
         self.next_begins(last.unwrap_or(end));
+        self.flushed_whole.store(end, Ordering::Release);
         self.flushed.store(end, Ordering::Release);
         self.whole.store(end, Ordering::Release);
         self.written.store(end, Ordering::Release);
@@ -163,6 +171,16 @@ impl CommitLog {
     /// Offset up to which everything is durable.
     pub fn flushed(&self) -> u64 {
         self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Offset behind the last record that is complete and durable: a copied log may have been
+    /// flushed inside a record.
+    pub fn flushed_whole(&self) -> u64 {
+        let whole = self.whole();
+        if self.flushed() >= whole {
+            return whole;
+        }
+        self.flushed_whole.load(Ordering::Acquire)
     }
 
     /// Leases `size` bytes at `from`; `None` when they are not (or no longer) there.
@@ -282,6 +300,12 @@ impl CommitLog {
             }
         }
         found
+    }
+
+    /// Tells everybody who follows the log that it has grown, or is durable further on.
+    fn has_grown(&self) {
+        self.grown.notify();
+        self.followers.tell();
     }
 
     fn change_segments(&self, change: impl FnOnce(&mut Vec<Arc<Segment>>)) {

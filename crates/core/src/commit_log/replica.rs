@@ -74,7 +74,7 @@ impl CommitLog {
         if self.settings.sync_flush {
             self.flush_wanted.notify();
         }
-        self.grown.notify();
+        self.has_grown();
         Ok(writer.position)
     }
 
@@ -89,6 +89,7 @@ impl CommitLog {
         }
         self.restart_files(base)?;
         writer.position = base;
+        self.flushed_whole.store(base, Ordering::Release);
         self.flushed.store(base, Ordering::Release);
         self.whole.store(base, Ordering::Release);
         self.written.store(base, Ordering::Release);

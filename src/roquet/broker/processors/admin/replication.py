@@ -133,8 +133,8 @@ class ReplicationAdmin:
             master_address=self._slave.address or "",
             bytes_per_second=link.bytes_per_second if link else 0,
             max_offset=self._log.written,
-            last_read_ms=link.copier.last_read_ms if link else 0,
-            last_write_ms=link.copier.last_write_ms if link else 0,
+            last_read_ms=link.last_read_ms if link else 0,
+            last_write_ms=link.last_write_ms if link else 0,
             master_flush_offset=self._master_flush_offset,
         )
         return HaStatusBody(is_master=False, max_offset=0, in_sync=0, follow=follow)

@@ -1,0 +1,250 @@
+//! The master's thread for one slave: pieces of the log go from the file's map to the socket, and
+//! the slave's reports come back.
+
+use super::feed::{Feed, FeedRules};
+use super::link::{End, Link, Shared};
+use super::wire::Wire;
+use super::Fault;
+use crate::segment::Lease;
+use crate::store::Store;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Frames that one system call may write.
+const FRAMES: usize = 16;
+/// Reports read at a time.
+const READ: usize = 4096;
+
+/// What the peers have said to each other before the thread.
+#[derive(Debug, Default)]
+pub struct Greeting {
+    /// Bytes to write first.
+    pub say: Vec<u8>,
+    /// Bytes that were read already.
+    pub heard: Vec<u8>,
+}
+
+/// Starts to feed the slave at the other end of `socket`.
+///
+/// The first report is told to the owner, and nothing is sent before [`Link::begin`]. With `loud`
+/// the owner hears of each acknowledgement, otherwise it looks when it likes.
+pub fn start(
+    store: Arc<Store>,
+    socket: OwnedFd,
+    greeting: Greeting,
+    rules: FeedRules,
+    loud: bool,
+) -> io::Result<Link> {
+    let wire = Wire::new(socket)?;
+    Link::spawn("ha-feed", move |shared| {
+        let mut out = Outgoing::default();
+        out.push(greeting.say, None);
+        let feeder = Feeder {
+            feed: Feed::new(rules),
+            store,
+            wire,
+            out,
+            shared,
+            loud,
+            moved: 0,
+        };
+        feeder.run(&greeting.heard)
+    })
+}
+
+struct Feeder {
+    store: Arc<Store>,
+    wire: Wire,
+    feed: Feed,
+    out: Outgoing,
+    shared: Arc<Shared>,
+    loud: bool,
+    moved: u64,
+}
+
+impl Feeder {
+    fn run(mut self, heard: &[u8]) -> End {
+        self.store
+            .log()
+            .followers
+            .add(Arc::clone(&self.shared.wake));
+        let end = match self.serve(heard) {
+            Ok(never) => match never {},
+            Err(end) => end,
+        };
+        self.store.log().followers.remove(&self.shared.wake);
+        end
+    }
+
+    fn serve(&mut self, heard: &[u8]) -> Result<Infallible, End> {
+        if !heard.is_empty() {
+            self.hear(heard)?;
+        }
+        loop {
+            self.shared.go_on()?;
+            let now = self.wire.now();
+            if let Some(position) = self.shared.begins() {
+                self.feed.begin(position)?;
+                self.publish(true);
+            }
+            self.feed.check(now)?;
+            let patience = self.send(now)?;
+            let is_full = !self.out.is_empty();
+            let ready =
+                self.wire
+                    .wait(&self.shared.wake, self.feed.listens(), is_full, patience)?;
+            self.shared.wake.disarm();
+            if ready.rung {
+                self.shared.wake.answer();
+            }
+            if ready.read {
+                self.read()?;
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), End> {
+        let mut buffer = [0; READ];
+        match self.wire.read(&mut buffer)? {
+            None => Ok(()),
+            Some(0) => Err(End::Lost(String::new())),
+            Some(count) => self.hear(buffer.get(..count).unwrap_or_default()),
+        }
+    }
+
+    fn hear(&mut self, data: &[u8]) -> Result<(), End> {
+        let before = self.feed.acked();
+        let first = self.feed.receive(data, self.wire.now())?;
+        let acked = self.feed.acked();
+        self.shared
+            .tell(first.is_some() || (self.loud && acked > before), |view| {
+                view.last_read = Instant::now();
+                view.acked = acked;
+                view.first = first.or(view.first);
+            });
+        Ok(())
+    }
+
+    fn publish(&self, loudly: bool) {
+        let (acked, position) = (self.feed.acked(), self.feed.position());
+        self.shared.tell(loudly, |view| {
+            view.last_write = Instant::now();
+            view.acked = acked;
+            view.position = position;
+            view.moved = self.moved;
+        });
+    }
+
+    /// Writes what may be written now; returns how many milliseconds nothing more can be.
+    fn send(&mut self, now: u64) -> Result<u64, End> {
+        if self.out.is_empty() {
+            self.fill(now)?;
+        }
+        if !self.out.is_empty() {
+            self.write()?;
+        }
+        let mut end = self.store.copy_limit();
+        if !self.out.is_empty() || !self.feed.listens() {
+            return Ok(self.feed.patience(end, now));
+        }
+        if !self.feed.lingers(end, now) {
+            self.shared.wake.arm();
+            end = self.store.copy_limit();
+            if self.feed.due(end, now).is_some() && !self.feed.lingers(end, now) {
+                return Ok(0);
+            }
+        }
+        Ok(self.feed.patience(end, now))
+    }
+
+    fn fill(&mut self, now: u64) -> Result<(), Fault> {
+        let end = self.store.copy_limit();
+        if !self.feed.lingers(end, now) {
+            while self.out.frames() < FRAMES {
+                let Some((from, size)) = self.feed.due(end, now) else {
+                    break;
+                };
+                let Some(lease) = self.store.copyable(from, size)? else {
+                    break;
+                };
+                let size = lease.len() as u64;
+                let header = self.feed.header(size, now);
+                self.out.push(header.to_vec(), Some(lease));
+                self.moved += size;
+            }
+        }
+        if self.out.is_empty() && self.feed.wants_heartbeat(now) {
+            let header = self.feed.header(0, now);
+            self.out.push(header.to_vec(), None);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), End> {
+        // Before the bytes leave: their acknowledgement may be quick.
+        self.publish(false);
+        while !self.out.is_empty() {
+            match self.wire.write(&self.out.parts())? {
+                None => break,
+                Some(0) => return Err(End::Lost(String::new())),
+                Some(count) => self.out.written(count),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Frames on their way to the socket, and how much of them it has taken.
+#[derive(Default)]
+struct Outgoing {
+    frames: VecDeque<(Vec<u8>, Option<Lease>)>,
+    taken: usize,
+}
+
+impl Outgoing {
+    fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn push(&mut self, head: Vec<u8>, body: Option<Lease>) {
+        if !head.is_empty() {
+            self.frames.push_back((head, body));
+        }
+    }
+
+    /// What is left to write, as the system call takes it.
+    fn parts(&self) -> Vec<IoSlice<'_>> {
+        let mut skip = self.taken;
+        let mut parts = Vec::with_capacity(2 * FRAMES);
+        for (head, body) in &self.frames {
+            for bytes in [&head[..], body.as_deref().unwrap_or_default()] {
+                let left = bytes.get(skip.min(bytes.len())..).unwrap_or_default();
+                skip -= skip.min(bytes.len());
+                if !left.is_empty() {
+                    parts.push(IoSlice::new(left));
+                }
+            }
+        }
+        parts
+    }
+
+    fn written(&mut self, count: usize) {
+        self.taken += count;
+        while let Some((head, body)) = self.frames.front() {
+            let size = head.len() + body.as_deref().map_or(0, <[u8]>::len);
+            if self.taken < size {
+                break;
+            }
+            self.taken -= size;
+            self.frames.pop_front();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The slave's thread: what comes from the socket is appended to the log as it is, made durable
+//! together where each append has to be, and reported.
+
+use super::copier::{Copier, CopierRules};
+use super::feeder::Greeting;
+use super::link::{End, Link, Shared};
+use super::wire::Wire;
+use super::Fault;
+use crate::store::Store;
+use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes read, appended, flushed and reported together.
+const READ: usize = 1 << 20;
+
+/// Starts to copy the log of the master at the other end of `socket`. The first report goes out at
+/// once: the master waits for it.
+pub fn start(
+    store: Arc<Store>,
+    socket: OwnedFd,
+    greeting: Greeting,
+    rules: CopierRules,
+) -> io::Result<Link> {
+    let wire = Wire::new(socket)?;
+    Link::spawn("ha-follow", move |shared| {
+        let follower = Follower {
+            copier: Copier::new(rules, store.log().written()),
+            store,
+            wire,
+            out: greeting.say,
+            shared,
+            moved: 0,
+        };
+        follower.run(&greeting.heard)
+    })
+}
+
+struct Follower {
+    store: Arc<Store>,
+    wire: Wire,
+    copier: Copier,
+    /// Bytes that the socket has not taken yet.
+    out: Vec<u8>,
+    shared: Arc<Shared>,
+    moved: u64,
+}
+
+impl Follower {
+    fn run(mut self, heard: &[u8]) -> End {
+        match self.serve(heard) {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    fn serve(&mut self, heard: &[u8]) -> Result<Infallible, End> {
+        let mut buffer = vec![0; READ];
+        self.hear(heard)?;
+        loop {
+            self.shared.go_on()?;
+            let now = self.wire.now();
+            self.copier.check(now)?;
+            self.report(now)?;
+            let patience = self.copier.patience(now);
+            let is_full = !self.out.is_empty();
+            let ready = self.wire.wait(&self.shared.wake, true, is_full, patience)?;
+            if ready.rung {
+                self.shared.wake.answer();
+            }
+            if ready.read {
+                match self.wire.read(&mut buffer)? {
+                    None => {}
+                    Some(0) => return Err(End::Lost(String::new())),
+                    Some(count) => self.hear(buffer.get(..count).unwrap_or_default())?,
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, data: &[u8]) -> Result<(), End> {
+        let (store, moved) = (&self.store, &mut self.moved);
+        let mut failed = None;
+        let heard = self.copier.receive(data, self.wire.now(), |offset, piece| {
+            *moved += piece.len() as u64;
+            store.replicate(offset, piece).map(drop).map_err(|error| {
+                failed = Some(End::Store(error.to_string()));
+                Fault(String::new())
+            })
+        });
+        if let Some(end) = failed {
+            return Err(end);
+        }
+        self.shared
+            .tell(false, |view| view.last_read = Instant::now());
+        Ok(heard?)
+    }
+
+    /// Says how far the log is, if it has grown or the last report is old.
+    fn report(&mut self, now: u64) -> Result<(), End> {
+        if self.out.is_empty() {
+            let end = self
+                .store
+                .vouched()
+                .map_err(|error| End::Store(error.to_string()))?;
+            if let Some(report) = self.copier.report(end, now) {
+                self.out.extend_from_slice(&report);
+                self.publish(end);
+            }
+        }
+        while !self.out.is_empty() {
+            match self.wire.write(&[IoSlice::new(&self.out)])? {
+                None => break,
+                Some(0) => return Err(End::Lost(String::new())),
+                Some(count) => drop(self.out.drain(..count)),
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, end: u64) {
+        self.shared.tell(false, |view| {
+            view.acked = end;
+            view.position = self.store.log().written();
+            view.moved = self.moved;
+            view.last_write = Instant::now();
+        });
+    }
+}

@@ -1,0 +1,198 @@
+//! A running connection as its owner sees it: what the thread has told, and how it is ended.
+
+use super::Fault;
+use crate::bell::Bell;
+use crate::store_health::hold;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its owner wanted it to.
+    Stopped,
+    /// The peer went; the text is the system's, empty when it closed in order.
+    Lost(String),
+    /// The peer broke the protocol, or has another log; the text goes on from "the peer".
+    Fault(String),
+    /// Our own store could not go on.
+    Store(String),
+}
+
+impl From<Fault> for End {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault.0)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+/// What the thread has told. Offsets are those of the log.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The slave's first report, until somebody has taken it.
+    pub first: Option<u64>,
+    /// Where the slave's log ends by its own word.
+    pub acked: u64,
+    /// Offset of the next byte to send, or to receive.
+    pub position: u64,
+    /// Bytes moved so far.
+    pub moved: u64,
+    /// When the peer was last heard.
+    pub last_read: Instant,
+    /// When something was last written to it.
+    pub last_write: Instant,
+    /// How the connection ended, once it has.
+    pub end: Option<End>,
+}
+
+struct State {
+    view: View,
+    begin: Option<u64>,
+}
+
+/// What owner and thread share.
+pub(super) struct Shared {
+    /// Rung for the owner.
+    news: Bell,
+    /// Rung for the thread.
+    pub(super) wake: Arc<Bell>,
+    stopping: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    /// Fails when the owner has asked for the end.
+    pub(super) fn go_on(&self) -> Result<(), End> {
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(End::Stopped);
+        }
+        Ok(())
+    }
+
+    /// The owner's answer to the first report, once.
+    pub(super) fn begins(&self) -> Option<u64> {
+        hold(&self.state).begin.take()
+    }
+
+    /// Tells the owner; `loudly` makes it look.
+    pub(super) fn tell(&self, loudly: bool, change: impl FnOnce(&mut View)) {
+        change(&mut hold(&self.state).view);
+        if loudly {
+            self.news.ring();
+        }
+    }
+}
+
+/// Says how a thread ended, also when it panics.
+struct Last(Arc<Shared>, End);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let end = std::mem::replace(&mut self.1, End::Stopped);
+        self.0.tell(true, |view| view.end = Some(end));
+    }
+}
+
+/// The owner's handle. Dropping it ends the connection, without waiting for the thread.
+pub struct Link {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// A forked child has the handle, but not the thread.
+    process: u32,
+}
+
+impl Link {
+    /// Runs `work` in a thread; the socket must be closed when it returns.
+    pub(super) fn spawn(
+        name: &str,
+        work: impl FnOnce(Arc<Shared>) -> End + Send + 'static,
+    ) -> io::Result<Self> {
+        let now = Instant::now();
+        let view = View {
+            first: None,
+            acked: 0,
+            position: 0,
+            moved: 0,
+            last_read: now,
+            last_write: now,
+            end: None,
+        };
+        let shared = Arc::new(Shared {
+            news: Bell::new()?,
+            wake: Arc::new(Bell::new()?),
+            stopping: AtomicBool::new(false),
+            state: Mutex::new(State { view, begin: None }),
+        });
+        let theirs = Arc::clone(&shared);
+        let run = move || {
+            let broken = End::Store("the thread of this connection has failed".to_owned());
+            let mut last = Last(Arc::clone(&theirs), broken);
+            last.1 = work(theirs);
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            process: std::process::id(),
+        })
+    }
+
+    /// The descriptor that is readable while there is news.
+    pub fn event_fd(&self) -> RawFd {
+        self.shared.news.fd()
+    }
+
+    /// Takes the news: the first report comes once.
+    pub fn take(&self) -> View {
+        self.shared.news.answer();
+        let mut state = hold(&self.shared.state);
+        let view = state.view.clone();
+        state.view.first = None;
+        view
+    }
+
+    /// What the thread has told so far.
+    pub fn view(&self) -> View {
+        hold(&self.shared.state).view.clone()
+    }
+
+    /// Lets the slave that has reported get the log from `position` on.
+    pub fn begin(&self, position: u64) {
+        hold(&self.shared.state).begin = Some(position);
+        self.shared.wake.ring();
+    }
+
+    /// Asks for the end of the connection.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.wake.ring();
+    }
+
+    /// Waits until the thread has ended.
+    pub fn join(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        if let Some(thread) = hold(&self.thread).take() {
+            // A panic in it has been shown by its own message.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            self.stop();
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A log copied from one broker to another by threads of its own: one for each connection, from file
+//! to socket on the master, from socket to file on the slave (spec: ha §1).
+//!
+//! `feed` and `copier` hold the rules, without socket and clock; `feeder` and `follower` are the
+//! threads. Who may connect, and from where a slave gets the log, is decided by whoever starts them.
+
+pub mod copier;
+pub mod feed;
+pub mod feeder;
+pub mod follower;
+pub mod link;
+mod wire;
+
+use crate::store_error::StoreError;
+
+/// Why a connection has to end; the text goes on from "the peer".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault(pub String);
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self(error.text)
+    }
+}

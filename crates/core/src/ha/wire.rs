@@ -1,0 +1,114 @@
+//! A socket and a bell that one thread waits for together.
+
+use crate::bell::Bell;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+/// What a wait has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// Bytes can be read, or the end of the stream.
+    pub(super) read: bool,
+    /// The bell was rung.
+    pub(super) rung: bool,
+}
+
+/// The thread's end of a connection.
+pub(super) struct Wire {
+    socket: TcpStream,
+    begun: Instant,
+}
+
+impl Wire {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = TcpStream::from(socket);
+        socket.set_nonblocking(true)?;
+        // Only a socket that is no TCP one refuses.
+        let _ = socket.set_nodelay(true);
+        Ok(Self {
+            socket,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Milliseconds since the thread took the connection.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Reads what is there: `None` when nothing is, 0 at the end of the stream.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        later(self.socket.read(buffer))
+    }
+
+    /// Writes as much as the socket takes; `None` when it takes nothing.
+    pub(super) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        later(self.socket.write_vectored(parts))
+    }
+
+    /// Waits for the peer, for the bell, or until `patience` milliseconds have passed.
+    pub(super) fn wait(
+        &self,
+        bell: &Bell,
+        read: bool,
+        write: bool,
+        patience: u64,
+    ) -> io::Result<Ready> {
+        let mut events = 0;
+        if read {
+            events |= libc::POLLIN;
+        }
+        if write {
+            events |= libc::POLLOUT;
+        }
+        let entry = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        let mut polled = [
+            // A negative descriptor is passed over: a peer that has gone would wake this for ever.
+            entry(
+                if events == 0 {
+                    -1
+                } else {
+                    self.socket.as_raw_fd()
+                },
+                events,
+            ),
+            entry(bell.fd(), libc::POLLIN),
+        ];
+        let timeout = i32::try_from(patience).unwrap_or(i32::MAX);
+        // SAFETY: `polled` is two valid entries.
+        let found = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout) };
+        if found < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+            return Ok(Ready::default());
+        }
+        let [socket, rung] = polled;
+        Ok(Ready {
+            read: socket.revents & !libc::POLLOUT != 0,
+            rung: rung.revents != 0,
+        })
+    }
+}
+
+fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
+    match done {
+        Ok(count) => Ok(Some(count)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

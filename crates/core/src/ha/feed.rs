@@ -196,7 +196,7 @@ impl Feed {
     /// Milliseconds until the clock alone makes something due; `end` is what may be sent.
     pub fn patience(&self, end: u64, now: u64) -> u64 {
         let mut until = self.last_read + self.rules.housekeeping + 1;
-        if !self.unread.is_empty() {
+        if self.listens() && !self.unread.is_empty() {
             until = until.min(self.last_read + self.rules.heartbeat + 1);
         }
         if self.stage == Stage::Fed {

@@ -4,7 +4,7 @@
 use super::feed::{Feed, FeedRules};
 use super::link::{End, Link, Shared};
 use super::wire::Wire;
-use super::Fault;
+use super::{Fault, FULL};
 use crate::segment::Lease;
 use crate::store::Store;
 use std::collections::VecDeque;
@@ -148,7 +148,10 @@ impl Feeder {
             self.write()?;
         }
         let mut end = self.store.copy_limit();
-        if !self.out.is_empty() || !self.feed.listens() {
+        if !self.out.is_empty() {
+            return Ok(FULL);
+        }
+        if !self.feed.listens() {
             return Ok(self.feed.patience(end, now));
         }
         if !self.feed.lingers(end, now) {

@@ -5,7 +5,7 @@ use super::copier::{Copier, CopierRules};
 use super::feeder::Greeting;
 use super::link::{End, Link, Shared};
 use super::wire::Wire;
-use super::Fault;
+use super::{Fault, FULL};
 use crate::store::Store;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
@@ -64,8 +64,12 @@ impl Follower {
             let now = self.wire.now();
             self.copier.check(now)?;
             self.report(now)?;
-            let patience = self.copier.patience(now);
             let is_full = !self.out.is_empty();
+            let patience = if is_full {
+                FULL
+            } else {
+                self.copier.patience(now)
+            };
             let ready = self.wire.wait(&self.shared.wake, true, is_full, patience)?;
             if ready.rung {
                 self.shared.wake.answer();

@@ -13,6 +13,10 @@ mod wire;
 
 use crate::store_error::StoreError;
 
+/// Milliseconds between two looks at the clock while the peer reads nothing: what is due by then
+/// has to wait for the peer.
+const FULL: u64 = 100;
+
 /// Why a connection has to end; the text goes on from "the peer".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(pub String);

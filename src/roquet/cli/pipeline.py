@@ -13,7 +13,7 @@ from roquet.spark.jobs.tables import JOBS, Job, given, job
 from roquet.spark.option_table import Given
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _NO_SPARK = "jobs need Spark: pip install 'roquet[spark]', and a Java 17"
 
@@ -40,9 +40,10 @@ def run(name: str, words: Sequence[str], master: str | None) -> int:
         raise UsageError(f"{error.name} is missing: {_NO_SPARK}") from error
     for text in module.plan(options):
         line(text)
-    if dry:
+    if dry and not getattr(module, "DRY_RUN_READS", False):
         return 0
-    session = _session(found.name, master)
+    configuration: Mapping[str, str] = getattr(module, "configuration", _nothing)(options)
+    session = _session(found.name, master, configuration)
     try:
         report = module.run(session, options, _say)
     finally:
@@ -50,6 +51,10 @@ def run(name: str, words: Sequence[str], master: str | None) -> int:
     for text in report.lines:
         line(text)
     return int(report.exit_code)
+
+
+def _nothing(_: Mapping[str, str]) -> dict[str, str]:
+    return {}
 
 
 def _say(text: str) -> None:
@@ -64,7 +69,7 @@ def _help(found: Job) -> None:
     line(f"\nexit codes: {found.codes}, 2 wrong usage")
 
 
-def _session(name: str, master: str | None) -> Any:
+def _session(name: str, master: str | None, configuration: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415  (slow to import)
 
     # Workers have to be the same Python as the driver, or they lack our modules.
@@ -79,6 +84,8 @@ def _session(name: str, master: str | None) -> Any:
         # The default of 200 is for clusters: on one machine each shuffle would pay for 200 tasks.
         tasks = str(2 * (os.cpu_count() or 1))
         builder = builder.config("spark.sql.shuffle.partitions", tasks)
+    for key, value in configuration.items():
+        builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
 from roquet.spark.option_table import Option, Table, suggestions
 
 if TYPE_CHECKING:
@@ -97,6 +98,13 @@ JOBS: Final = (
         AUDIT,
         "0 no difference, 1 differences",
     ),
+    Job(
+        "archive",
+        "topics into a lake, exactly once; compaction, retention, a checked catalog",
+        ARCHIVE,
+        "0 done, 1 catalog and lake differ",
+    ),
+    Job("replay", "an archive back into topics, from where it stopped", REPLAY),
 )
 
 

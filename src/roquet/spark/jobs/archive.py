@@ -1,0 +1,358 @@
+"""The job `archive`: topics into a lake, exactly once, and looking after that lake.
+
+A stream whose micro-batches become parts of the lake. Spark's checkpoint holds the offsets of a
+micro-batch before it is written, the lake's catalog its name once it is there: a killed one is
+made again from the same offsets, one that the catalog has is left as it is. A lost checkpoint
+costs nothing, since the catalog says where each queue goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.base.clock import SystemClock
+from roquet.base.errors import UsageError
+from roquet.spark.jobs import lake_upkeep, textfile
+from roquet.spark.jobs.lake import Lake
+from roquet.spark.jobs.lake import configuration as lake_configuration
+from roquet.spark.jobs.lake_body import parsed, schema_text
+from roquet.spark.jobs.lake_files import LakeError
+from roquet.spark.jobs.lake_tables import ARCHIVE
+from roquet.spark.jobs.report import Report
+from roquet.spark.offsets import QueueKey, from_json, to_json
+from roquet.spark.option_table import Given
+from roquet.spark.schema import COLUMNS
+from roquet.spark.source import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from roquet.base.clock import Clock
+    from roquet.spark.jobs.lake_catalog import Entry
+
+POLL_S: Final = 1
+LISTENING: Final = ("earliest", "latest")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions:
+    """The options, checked. `reading` are those of the source; empty when nothing is read."""
+
+    out: str
+    kind: str
+    reading: dict[str, str]
+    starting: str
+    checkpoint: str
+    interval_s: int
+    body: str
+    schema: str
+    compact: bool
+    target: int
+    grace_ms: int
+    retain_days: int | None
+    check: bool
+    break_lock: bool
+    metrics: str | None
+    dry_run: bool
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ArchiveOptions:
+        """Check options. Raises UsageError."""
+        given = Given(options, ARCHIVE)
+        out = (given.text("out") or "").rstrip("/")
+        if not out:
+            raise UsageError("out is needed: the folder of the lake")
+        body = given.choice("body")
+        wanted = cls(
+            out=out,
+            kind=given.choice("format"),
+            reading=_reading(given),
+            starting=_starting(given.text("startingOffsets") or "earliest"),
+            checkpoint=given.text("checkpoint") or f"{out}/_checkpoint",
+            interval_s=given.number("interval") or 0,
+            body=body,
+            schema=schema_text(body, given.text("schema")),
+            compact=given.flag("compact"),
+            target=given.number("targetBytes") or 134_217_728,
+            grace_ms=60_000 * (given.number("graceMinutes") or 0),
+            retain_days=given.number("retainDays"),
+            check=given.flag("check"),
+            break_lock=given.flag("breakLock"),
+            metrics=given.text("metricsPath"),
+            dry_run=given.flag("dryRun"),
+        )
+        if not (wanted.reading or wanted.upkeep or wanted.check):
+            raise UsageError(
+                "nothing to do: give nameServers and subscribe, or compact, retainDays or check"
+            )
+        if wanted.interval_s and (wanted.upkeep or wanted.check):
+            raise UsageError(
+                "interval runs until it is stopped: look after the lake in another run"
+            )
+        return wanted
+
+    @property
+    def upkeep(self) -> bool:
+        """Whether the lake is changed without reading a topic."""
+        return self.compact or self.retain_days is not None
+
+    def plan(self) -> tuple[str, ...]:
+        """Return what will be done, in lines."""
+        lines: list[str] = []
+        if self.reading:
+            topics = self.reading.get("subscribe") or self.reading.get("subscribePattern")
+            until = f"every {self.interval_s} s" if self.interval_s else "up to the present"
+            lines += [
+                f"archive {topics} of {self.reading['nameServers']} {until}",
+                f"go on where {self.out} ends, and begin queues at: {self.starting}",
+                f"write {self.kind} by topic and day to {self.out}, bodies {self.body}",
+                f"keep offsets in {self.checkpoint}",
+            ]
+        if self.compact:
+            lines.append(f"merge files below {self.target // 2:,} bytes of each topic and day")
+        if self.retain_days is not None:
+            lines.append(f"remove days that ended more than {self.retain_days} days ago")
+        if self.check:
+            lines.append("compare the catalog with what can be read from the lake")
+        return tuple(lines)
+
+
+def plan(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what `run` would do with these options. Raises UsageError."""
+    return ArchiveOptions.parse(options).plan()
+
+
+def configuration(options: Mapping[str, str]) -> dict[str, str]:
+    """Return what the session needs. Raises UsageError."""
+    wanted = ArchiveOptions.parse(options)
+    return lake_configuration(wanted.kind)
+
+
+def run(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    say: Callable[[str], None],
+    clock: Clock | None = None,
+) -> Report:
+    """Archive, compact, remove and check, as wanted; exit code 1 if the check finds anything.
+
+    Raises UsageError, LakeError and what Spark raises for a query that failed.
+    """
+    wanted = ArchiveOptions.parse(options)
+    if wanted.dry_run:
+        return Report(wanted.plan())
+    register(spark)
+    time = clock or SystemClock()
+    lake = Lake(spark, wanted.out, wanted.kind)
+    lines: list[str] = []
+    if wanted.reading:
+        archiver = Archiver(lake, wanted, say, time)
+        archiver.run()
+        lines.append(f"{archiver.rows:,} messages archived in {archiver.batches:,} micro-batches")
+    elif not lake.exists():
+        raise UsageError(f"{wanted.out} is no lake: there is no _lake.json")
+    if wanted.upkeep:
+        with lake_upkeep.locked(lake, time, take_over=wanted.break_lock):
+            lines += _look_after(lake, wanted, say, time)
+    found = lake_upkeep.check(lake) if wanted.check else []
+    lines += found
+    if wanted.check:
+        lines.append(f"{len(found):,} differences" if found else "no difference")
+    return Report(tuple(lines), (wanted.out,), 1 if found else 0)
+
+
+class Archiver:
+    """The stream from topics to parts of the lake."""
+
+    def __init__(
+        self, lake: Lake, wanted: ArchiveOptions, say: Callable[[str], None], clock: Clock
+    ) -> None:
+        """Count from zero."""
+        self._lake = lake
+        self._wanted = wanted
+        self._say = say
+        self._clock = clock
+        self._ends: dict[QueueKey, int] = {}
+        self.rows = 0
+        self.batches = 0
+
+    def run(self) -> None:
+        """Archive up to the present, or until the query is stopped."""
+        # Only what is known when the job begins is compared: this job makes all that follows.
+        if self._lake.exists():
+            self._ends = ends(self._lake)
+        frame = self._frame()
+        self._lake.create(frame.schema)
+        query = self._start(frame)
+        told = -1
+        try:
+            while not query.awaitTermination(POLL_S):
+                told = self._tell(query, told)
+            self._tell(query, told)
+        finally:
+            query.stop()
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        """Make one micro-batch a part. Raises LakeError."""
+        from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+
+        query = self._lake.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if not query:
+            raise LakeError("Spark does not say which query this micro-batch is of")
+        part = f"b{query[:13]}-{number:010}"
+        rows = frame.withColumn("part", f.lit(part))
+        begin = self._clock.now_ms()
+        if self._lake.catalog.has(part):
+            self._same(part, frame)
+            self._say(f"micro-batch {number} is in the lake already")
+            return
+        if self._lake.kind == "delta":
+            entries = self._lake.publish_delta(part, rows, query, number)
+        else:
+            entries = self._lake.stage(part, rows)
+            self._overlap(entries)
+            if entries:
+                self._lake.move(part, entries)
+            self._lake.commit(part, entries)
+        count = sum(it.rows for it in entries)
+        self.rows += count
+        self.batches += 1
+        took = max(1, self._clock.now_ms() - begin)
+        self._say(f"micro-batch {number}: {count:,} rows, {1000 * count // took:,} rows/s")
+
+    def _same(self, part: str, frame: DataFrame) -> None:
+        """Raise LakeError when a part has not all that the micro-batch of its name has now."""
+        held: dict[QueueKey, tuple[int, int]] = {}
+        for it in self._lake.catalog.added(part):
+            queue = QueueKey(it.place.topic, it.broker, it.queue)
+            low, high = held.get(queue, (it.from_offset, it.to_offset))
+            held[queue] = (min(low, it.from_offset), max(high, it.to_offset))
+        found = frame.groupBy("topic", "brokerName", "queueId").agg({"queueOffset": "max"})
+        for row in found.collect():
+            queue = QueueKey(row[0], row[1], int(row[2]))
+            if row[3] >= held.get(queue, (0, 0))[1]:
+                raise LakeError(
+                    f"{queue}: micro-batch {part} ended before offset {row[3]} when it was"
+                    " archived: its checkpoint is an older one; without the checkpoint folder the"
+                    " job goes on where the lake ends"
+                )
+
+    def _overlap(self, entries: list[Entry]) -> None:
+        """Raise LakeError when rows are in the lake already: another query put them there."""
+        for it in entries:
+            queue = QueueKey(it.place.topic, it.broker, it.queue)
+            if it.from_offset < self._ends.get(queue, 0):
+                raise LakeError(
+                    f"{queue} is in the lake up to offset {self._ends[queue]}, and this query reads"
+                    f" it again from {it.from_offset}: its checkpoint is an older one; without"
+                    " the checkpoint folder the job goes on where the lake ends"
+                )
+
+    def _frame(self) -> DataFrame:
+        from pyspark.errors import ParseException  # noqa: PLC0415  (slow to import)
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        wanted = self._wanted
+        starting = wanted.starting
+        if self._ends:
+            # A queue that is not named begins at the earliest, which is right for a new one.
+            known = dict(self._ends)
+            if starting not in LISTENING:
+                known = {**from_json(starting, symbols=True), **known}
+            starting = json.dumps(to_json(known)["q"])
+        reader = self._lake.spark.readStream.format("roquet").options(**wanted.reading)
+        if wanted.metrics:
+            reader = reader.option("metricsPath", wanted.metrics)
+        frame = reader.option("startingOffsets", starting).load().select(*COLUMNS)
+        try:
+            value = parsed(wanted.body, wanted.schema)
+        except ParseException as error:
+            raise UsageError(f"schema: {str(error).strip().splitlines()[0][:300]}") from error
+        if value is not None:
+            frame = frame.withColumn("value", value)
+        return frame.withColumn("day", f.to_date("storeTimestamp")).withColumn("part", f.lit(""))
+
+    def _start(self, frame: DataFrame) -> StreamingQuery:
+        wanted = self._wanted
+        writer = frame.writeStream.foreachBatch(self.write)
+        writer = writer.option("checkpointLocation", wanted.checkpoint)
+        if wanted.interval_s:
+            return writer.trigger(processingTime=f"{wanted.interval_s} seconds").start()
+        return writer.trigger(availableNow=True).start()
+
+    def _tell(self, query: StreamingQuery, told: int) -> int:
+        last: Any = query.lastProgress
+        if last is None or last["batchId"] <= told:
+            return told
+        source = last["sources"][0]
+        behind = backlog(source.get("endOffset"), source.get("latestOffset"))
+        self._say(f"{behind:,} messages behind after micro-batch {last['batchId']}")
+        if self._wanted.metrics:
+            values = {
+                "rows": (float(self.rows), "Messages archived since the job began."),
+                "batches": (float(self.batches), "Micro-batches since the job began."),
+                "rows_per_second": (last["processedRowsPerSecond"] or 0.0, "In the last one."),
+                "behind": (float(behind), "Messages that are not archived yet."),
+            }
+            textfile.write(self._wanted.metrics, "archive", values)
+        return int(last["batchId"])
+
+
+def ends(lake: Lake) -> dict[QueueKey, int]:
+    """Return the offset after the last that was ever archived, by queue."""
+    rows = lake.catalog.ever().groupBy("topic", "brokerName", "queueId").max("toOffset")
+    return {QueueKey(row[0], row[1], int(row[2])): int(row[3]) for row in rows.collect()}
+
+
+def backlog(done: str | None, latest: str | None) -> int:
+    """Return how many offsets lie between two offsets of the source as its progress has them."""
+    if not done or not latest:
+        return 0
+    read = from_json(done)
+    return sum(max(0, end - read.get(queue, 0)) for queue, end in from_json(latest).items())
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+def _reading(given: Given) -> dict[str, str]:
+    servers = given.text("nameServers")
+    topics = {
+        name: value for name in ("subscribe", "subscribePattern") if (value := given.text(name))
+    }
+    if not servers:
+        if topics:
+            raise UsageError("subscribe needs nameServers")
+        return {}
+    if len(topics) != 1:
+        raise UsageError("nameServers needs one of subscribe and subscribePattern, and not both")
+    limit = given.number("maxOffsetsPerTrigger")
+    return {
+        **topics,
+        "nameServers": servers,
+        "maxOffsetsPerTrigger": str(200_000 if limit is None else limit),
+        "failOnDataLoss": "true" if given.flag("failOnDataLoss") else "false",
+    }
+
+
+def _starting(text: str) -> str:
+    if text not in LISTENING:
+        from_json(text, symbols=True)
+    return text
+
+
+def _look_after(
+    lake: Lake, wanted: ArchiveOptions, say: Callable[[str], None], clock: Clock
+) -> list[str]:
+    lines: list[str] = []
+    if wanted.retain_days is not None:
+        lines.append(lake_upkeep.retire(lake, wanted.retain_days, wanted.grace_ms, clock))
+        say(lines[-1])
+    if wanted.compact:
+        lines.append(lake_upkeep.compact(lake, wanted.target, wanted.grace_ms, clock, say))
+    return lines

@@ -1,0 +1,285 @@
+"""A lake: archived messages by topic and day, as Parquet or Delta, and the catalog of them.
+
+    LAKE/topic=orders/day=2026-11-21/part=…/*.parquet   rows (Parquet; in Delta: as Delta has them)
+    LAKE/_lake.json                                      format and schema
+    LAKE/_catalog/COMMIT.json                            what counts (`lake_catalog`)
+    LAKE/_staged/                                        parts that are being made
+
+A Parquet part is written aside, read back and compared with what was read from the source, noted
+in a plan, moved into its place, and counts from its commit on. What a killed try has left is
+removed by the plan before the part is made again. Delta has one transaction instead.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.base.errors import UsageError
+from roquet.spark.jobs.lake_catalog import CRC, RANGES, Catalog, Entry, Part, entry, gone
+from roquet.spark.jobs.lake_files import Files, LakeError
+from roquet.spark.jobs.queries import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+VERSION: Final = 1
+TRIES: Final = 5
+"""How often a reader looks again when parts were replaced between two looks."""
+DELTA: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+"""Delta for PySpark 4.2. Its client of Unity Catalog is left out: lakes here are folders."""
+DELTA_LEFT_OUT: Final = "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop"
+
+
+def configuration(kind: str) -> dict[str, str]:
+    """Return what a session needs for lakes of this format; Delta's jar comes by Ivy."""
+    if kind != "delta":
+        return {}
+    return {
+        "spark.jars.packages": DELTA,
+        "spark.jars.excludes": DELTA_LEFT_OUT,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+class Lake:
+    """One lake."""
+
+    def __init__(self, spark: SparkSession, root: str, kind: str) -> None:
+        """Take its folder and its format, `parquet` or `delta`."""
+        self.spark = spark
+        self.root = root.rstrip("/")
+        self.kind = kind
+        self.files = Files(spark)
+        self.catalog = Catalog(spark, self.files, self.root)
+        self._about = f"{self.root}/_lake.json"
+
+    # --- what it is --------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Return whether there is a lake. Raises UsageError when it is of the other format."""
+        return self._schema() is not None
+
+    def create(self, schema: StructType) -> None:
+        """Make the lake, or see that it has these columns. Raises UsageError."""
+        known = self._schema()
+        wanted = schema.jsonValue()
+        if known is None:
+            about = {"version": VERSION, "format": self.kind, "schema": wanted}
+            self.files.write_new(self._about, json.dumps(about))
+        elif known.jsonValue() != wanted:
+            raise UsageError(
+                f"{self.root} has other columns: {known.simpleString()[:500]}; a new schema of"
+                " bodies needs a lake of its own"
+            )
+
+    def schema(self) -> StructType:
+        """Return the columns. Raises UsageError when there is no lake."""
+        found = self._schema()
+        if found is None:
+            raise UsageError(f"{self.root} is no lake: there is no _lake.json")
+        return found
+
+    def _schema(self) -> StructType | None:
+        from pyspark.sql.types import StructType  # noqa: PLC0415  (slow to import)
+
+        if not self.files.exists(self._about):
+            return None
+        try:
+            about = json.loads(self.files.read(self._about))
+            version, kind = about["version"], about["format"]
+            schema = StructType.fromJson(about["schema"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self._about} cannot be read: {error}") from error
+        if version != VERSION:
+            raise UsageError(f"{self.root} is of version {version}, this release knows {VERSION}")
+        if kind != self.kind:
+            raise UsageError(f"{self.root} is a lake of the format {kind}, not {self.kind}")
+        return schema
+
+    @property
+    def delta_name(self) -> str:
+        """Return the table's name in SQL."""
+        return f"delta.`{self.root.replace('`', '``')}`"
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, wanted: Callable[[Part], bool] | None = None) -> DataFrame:
+        """Return the rows that count now, of all parts or of those that are wanted.
+
+        Every row once, also while parts are replaced: a reader that is overtaken fails, and never
+        has rows twice or too few. Raises UsageError, LakeError.
+        """
+        schema = self.schema()
+        if self.kind == "delta":
+            return self._delta(wanted)
+        for _ in range(TRIES):
+            parts = [it for it in self.parts() if wanted is None or wanted(it)]
+            if not parts:
+                return self.spark.createDataFrame([], schema)
+            found = self._of([self.place(it) for it in parts], self.root)
+            if found is not None:
+                return found
+        raise LakeError(f"{self.root}: parts of the catalog are not there")
+
+    def parts(self) -> list[Part]:
+        """Return the parts that count now."""
+        live = self.catalog.live().select("topic", "day", "part").distinct()
+        return sorted(Part(*row) for row in live.collect())
+
+    def place(self, it: Part) -> str:
+        """Return a part's folder."""
+        escaped: Any = self.spark.sparkContext
+        # Spark's own escaping of folder names, so that it reads what we write and the reverse.
+        utils = escaped._jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils  # noqa: SLF001
+        topic = utils.escapePathName(it.topic)
+        return f"{self.root}/topic={topic}/day={it.day}/part={it.part}"
+
+    def _of(self, folders: Sequence[str], base: str) -> DataFrame | None:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
+
+        reader = self.spark.read.schema(self.schema()).option("basePath", base)
+        try:
+            return reader.parquet(*folders)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return None
+
+    def _delta(self, wanted: Callable[[Part], bool] | None) -> DataFrame:
+        table = self.spark.read.format("delta").load(self.root)
+        parts = [it for it in self.parts() if wanted is None or wanted(it)]
+        if not parts:
+            return table.limit(0)
+        rows = [tuple(it) for it in parts]
+        counted = self.spark.createDataFrame(rows, "topic string, day string, part string")
+        return sql(
+            self.spark,
+            "select t.* from {table} t left semi join {counted} c"
+            " on t.topic = c.topic and t.day = cast(c.day as date) and t.part = c.part",
+            table=table,
+            counted=counted,
+        )
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def ranges(self, rows: DataFrame) -> list[Entry]:
+        """Return what rows of parts hold, by part and queue."""
+        found = self.spark.sql(RANGES.replace("{crc}", CRC), rows=rows)
+        return sorted(entry(it) for it in found.collect())
+
+    def publish(self, part: str, rows: DataFrame, replaced: Iterable[Part] = ()) -> list[Entry]:
+        """Make rows a part of each topic and day that they have, and commit it by the part's name.
+
+        What is read back has to be what was written: LakeError otherwise, and nothing counts. A
+        part that is committed already is left as it is.
+        """
+        if self.catalog.has(part):
+            return []
+        entries = self.stage(part, rows)
+        self.move(part, entries)
+        self.commit(part, entries, replaced)
+        return entries
+
+    def stage(self, part: str, rows: DataFrame) -> list[Entry]:
+        """Write rows where nobody reads them and return what is there. Raises LakeError."""
+        from pyspark.sql import Observation  # noqa: PLC0415  (slow to import)
+
+        self.undo(part)
+        seen = Observation()
+        staged = self._staged(part)
+        writer = rows.observe(seen, *_sums()).write.mode("overwrite")
+        writer.partitionBy("topic", "day", "part").parquet(staged)
+        found = self._of([staged], staged)
+        entries = [] if found is None else self.ranges(found)
+        self._compare(staged, (seen.get["rows"], seen.get["crc"]), entries)
+        return entries
+
+    def move(self, part: str, entries: Iterable[Entry]) -> None:
+        """Put a staged part into its places."""
+        places = sorted({it.place for it in entries})
+        plan = [list(it) for it in places]
+        self.files.write_new(self._plan(part), json.dumps(plan))
+        staged = self._staged(part)
+        for it in places:
+            self.files.rename(self.place(it).replace(self.root, staged, 1), self.place(it))
+
+    def commit(self, part: str, entries: Iterable[Entry], replaced: Iterable[Part] = ()) -> None:
+        """Let a part count, and those that it replaces no longer."""
+        lines = [*(it.json() for it in entries), *gone(replaced, "remove")]
+        if lines:
+            self.catalog.commit(part, lines)
+        self.files.delete(self._staged(part))
+        self.files.delete(self._plan(part))
+
+    def undo(self, part: str) -> None:
+        """Remove what a killed try has left of a part that is not committed."""
+        plan = self._plan(part)
+        if self.files.exists(plan):
+            if not self.catalog.has(part):
+                for it in json.loads(self.files.read(plan)):
+                    self.files.delete(self.place(Part(*it)))
+            self.files.delete(plan)
+        self.files.delete(self._staged(part))
+
+    def left_over(self, kind: str) -> list[str]:
+        """Return parts whose names begin with `kind` that a killed try has begun."""
+        names = self.files.names(f"{self.root}/_staged")
+        parts = {name.removesuffix(".plan") for name in names}
+        return sorted(name for name in parts if name.startswith(kind))
+
+    def publish_delta(self, part: str, rows: DataFrame, writer: str, number: int) -> list[Entry]:
+        """Do the same in Delta: one transaction, which a repeated micro-batch does not repeat."""
+        if self.catalog.has(part):
+            return []
+        if self.files.exists(f"{self.root}/_delta_log") and not self._of_delta(part).isEmpty():
+            # The transaction was done, and the job killed before the catalog had it.
+            wanted = tuple(rows.agg(*_sums()).collect()[0])
+        else:
+            wanted = self._append(rows, writer, number)
+        entries = self.ranges(self._of_delta(part))
+        self._compare(self.root, wanted, entries)
+        if entries:
+            self.catalog.commit(part, [it.json() for it in entries])
+        return entries
+
+    def _append(self, rows: DataFrame, writer: str, number: int) -> tuple[int, int]:
+        from pyspark.sql import Observation  # noqa: PLC0415  (slow to import)
+
+        seen = Observation()
+        saving = rows.observe(seen, *_sums()).write.format("delta").mode("append")
+        saving = saving.partitionBy("topic", "day").option("txnAppId", writer)
+        saving.option("txnVersion", number).save(self.root)
+        return seen.get["rows"], seen.get["crc"]
+
+    def _compare(self, where: str, wanted: tuple[int, int], entries: Sequence[Entry]) -> None:
+        back = (sum(it.rows for it in entries), sum(it.crc for it in entries))
+        if back != wanted:
+            raise LakeError(
+                f"{where}: rows and checksum {wanted} were written, {back} can be read back"
+            )
+
+    def _of_delta(self, part: str) -> DataFrame:
+        from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+
+        table = self.spark.read.format("delta").load(self.root)
+        return table.where(f.col("part") == part)
+
+    def _staged(self, part: str) -> str:
+        return f"{self.root}/_staged/{part}"
+
+    def _plan(self, part: str) -> str:
+        return f"{self.root}/_staged/{part}.plan"
+
+
+def _sums() -> list[Column]:
+    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+
+    return [
+        f.count(f.lit(1)).alias("rows"),
+        f.coalesce(f.sum(f.expr(CRC)), f.lit(0)).alias("crc"),
+    ]

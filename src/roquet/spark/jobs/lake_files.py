@@ -1,0 +1,97 @@
+"""Files of a lake, on any file system that Spark knows, as its driver sees them.
+
+Nothing of a lake is on the driver's disk: everything goes through Hadoop's FileSystem.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from roquet.base.errors import RoquetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class LakeError(RoquetError):
+    """The lake is not as its catalog says, or its file system refused."""
+
+
+class Files:
+    """A few calls to the file system. Paths are Hadoop's: with a scheme, or of the default one."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Use the session's file systems."""
+        context: Any = spark.sparkContext
+        # PySpark has no public way to Hadoop's file systems.
+        self._jvm: Any = context._jvm  # noqa: SLF001
+        self._conf: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is such a file or folder."""
+        return bool(self._system(path).exists(self._path(path)))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, sorted; none when there is no folder."""
+        if not self.exists(folder):
+            return []
+        found = self._system(folder).listStatus(self._path(folder))
+        return sorted(str(it.getPath().getName()) for it in found)
+
+    def modified_ms(self, path: str) -> int:
+        """Return when it was changed last, in Unix milliseconds."""
+        return int(self._system(path).getFileStatus(self._path(path)).getModificationTime())
+
+    def size(self, folder: str) -> int:
+        """Return the bytes of all files below a folder; 0 when it is not there."""
+        if not self.exists(folder):
+            return 0
+        return int(self._system(folder).getContentSummary(self._path(folder)).getLength())
+
+    def read(self, path: str) -> str:
+        """Return the text of a file."""
+        stream = self._system(path).open(self._path(path))
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return str(text)
+
+    def write_new(self, path: str, text: str) -> None:
+        """Write a file as a whole: nobody sees half of it. Raises LakeError if it is there."""
+        folder, _, name = path.rpartition("/")
+        fresh = f"{folder}/.{name}.new"
+        self._write(fresh, text)
+        if self.exists(path):
+            self.delete(fresh)
+            raise LakeError(f"{path} is there already")
+        self.rename(fresh, path)
+
+    def replace(self, path: str, text: str) -> None:
+        """Write a file, also over an older one: for notes that nothing is lost without."""
+        self._write(path, text)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or folder, making the folder above. Raises LakeError."""
+        system, target = self._system(new), self._path(new)
+        system.mkdirs(target.getParent())
+        if not system.rename(self._path(old), target):
+            raise LakeError(f"{old} could not become {new}")
+
+    def delete(self, path: str) -> None:
+        """Remove a file or a folder with all that is in it; right also when it is gone."""
+        self._system(path).delete(self._path(path), True)
+
+    def _write(self, path: str, text: str) -> None:
+        stream = self._system(path).create(self._path(path), True)
+        try:
+            stream.write(bytearray(text.encode()))
+            stream.hsync()
+        finally:
+            stream.close()
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _system(self, path: str) -> Any:
+        return self._path(path).getFileSystem(self._conf)

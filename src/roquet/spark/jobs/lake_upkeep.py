@@ -1,0 +1,228 @@
+"""Looking after a lake: compaction of small files, removal of old days, the check of the catalog.
+
+One at a time: a lock file in the catalog's folder says so. A compaction of Parquet makes a part of
+parts, which counts instead of them from its commit on; a kill at any moment leaves the old parts or
+the new one. Delta compacts by itself (OPTIMIZE), which changes no row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.base.errors import UsageError
+from roquet.spark.jobs.lake_catalog import CRC, Entry, Part, entry, gone, merged
+from roquet.spark.jobs.lake_files import LakeError
+from roquet.spark.jobs.queries import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.spark.jobs.lake import Lake
+
+LOCK: Final = "upkeep.lock"
+SHOWN: Final = 1000
+
+_COMPARED: Final = """
+select topic, day, part, brokerName, queueId,
+  c.rows as wanted, r.rows as found, c.crc as wantedCRC, r.crc as foundCRC
+from {catalog} c full outer join {ranges} r using (topic, day, part, brokerName, queueId)
+where not (c.rows <=> r.rows and c.crc <=> r.crc)
+order by topic, brokerName, queueId, day, part"""
+_FOUND: Final = """
+select topic, cast(day as string) as day, part, brokerName, queueId, count(*) as rows,
+  sum({crc}) as crc
+from {rows} group by topic, day, part, brokerName, queueId"""
+_TWICE: Final = """
+select topic, brokerName, queueId, queueOffset, count(*) as copies from {rows}
+group by topic, brokerName, queueId, queueOffset having count(*) > 1
+order by topic, brokerName, queueId, queueOffset"""
+_QUEUES: Final = """
+select topic, brokerName, queueId, min(fromOffset) as fromOffset, max(toOffset) as toOffset,
+  sum(rows) as rows
+from {ever} group by topic, brokerName, queueId
+having sum(rows) <> max(toOffset) - min(fromOffset) order by topic, brokerName, queueId"""
+
+
+@contextlib.contextmanager
+def locked(lake: Lake, clock: Clock, *, take_over: bool) -> Iterator[None]:
+    """Hold the lake's lock. Raises UsageError when another holds it and it is not taken over."""
+    path = f"{lake.catalog.folder}/{LOCK}"
+    if take_over:
+        lake.files.delete(path)
+    try:
+        lake.files.write_new(path, json.dumps({"sinceMs": clock.now_ms()}))
+    except LakeError as error:
+        since = lake.files.modified_ms(path)
+        raise UsageError(
+            f"{path}: another job looks after this lake since {_moment(since)}; if it was killed,"
+            " breakLock takes its lock over"
+        ) from error
+    try:
+        yield
+    finally:
+        lake.files.delete(path)
+
+
+# --- compaction ----------------------------------------------------------------------------------
+
+
+def compact(
+    lake: Lake, target: int, grace_ms: int, clock: Clock, say: Callable[[str], None]
+) -> str:
+    """Merge small files and return what was done, in a line.
+
+    `target` are the bytes of a file, about. Parts that are replaced go after `grace_ms`, with the
+    next run at the earliest when that is above 0. Call it with the lock held.
+    """
+    if lake.kind == "delta":
+        lake.spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(target))
+        lake.spark.sql(f"OPTIMIZE {lake.delta_name}")
+        return "compacted by Delta"
+    clean(lake, grace_ms, clock)
+    live = sorted(entry(it) for it in lake.catalog.live().collect())
+    groups, replaced = 0, 0
+    begun = clock.now_ms()
+    for (topic, day), group in itertools.groupby(live, key=lambda it: it.place[:2]):
+        entries = list(group)
+        places = {it.place for it in entries}
+        small = small_parts(places, lambda it: lake.files.size(lake.place(it)), target)
+        if len(small) < 2:
+            continue
+        part = f"c{begun:013}-{groups:05}"
+        _merge(lake, part, small, [it for it in entries if it.place in small], target)
+        say(f"{topic} {day}: {len(small)} parts are one")
+        groups += 1
+        replaced += len(small)
+    clean(lake, grace_ms, clock)
+    return f"{replaced:,} parts merged into {groups:,}"
+
+
+def small_parts(parts: Iterable[Part], size: Callable[[Part], int], target: int) -> dict[Part, int]:
+    """Return the parts below half of the target, with their bytes."""
+    sizes = {it: size(it) for it in parts}
+    return {it: count for it, count in sizes.items() if count < target // 2}
+
+
+def _merge(
+    lake: Lake, part: str, small: Mapping[Part, int], entries: list[Entry], target: int
+) -> None:
+    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+
+    files = max(1, sum(small.values()) // target)
+    # In the order of the log, so that a range of offsets is in few pages of few files.
+    rows = lake.read(small.__contains__).withColumn("part", f.lit(part))
+    rows = rows.repartitionByRange(files, "brokerName", "queueId", "queueOffset")
+    rows = rows.sortWithinPartitions("brokerName", "queueId", "queueOffset")
+    made = lake.stage(part, rows)
+    if made != merged(entries, part):
+        raise LakeError(f"{part}: what was merged is not what the catalog has; audit the lake")
+    lake.move(part, made)
+    lake.commit(part, made, small)
+
+
+def clean(lake: Lake, grace_ms: int, clock: Clock) -> None:
+    """Finish what a killed compaction began; remove parts that count no longer."""
+    for part in lake.left_over("c"):
+        lake.undo(part)
+    if lake.kind == "delta":
+        return
+    entries = lake.catalog.entries()
+    out = entries.where("op in ('remove', 'retire')").selectExpr(
+        "topic", "day", "part", "split_part(input_file_name(), '/', -1) as commit"
+    )
+    now = clock.now_ms()
+    for row in out.distinct().collect():
+        folder = lake.place(Part(row.topic, row.day, row.part))
+        if not lake.files.exists(folder):
+            continue
+        since = lake.files.modified_ms(f"{lake.catalog.folder}/{row.commit}")
+        if now - since >= grace_ms:
+            lake.files.delete(folder)
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def retire(lake: Lake, days: int, grace_ms: int, clock: Clock) -> str:
+    """Remove days (UTC) that ended more than `days` days ago; return what was done, in a line."""
+    last = cutoff(clock.now_ms(), days)
+    old = sorted({it for it in lake.parts() if it.day < last.isoformat()})
+    if old:
+        lake.catalog.commit(f"r{clock.now_ms():013}", gone(old, "retire"))
+    if lake.kind == "delta":
+        # Also when the catalog had it already: a killed run may have stopped in between.
+        lake.spark.sql(f"DELETE FROM {lake.delta_name} WHERE day < :last", {"last": last})  # noqa: S608
+        lake.spark.sql(f"VACUUM {lake.delta_name}")
+    else:
+        clean(lake, grace_ms, clock)
+    return f"{len(old):,} parts of days before {last} removed"
+
+
+def cutoff(now_ms: int, days: int) -> date:
+    """Return the first day that stays."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).date() - timedelta(days=days)
+
+
+# --- check ---------------------------------------------------------------------------------------
+
+
+def check(lake: Lake) -> list[str]:
+    """Return every difference of catalog and lake, in lines; empty when there is none."""
+    spark = lake.spark
+    live = lake.catalog.live().persist()
+    try:
+        rows = _visible(lake)
+        ranges = spark.sql(_FOUND.replace("{crc}", CRC), rows=rows)
+        lines = [
+            _difference(it)
+            for it in sql(spark, _COMPARED, catalog=live, ranges=ranges).limit(SHOWN).collect()
+        ]
+        lines += [
+            f"twice: {_queue(it)} offset {it.queueOffset} is there {it.copies} times"
+            for it in sql(spark, _TWICE, rows=rows).limit(SHOWN).collect()
+        ]
+        for it in sql(spark, _QUEUES, ever=lake.catalog.ever()).limit(SHOWN).collect():
+            length = it.toOffset - it.fromOffset
+            word = "gap" if it.rows < length else "overlap"
+            lines.append(
+                f"{word}: {_queue(it)} has {it.rows:,} rows for offsets {it.fromOffset} to"
+                f" {it.toOffset - 1}"
+            )
+    finally:
+        live.unpersist()
+    return lines
+
+
+def _visible(lake: Lake) -> Any:
+    """Return what is in the files of live parts, whatever the catalog says about rows."""
+    try:
+        return lake.read()
+    except LakeError:
+        # A part whose folder is gone: read the others, so that the check can name it.
+        return lake.read(lambda it: lake.files.exists(lake.place(it)))
+
+
+def _difference(row: Any) -> str:
+    place = f"{_queue(row)} day {row.day} part {row.part}"
+    if row.found is None:
+        return f"lost: {place}: all {row.wanted:,} rows"
+    if row.wanted is None:
+        return f"unknown: {place}: {row.found:,} rows that the catalog does not have"
+    if row.found < row.wanted:
+        return f"lost: {place}: {row.found:,} of {row.wanted:,} rows"
+    if row.found > row.wanted:
+        return f"added: {place}: {row.found:,} rows instead of {row.wanted:,}"
+    return f"changed: {place}: checksum {row.foundCRC} instead of {row.wantedCRC}"
+
+
+def _queue(row: Any) -> str:
+    return f"{row.topic} {row.brokerName} queue {row.queueId}"
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,251 @@
+"""The job `archive` in a real Spark: a broker's messages into Parquet, also when it is torn off."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet.base.errors import UsageError
+from roquet.client import Message
+from roquet.spark.jobs import archive, lake_upkeep
+from roquet.spark.jobs.lake import Lake
+from roquet.spark.jobs.lake_files import Files, LakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from roquet.spark.jobs.report import Report
+    from spark_harness import Running
+
+pytest_plugins = ["spark_harness"]
+pytestmark = pytest.mark.spark
+_numbers = itertools.count()
+DAY_MS = 86_400_000
+
+
+class At:
+    """A clock that stands where it is put."""
+
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    async def sleep(self, seconds: float) -> None:
+        self.ms += int(seconds * 1000)
+
+
+class World:
+    """A topic and its lake."""
+
+    def __init__(self, spark: SparkSession, running: Running, folder: Path) -> None:
+        self.spark = spark
+        self.running = running
+        self.topic = f"Archived{next(_numbers)}"
+        self.out = folder / "lake"
+        self.sent = 0
+        running.create_topic(self.topic, 2)
+
+    def send(self, count: int) -> None:
+        for queue in range(2):
+            bodies = [f'{{"n": {n}}}'.encode() for n in range(self.sent, self.sent + count)]
+            made = [Message(self.topic, body, "ab"[n % 2]) for n, body in enumerate(bodies)]
+            self.running.send(self.topic, made, queue)
+        self.sent += count
+
+    def archive(self, **options: str) -> Report:
+        given = {"nameServers": self.running.name_servers, "subscribe": self.topic}
+        said: list[str] = []
+        return archive.run(self.spark, {**given, "out": str(self.out), **options}, said.append)
+
+    def look_after(self, now_ms: int | None = None, **options: str) -> Report:
+        clock = None if now_ms is None else At(now_ms)
+        return archive.run(self.spark, {"out": str(self.out), **options}, print, clock)
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.spark, str(self.out), "parquet")
+
+    def is_whole(self) -> None:
+        """Catalog, lake and folder have each message once."""
+        wanted = sorted(itertools.product(range(2), range(self.sent)))
+        frames = [self.lake.read(), self.spark.read.parquet(str(self.out))]
+        for frame in frames:
+            rows = frame.select("queueId", "queueOffset", "body").collect()
+            assert sorted((row.queueId, row.queueOffset) for row in rows) == wanted
+            assert all(bytes(row.body) == b'{"n": %d}' % row.queueOffset for row in rows)
+        assert lake_upkeep.check(self.lake) == []
+
+    def part_folders(self) -> list[Path]:
+        return sorted(self.out.glob("topic=*/day=*/part=*"))
+
+
+@pytest.fixture
+def world(spark: SparkSession, running: Running, tmp_path: Path) -> World:
+    return World(spark, running, tmp_path)
+
+
+class Torn(Exception):  # noqa: N818
+    """What stands for the end of the process."""
+
+
+def test_each_message_is_archived_once_over_runs_and_compaction(world: World) -> None:
+    world.send(30)
+    report = world.archive(maxOffsetsPerTrigger="20", check="true", metricsPath=f"{world.out}-m")
+    assert report.lines == ("60 messages archived in 3 micro-batches", "no difference")
+    assert "roquet_archive_behind 0\n" in Path(f"{world.out}-m/archive.prom").read_text()
+    world.send(5)
+    assert world.archive().lines == ("10 messages archived in 1 micro-batches",)
+    assert world.archive().lines == ("0 messages archived in 0 micro-batches",)
+    # Without its checkpoint the job goes on where the lake ends.
+    shutil.rmtree(world.out / "_checkpoint")
+    world.send(5)
+    assert world.archive().lines == ("10 messages archived in 1 micro-batches",)
+    world.is_whole()
+    assert len(world.part_folders()) == 5
+    reader = world.lake.read()
+    compacted = world.look_after(compact="true", check="true", graceMinutes="1")
+    assert compacted.lines == ("5 parts merged into 1", "no difference")
+    # Planned before the compaction: what it reads stays for as long as it is told to.
+    assert reader.count() == 80
+    assert len(world.part_folders()) == 6
+    assert world.lake.read().count() == 80
+    assert world.look_after(compact="true").lines == ("0 parts merged into 0",)
+    assert len(world.part_folders()) == 1
+    world.is_whole()
+    world.send(1)
+    assert world.archive().lines == ("2 messages archived in 1 micro-batches",)
+    world.is_whole()
+
+
+STEPS: dict[str, tuple[Any, str, bool]] = {
+    "before it is in its place": (Lake, "move", False),
+    "half in its place": (Files, "rename", True),
+    "before the catalog has it": (Lake, "commit", False),
+    "before Spark knows": (Lake, "commit", True),
+}
+
+
+def test_what_is_torn_off_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, name, after in STEPS.values():
+        world.send(3)
+        tear(monkeypatch, owner, name, after=after)
+        with pytest.raises(Exception, match="torn off"):
+            world.archive()
+        monkeypatch.undo()
+    world.send(3)
+    assert world.archive(check="true").lines[-1] == "no difference"
+    world.is_whole()
+    count = len(world.part_folders())
+    assert count == len(STEPS) + 1
+    for owner, name, after in STEPS.values():
+        tear(monkeypatch, owner, name, after=after)
+        with pytest.raises(Torn):
+            world.look_after(compact="true")
+        monkeypatch.undo()
+        assert world.lake.read().count() == 2 * world.sent
+    assert world.look_after(compact="true", check="true").lines[-1] == "no difference"
+    world.is_whole()
+    assert len(world.part_folders()) == 1
+    with lake_upkeep.locked(world.lake, At(0), take_over=False):
+        with pytest.raises(UsageError, match="another job looks after this lake"):
+            world.look_after(compact="true")
+        assert world.look_after(compact="true", breakLock="true").exit_code == 0
+
+
+def tear(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
+    """Let a step raise once: before it is done, or after."""
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def torn(*arguments: Any, **named: Any) -> None:
+        if owner is Files and "topic=" not in arguments[1]:
+            real(*arguments, **named)
+            return
+        if after:
+            real(*arguments, **named)
+        raise Torn("torn off")
+
+    monkeypatch.setattr(owner, name, torn)
+
+
+def test_the_check_names_what_is_lost_doubled_and_changed(world: World, tmp_path: Path) -> None:
+    world.send(10)
+    world.archive(maxOffsetsPerTrigger="8")
+    shutil.copytree(world.out, tmp_path / "copy")
+    first = world.part_folders()[0]
+    (row,) = world.lake.read().where(f"part = '{first.name[5:]}' and queueId = 0").take(1)
+    place = f"{world.topic} broker-a queue 0"
+    for change, words in (
+        (f"queueOffset <> {row.queueOffset}", [f"lost: {place}"]),
+        (
+            "true",
+            [f"added: {place}", f"twice: {place} offset {row.queueOffset} is there 2 times"],
+        ),
+    ):
+        shutil.rmtree(world.out)
+        shutil.copytree(tmp_path / "copy", world.out)
+        rows = world.spark.read.parquet(str(first)).where("queueId = 0")
+        files = world.spark.read.parquet(str(first)).where(f"queueId <> 0 or {change}")
+        if change == "true":
+            files = files.union(rows.where(f"queueOffset = {row.queueOffset}"))
+        files.write.parquet(str(tmp_path / "new"))
+        shutil.rmtree(first)
+        shutil.move(tmp_path / "new", first)
+        found = lake_upkeep.check(world.lake)
+        assert [line[: len(word)] for line, word in zip(found, words, strict=True)] == words
+        report = world.look_after(check="true")
+        assert (report.exit_code, report.lines[-1]) == (1, f"{len(words)} differences")
+    shutil.rmtree(first)
+    assert all(line.startswith("lost: ") for line in lake_upkeep.check(world.lake))
+    with pytest.raises(LakeError, match="are not there"):
+        world.lake.read()
+
+
+def test_old_days_go_and_are_not_archived_again(world: World) -> None:
+    world.send(4)
+    world.archive()
+    now = max(row.storeTimestamp.timestamp() for row in world.lake.read().collect()) * 1000
+    assert world.look_after(int(now), retainDays="1").lines[0].startswith("0 parts")
+    assert world.look_after(int(now) + 3 * DAY_MS, retainDays="1").lines[0].startswith("1 parts")
+    assert world.part_folders() == []
+    assert world.lake.read().count() == 0
+    shutil.rmtree(world.out / "_checkpoint")
+    assert world.archive(check="true").lines == (
+        "0 messages archived in 0 micro-batches",
+        "no difference",
+    )
+
+
+def test_an_older_checkpoint_is_noticed(world: World, tmp_path: Path) -> None:
+    world.send(4)
+    world.archive()
+    shutil.copytree(world.out / "_checkpoint", tmp_path / "older")
+    world.send(4)
+    world.archive()
+    world.send(4)
+    shutil.rmtree(world.out / "_checkpoint")
+    shutil.copytree(tmp_path / "older", world.out / "_checkpoint")
+    with pytest.raises(Exception, match="its checkpoint is an older one"):
+        world.archive()
+    shutil.rmtree(world.out / "_checkpoint")
+    world.archive()
+    world.is_whole()
+
+
+def test_json_bodies_have_a_column(world: World) -> None:
+    world.send(3)
+    bad = [Message(world.topic, body) for body in (b"no json", b"\xff\xfe")]
+    world.running.send(world.topic, bad, 0)
+    world.archive(body="json", schema="n int")
+    rows = world.lake.read().where("queueId = 0").orderBy("queueOffset").collect()
+    assert [row.value and row.value.n for row in rows] == [0, 1, 2, None, None]
+    assert bytes(rows[3].body) == b"no json"
+    with pytest.raises(UsageError, match="has other columns"):
+        world.archive(body="json", schema="n bigint")

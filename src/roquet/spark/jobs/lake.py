@@ -169,7 +169,7 @@ class Lake:
 
     def ranges(self, rows: DataFrame) -> list[Entry]:
         """Return what rows of parts hold, by part and queue."""
-        found = self.spark.sql(RANGES.replace("{crc}", CRC), rows=rows)
+        found = sql(self.spark, RANGES.replace("{crc}", CRC), rows=rows)
         return sorted(entry(it) for it in found.collect())
 
     def publish(self, part: str, rows: DataFrame, replaced: Iterable[Part] = ()) -> list[Entry]:
@@ -238,7 +238,8 @@ class Lake:
             return []
         if self.files.exists(f"{self.root}/_delta_log") and not self._of_delta(part).isEmpty():
             # The transaction was done, and the job killed before the catalog had it.
-            wanted = tuple(rows.agg(*_sums()).collect()[0])
+            (row,) = rows.agg(*_sums()).collect()
+            wanted = (int(row["rows"]), int(row["crc"]))
         else:
             wanted = self._append(rows, writer, number)
         entries = self.ranges(self._of_delta(part))

@@ -145,7 +145,7 @@ class Catalog:
 
     def _held(self, which: str) -> DataFrame:
         entries = self.entries()
-        gone = self._spark.sql(_GONE.replace("{which}", which), entries=entries)
+        gone = sql(self._spark, _GONE.replace("{which}", which), entries=entries)
         return sql(self._spark, _HELD, entries=entries, gone=gone)
 
 

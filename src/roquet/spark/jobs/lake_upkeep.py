@@ -19,7 +19,7 @@ from roquet.spark.jobs.lake_files import LakeError
 from roquet.spark.jobs.queries import sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.spark.jobs.lake import Lake
@@ -49,7 +49,7 @@ having sum(rows) <> max(toOffset) - min(fromOffset) order by topic, brokerName, 
 
 
 @contextlib.contextmanager
-def locked(lake: Lake, clock: Clock, *, take_over: bool) -> Iterator[None]:
+def locked(lake: Lake, clock: Clock, *, take_over: bool) -> Generator[None]:
     """Hold the lake's lock. Raises UsageError when another holds it and it is not taken over."""
     path = f"{lake.catalog.folder}/{LOCK}"
     if take_over:
@@ -81,7 +81,7 @@ def compact(
     """
     if lake.kind == "delta":
         lake.spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(target))
-        lake.spark.sql(f"OPTIMIZE {lake.delta_name}")
+        sql(lake.spark, f"OPTIMIZE {lake.delta_name}")
         return "compacted by Delta"
     clean(lake, grace_ms, clock)
     live = sorted(entry(it) for it in lake.catalog.live().collect())
@@ -156,8 +156,9 @@ def retire(lake: Lake, days: int, grace_ms: int, clock: Clock) -> str:
         lake.catalog.commit(f"r{clock.now_ms():013}", gone(old, "retire"))
     if lake.kind == "delta":
         # Also when the catalog had it already: a killed run may have stopped in between.
-        lake.spark.sql(f"DELETE FROM {lake.delta_name} WHERE day < :last", {"last": last})  # noqa: S608
-        lake.spark.sql(f"VACUUM {lake.delta_name}")
+        delete = f"DELETE FROM {lake.delta_name} WHERE day < :last"  # noqa: S608  (a quoted name)
+        sql(lake.spark, delete, {"last": last})
+        sql(lake.spark, f"VACUUM {lake.delta_name}")
     else:
         clean(lake, grace_ms, clock)
     return f"{len(old):,} parts of days before {last} removed"
@@ -177,7 +178,7 @@ def check(lake: Lake) -> list[str]:
     live = lake.catalog.live().persist()
     try:
         rows = _visible(lake)
-        ranges = spark.sql(_FOUND.replace("{crc}", CRC), rows=rows)
+        ranges = sql(spark, _FOUND.replace("{crc}", CRC), rows=rows)
         lines = [
             _difference(it)
             for it in sql(spark, _COMPARED, catalog=live, ranges=ranges).limit(SHOWN).collect()

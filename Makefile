@@ -17,12 +17,13 @@ CYCLES ?= 100
 ROUNDS ?= 1
 WORKLOADS ?= 100
 SECONDS ?= 60
+STATES ?= 1000
 KILL ?= 0
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
-	iofaults corruption faults fuzz fuzz-python audit test-nightly nightly clean
+	powerloss-ext4 iofaults corruption faults fuzz fuzz-python audit test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -95,8 +96,12 @@ deploy: setup ## the systemd units, verified by systemd
 crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message
 	$(PY) -m tools.crash --cycles $(CYCLES)
 
-powerloss: ## 20,000 power-loss states of the store
+powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture
+	$(PY) -m tools.powerloss_ext4 --states $(STATES) --if-possible
+
+powerloss-ext4: setup ## STATES power-loss states a mode of a broker on ext4 (root, loop mounts)
+	$(PY) -m tools.powerloss_ext4 --states $(STATES)
 
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
@@ -112,6 +117,7 @@ fuzz: fuzz-python ## every decoder for SECONDS each (needs a nightly toolchain a
 
 faults: ## the short form of every fault programme
 	$(MAKE) crash CYCLES=5
+	$(PY) -m tools.powerloss_ext4 --states 50 --load 1 --window 10 --if-possible
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20
@@ -120,7 +126,7 @@ test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
 nightly: all interop partition powerloss test-nightly ## what is too long for every change
-	$(MAKE) crash CYCLES=100
+	$(MAKE) crash CYCLES=200
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000
 	$(MAKE) fuzz SECONDS=1800

@@ -3,8 +3,9 @@
 A `Tree` is a folder in memory: every file with its identity (inode and generation, so that a name
 that was given to another file is told apart) and its bytes. `draw` makes one legal state of the
 tree after the cut (`durable`: what the journal and the disk have) and of the tree before it
-(`live`: what the page cache had). The names are those of one or the other, since a journal commits
-whole transactions. Of each file, every page that differs is old, new, or torn between sectors.
+(`live`: what the page cache had). The names are those of one or the other, and so is the length of
+a file, since a journal commits whole transactions in their order. Of each file, every page that
+differs is old, new, or torn between sectors.
 """
 
 from __future__ import annotations
@@ -114,15 +115,14 @@ def draw(durable: Tree, live: Tree, style: Style, rng: random.Random) -> tuple[T
 
 
 def _mixed(old: bytes, new: bytes, style: Style, pages: Pages, rng: random.Random) -> bytes:
-    """Return a file whose pages are drawn; it ends where one of the two ended, or between."""
-    length = len(new) if style.live == 1.0 else rng.choice((len(old), len(new)))
-    if style.live == 0.0:
-        length = len(old)
-    size = max(len(old), len(new))
-    out = bytearray(old.ljust(size, b"\0"))
-    after = new.ljust(size, b"\0")
-    for at in range(0, size, PAGE):
-        end = min(at + PAGE, size)
+    """Return a file whose pages are drawn; its length, which the journal keeps, is old or new."""
+    length = rng.choice((len(old), len(new)))
+    if style.live in (0.0, 1.0):
+        length = len(new) if style.live else len(old)
+    out = bytearray(old[:length].ljust(length, b"\0"))
+    after = new[:length].ljust(length, b"\0")
+    for at in range(0, length, PAGE):
+        end = min(at + PAGE, length)
         if out[at:end] == after[at:end]:
             continue
         pages.differ += 1
@@ -131,11 +131,10 @@ def _mixed(old: bytes, new: bytes, style: Style, pages: Pages, rng: random.Rando
             pages.torn += 1
             for sector in range(at, end, SECTOR):
                 if rng.random() < 0.5:
-                    stop = min(sector + SECTOR, end)
-                    out[sector:stop] = after[sector:stop]
-                    length = max(length, min(stop, len(new)))
+                    out[sector : min(sector + SECTOR, end)] = after[
+                        sector : min(sector + SECTOR, end)
+                    ]
         elif drawn < style.torn + style.live:
             pages.live += 1
             out[at:end] = after[at:end]
-            length = max(length, min(end, len(new)))
-    return bytes(out[:length])
+    return bytes(out)

@@ -38,7 +38,7 @@ def enter_private_mounts(module: str, arguments: list[str]) -> None:
     if os.environ.get(INSIDE) == "1":
         return
     probe = ["unshare", "--mount", "--propagation", "private", "true"]
-    _run(probe)
+    run(probe)
     command = [*probe[:-1], sys.executable, "-m", module, *arguments]
     os.execvpe(command[0], command, {**os.environ, INSIDE: "1"})
 
@@ -55,10 +55,10 @@ class DiskImage:
         self._mounted = False
         for point in (self.disk, self.scratch):
             point.mkdir()
-        _run(["mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", str(self.scratch)])
+        run(["mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", str(self.scratch)])
         self._boot = self.scratch / "boot_id"
         self.boot()
-        _run(["mount", "--bind", str(self._boot), BOOT_ID])
+        run(["mount", "--bind", str(self._boot), BOOT_ID])
 
     def __enter__(self) -> Self:
         """Give the image to a block."""
@@ -67,8 +67,8 @@ class DiskImage:
     def __exit__(self, *_: object) -> None:
         """Unmount everything."""
         self.unmount()
-        _run(["umount", BOOT_ID])
-        _run(["umount", str(self.scratch)])
+        run(["umount", BOOT_ID])
+        run(["umount", str(self.scratch)])
 
     def boot(self) -> None:
         """Let the machine have been booted, for those who ask the kernel: power cuts do that."""
@@ -79,18 +79,18 @@ class DiskImage:
         self._image.unlink(missing_ok=True)
         with self._image.open("wb") as image:
             image.truncate(self._size)
-        _run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(self._image)])
+        run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(self._image)])
         self.mount()
 
     def mount(self) -> None:
         """Mount what the image holds; the journal is replayed."""
-        _run(["mount", "-o", "loop", str(self._image), str(self.disk)])
+        run(["mount", "-o", "loop", str(self._image), str(self.disk)])
         self._mounted = True
 
     def unmount(self) -> None:
         """Unmount the image, if it is mounted."""
         if self._mounted:
-            _run(["umount", str(self.disk)])
+            run(["umount", str(self.disk)])
             self._mounted = False
 
     def cut(self) -> None:
@@ -102,7 +102,8 @@ class DiskImage:
             os.close(disk)
 
 
-def _run(command: list[str]) -> None:
+def run(command: list[str]) -> None:
+    """Run a command of the system. Raises NoMountsError with what it says when it fails."""
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     except FileNotFoundError as error:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
 
 BOOTED = b"boot success"
-START_S = 60.0
+START_S = 240.0
 CALL_S = 20.0
 
 

@@ -61,13 +61,13 @@ def powerloss(*options: str, path: str | None = None) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=170,
+        timeout=580,
         env={**os.environ, "PATH": path if path is not None else os.environ["PATH"]},
     )
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_planted_an_acknowledgement_before_the_flush_is_noticed() -> None:
     short = ("--states", "3", "--load", "0.2", "--flush", "sync")
     code, said = powerloss(*short, "--plant")

@@ -118,6 +118,10 @@ pub trait Disk: Send + Sync {
     /// Takes the exclusive lock file; `WouldBlock` when another process holds it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
 
+    /// Writes back all that waits on the file system of `path`, so that the many syncs that follow
+    /// find little to do. It promises nothing: those syncs do, and they report what went wrong.
+    fn write_back(&self, _path: &Path) {}
+
     /// How many new files had to be filled with zeros because blocks cannot be allocated.
     fn zero_filled(&self) -> u64 {
         0

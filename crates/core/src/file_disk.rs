@@ -325,6 +325,16 @@ impl Disk for FileDisk {
         Ok(Box::new(HeldLock(file)))
     }
 
+    fn write_back(&self, path: &Path) {
+        #[cfg(target_os = "linux")]
+        if let Ok(folder) = File::open(path) {
+            // SAFETY: the descriptor is open for as long as the call takes.
+            unsafe { libc::syncfs(folder.as_raw_fd()) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = path;
+    }
+
     fn zero_filled(&self) -> u64 {
         self.zero_filled.load(Ordering::Relaxed)
     }

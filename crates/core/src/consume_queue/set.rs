@@ -14,6 +14,9 @@ use crate::file_cache::FileCache;
 /// Longest topic name the log can hold (spec: store §3.5).
 const TOPIC_BYTES_MAX: usize = 255;
 
+/// With more dirty queues than this, the whole disk is written back before each is synced.
+const MANY_DIRTY: usize = 256;
+
 type Topics = HashMap<String, Vec<(i32, Arc<Queue>)>>;
 
 /// The consume queues of one store: one writer (the dispatcher), any number of readers.
@@ -309,6 +312,10 @@ impl ConsumeQueues {
     pub fn sync(&self) -> io::Result<()> {
         let mut dirs = std::mem::take(&mut *lock(&self.dirs));
         let mut pending = std::mem::take(&mut *lock(&self.dirty));
+        if pending.len() > MANY_DIRTY {
+            pending.iter().for_each(|queue| queue.write_early());
+            self.shared.disk.write_back(&self.root);
+        }
         while let Some(queue) = pending.pop() {
             if let Err(error) = queue.sync(&mut dirs) {
                 queue.lock().listed = true;

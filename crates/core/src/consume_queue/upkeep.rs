@@ -132,6 +132,14 @@ impl Queue {
         Ok((deleted, news))
     }
 
+    /// Writes the units that wait into the files; what fails now fails again in [`Self::sync`].
+    pub(super) fn write_early(&self) {
+        let mut state = self.lock();
+        if !state.gone {
+            let _ = self.write_out(&mut state);
+        }
+    }
+
     /// Writes out and syncs the files; notes folders that must be synced after them.
     pub(super) fn sync(&self, dirs: &mut BTreeSet<PathBuf>) -> io::Result<()> {
         let (dirty, names) = {
@@ -148,7 +156,8 @@ impl Queue {
             (state.dirty.clone(), names)
         };
         if names {
-            dirs.append(&mut self.dirs());
+            // One by one: `append` would build the whole set anew for each queue.
+            dirs.extend(self.dirs());
         }
         for (base, write) in dirty {
             let file = match self.file(base) {

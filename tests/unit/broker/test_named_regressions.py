@@ -151,3 +151,22 @@ def test_7355_records_with_ipv6_hosts_are_recovered(tmp_path: Path) -> None:
 
     play(tmp_path, before)
     play(tmp_path / "killed", after)
+
+
+def test_1825_2944_an_illegal_offset_of_a_pull_moves_no_group(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for number in range(5):
+            assert (await it.send("orders", b"%d" % number)).code == 0
+        await dispatched(it)
+        await it.pull("orders")
+        group = {"consumerGroup": "readers", "topic": "orders", "queueId": "0"}
+        commit = Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=group | {"commitOffset": "3"})
+        assert (await it.call(commit)).code == 0
+        # Only a pull that says so commits, and -1 is no offset to commit.
+        for offset, flags in ((-1, "4"), (6, "4"), (2**63 - 1, "4"), (-(2**63), "4"), (-1, "5")):
+            answer = await it.pull("orders", offset, sysFlag=flags, commitOffset=str(offset))
+            assert answer.code == 21, offset
+            found = await it.call(Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=group))
+            assert ext(found)["offset"] == "3", offset
+
+    play(tmp_path, tell)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from roquet.broker.app import Broker
+
 
 def play(folder: Path, tell: Callable[[PairWorld], Awaitable[None]]) -> None:
     async def run() -> None:
@@ -177,7 +179,7 @@ def test_the_pair_is_shown_to_tools(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
-def test_fail_over_by_hand_keeps_offsets(tmp_path: Path) -> None:
+def test_6344_7689_fail_over_by_hand_keeps_offsets(tmp_path: Path) -> None:
     async def before(world: PairWorld) -> None:
         async with world.master() as master, world.slave() as slave:
             for number in range(10):
@@ -219,3 +221,47 @@ def test_fail_over_by_hand_keeps_offsets(tmp_path: Path) -> None:
 
     play(tmp_path, before)
     play(tmp_path, after)
+
+
+def test_9206_tables_and_offsets_survive_two_changes_of_the_master(tmp_path: Path) -> None:
+    async def commit(world: PairWorld, master: Broker, offset: int) -> None:
+        await world.pull(master)
+        answer = await world.ask(
+            master,
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup="readers",
+            topic="Pair",
+            queueId="0",
+            commitOffset=str(offset),
+        )
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    async def reign(world: PairWorld, first: int) -> None:
+        async with world.master() as master, world.slave() as slave:
+            for number in range(first, first + 5):
+                answer = await world.send(master, b"%d" % number)
+                assert (answer.ext or {})["queueOffset"] == str(number)
+            await commit(world, master, first + 3)
+            await caught_up(master, slave)
+            offsets, groups = slave.metadata.offsets, slave.metadata.groups
+            await until(
+                lambda: (
+                    offsets.committed("readers", "Pair", 0) == first + 3 and groups.get("readers")
+                ),
+                "the tables are copied",
+            )
+        assert_same_log(world.folder / "master", world.folder / "slave")
+
+    async def change(world: PairWorld) -> None:
+        """Let master and slave change their places, three times."""
+        for number in range(3):
+            await reign(world, number * 5)
+            (world.folder / "master").rename(tmp_path / "was-master")
+            (world.folder / "slave").rename(world.folder / "master")
+            (tmp_path / "was-master").rename(world.folder / "slave")
+        async with world.master() as master:
+            pulled = await world.pull(master)
+            assert [it.body for it in read_records(pulled.body)] == [b"%d" % n for n in range(15)]
+            assert master.metadata.offsets.committed("readers", "Pair", 0) == 13
+
+    play(tmp_path, change)

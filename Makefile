@@ -23,10 +23,10 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
-	powerloss-ext4 iofaults corruption faults fuzz fuzz-python audit test-nightly nightly clean
+	powerloss-ext4 process-faults iofaults corruption faults fuzz fuzz-python fuzz-atheris audit test-nightly nightly clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 # --- set-up ----------------------------------------------------------------------------------
 
@@ -103,6 +103,9 @@ powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 
 powerloss-ext4: setup ## STATES power-loss states a mode of a broker on ext4 (root, loop mounts)
 	$(PY) -m tools.powerloss_ext4 --states $(STATES)
 
+process-faults: setup ## calls that fail, a full disk, a clock that jumps, in a real broker process
+	$(PY) -m tools.process_faults
+
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
 
@@ -112,12 +115,17 @@ corruption: setup ## damage twelve kinds of files in eight ways, ROUNDS draws of
 fuzz-python: setup ## every decoder in Python, SECONDS together
 	$(PY) -m tools.fuzz_python --seconds $(SECONDS)
 
-fuzz: fuzz-python ## every decoder for SECONDS each (needs a nightly toolchain and cargo-fuzz)
+fuzz-atheris: setup ## five groups of decoders in Python, SECONDS each, guided by coverage (CPython 3.11)
+	$(BIN)/uv pip install -q --python $(PY) --target build/fuzz --require-hashes -r requirements/fuzz.txt
+	PYTHONPATH=build/fuzz $(PY) -m tools.fuzz_atheris --seconds $(SECONDS)
+
+fuzz: fuzz-python fuzz-atheris ## every decoder for SECONDS each (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz.sh $(SECONDS)
 
 faults: ## the short form of every fault programme
 	$(MAKE) crash CYCLES=5
 	$(PY) -m tools.powerloss_ext4 --states 50 --load 1 --window 10 --if-possible
+	$(PY) -m tools.process_faults --short
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20
@@ -129,6 +137,7 @@ nightly: all interop partition powerloss test-nightly ## what is too long for ev
 	$(MAKE) crash CYCLES=200
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000
+	$(MAKE) process-faults
 	$(MAKE) fuzz SECONDS=1800
 
 # --- gates -----------------------------------------------------------------------------------

@@ -100,13 +100,14 @@ JUMPS_S = (3600, -3600, 80 * 3600, 10 * 365 * 86400, 0)
 class Witness:
     """Sends, reads back, and keeps the history."""
 
-    def __init__(self, rng: random.Random) -> None:
-        """Begin with an empty history."""
+    def __init__(self, rng: random.Random, wait_s: float = WAIT_S) -> None:
+        """Begin with an empty history; a reading waits `wait_s` for what is not dispatched yet."""
         self.history: list[Event] = []
         self.problems: list[str] = []
         self.acknowledged = 0
         self.refused = 0
         self._rng = rng
+        self._wait_s = wait_s
         self._names = 0
         self._topics = {TOPIC}
 
@@ -144,7 +145,7 @@ class Witness:
     async def read(self, it: Caller) -> None:
         """Read every queue from its begin, once everything acknowledged is dispatched."""
         events: list[Event] = []
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + self._wait_s
         while True:
             events = [ReadBack(complete=True)]
             for topic in sorted(self._topics):
@@ -198,7 +199,7 @@ async def failing_call(
     folder: Path, case: Case, error: int, rng: random.Random, how: signal.Signals
 ) -> Witness:
     """Let one kind of call fail while messages come in, and judge."""
-    witness = Witness(rng)
+    witness = Witness(rng, 1.0 if error == LIE else WAIT_S)
     shim = Shim(folder)
     process = BrokerProcess(folder, env=shim.env, **SETTINGS)
     try:

@@ -313,7 +313,9 @@ impl ConsumeQueues {
         let mut dirs = std::mem::take(&mut *lock(&self.dirs));
         let mut pending = std::mem::take(&mut *lock(&self.dirty));
         if pending.len() > MANY_DIRTY {
-            pending.iter().for_each(|queue| queue.write_early());
+            for queue in &pending {
+                queue.write_early();
+            }
             self.shared.disk.write_back(&self.root);
         }
         while let Some(queue) = pending.pop() {

@@ -20,7 +20,7 @@
 struct plan {
   int64_t clock_offset_s;
   int32_t armed;
-  int32_t error; /* -1: say that it was done, and do nothing */
+  int32_t error;
   int32_t skip;  /* so many calls go well first */
   int32_t hits;  /* calls that failed so far */
   char call[16];
@@ -39,14 +39,13 @@ __attribute__((constructor)) static void load(void) {
   close(fd);
 }
 
-/* 0: call the real one; 1: fail with errno set; 2: lie. */
+/* Whether the call fails; errno is set then. */
 static int verdict_path(const char *call, const char *path) {
   if (!plan || !__atomic_load_n(&plan->armed, __ATOMIC_ACQUIRE)) return 0;
   if (strcmp(call, plan->call) != 0 || !path || !strstr(path, plan->match)) return 0;
   if (__atomic_fetch_sub(&plan->skip, 1, __ATOMIC_ACQ_REL) > 0) return 0;
   __atomic_store_n(&plan->skip, 0, __ATOMIC_RELEASE);
   __atomic_fetch_add(&plan->hits, 1, __ATOMIC_ACQ_REL);
-  if (plan->error == -1) return 2;
   errno = plan->error;
   return 1;
 }
@@ -66,53 +65,46 @@ static int verdict_fd(const char *call, int fd) {
   static type (*real)(__VA_ARGS__);                               \
   if (!real) real = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
-#define JUDGE(how, lie)           \
-  switch (how) {                  \
-    case 1: return -1;            \
-    case 2: return lie;           \
-  }
 
 int fdatasync(int fd) {
   REAL(int, fdatasync, int);
-  JUDGE(verdict_fd("fdatasync", fd), 0)
+  if (verdict_fd("fdatasync", fd)) return -1;
   return real(fd);
 }
 
 int fsync(int fd) {
   REAL(int, fsync, int);
-  JUDGE(verdict_fd("fsync", fd), 0)
+  if (verdict_fd("fsync", fd)) return -1;
   return real(fd);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
   REAL(ssize_t, pwrite64, int, const void *, size_t, off64_t);
-  JUDGE(verdict_fd("pwrite", fd), (ssize_t)size)
+  if (verdict_fd("pwrite", fd)) return -1;
   return real(fd, data, size, at);
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
   REAL(ssize_t, pwritev, int, const struct iovec *, int, off_t);
-  ssize_t size = 0;
-  for (int i = 0; i < count; i++) size += (ssize_t)parts[i].iov_len;
-  JUDGE(verdict_fd("pwrite", fd), size)
+  if (verdict_fd("pwrite", fd)) return -1;
   return real(fd, parts, count, at);
 }
 
 ssize_t write(int fd, const void *data, size_t size) {
   REAL(ssize_t, write, int, const void *, size_t);
-  JUDGE(verdict_fd("write", fd), (ssize_t)size)
+  if (verdict_fd("write", fd)) return -1;
   return real(fd, data, size);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t size) {
   REAL(int, fallocate, int, int, off_t, off_t);
-  JUDGE(verdict_fd("fallocate", fd), 0)
+  if (verdict_fd("fallocate", fd)) return -1;
   return real(fd, mode, at, size);
 }
 
 int ftruncate64(int fd, off64_t size) {
   REAL(int, ftruncate64, int, off64_t);
-  JUDGE(verdict_fd("ftruncate", fd), 0)
+  if (verdict_fd("ftruncate", fd)) return -1;
   return real(fd, size);
 }
 
@@ -122,13 +114,13 @@ int open64(const char *path, int flags, ...) {
   va_start(more, flags);
   int mode = flags & O_CREAT ? va_arg(more, int) : 0;
   va_end(more);
-  if (flags & O_CREAT) JUDGE(verdict_path("create", path), -1)
+  if ((flags & O_CREAT) && verdict_path("create", path)) return -1;
   return real(path, flags, mode);
 }
 
 int rename(const char *from, const char *to) {
   REAL(int, rename, const char *, const char *);
-  JUDGE(verdict_path("rename", to), 0)
+  if (verdict_path("rename", to)) return -1;
   return real(from, to);
 }
 

@@ -9,8 +9,6 @@ import struct
 import subprocess
 from pathlib import Path
 
-LIE = -1
-"""Instead of an error: the call says that it was done, and nothing was."""
 _LAYOUT = struct.Struct("=qiiii16s64s")
 _CLOCK = struct.Struct("=q")
 _SWITCH = struct.Struct("=iiii16s64s")

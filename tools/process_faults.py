@@ -8,7 +8,7 @@ that runs full, and gets room again (root and mounts). **clock**: the wall clock
 the broker is killed or stopped and started anew, everything is read, and the history checker
 judges.
 
-`--plant` lets writes to the log do nothing and say that they were done: must be noticed.
+`--plant` empties the store before it is started anew: must be noticed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import errno
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -36,7 +37,7 @@ from roquet.testing import history
 from roquet.testing.history import Acked, Failed, Found, ReadBack, Sent, Unknown
 from roquet.testing.process import BrokerProcess
 from tools.disk_image import NoMountsError, enter_private_mounts, run
-from tools.fault_shim import LIE, Shim
+from tools.fault_shim import Shim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,10 +197,10 @@ async def judge(process: BrokerProcess, witness: Witness, how: signal.Signals) -
 
 
 async def failing_call(
-    folder: Path, case: Case, error: int, rng: random.Random, how: signal.Signals
+    folder: Path, case: Case, error: int, rng: random.Random, how: signal.Signals, *, plant: bool
 ) -> Witness:
     """Let one kind of call fail while messages come in, and judge."""
-    witness = Witness(rng, 1.0 if error == LIE else WAIT_S)
+    witness = Witness(rng, 1.0 if plant else WAIT_S)
     shim = Shim(folder)
     process = BrokerProcess(folder, env=shim.env, **SETTINGS)
     try:
@@ -221,10 +222,10 @@ async def failing_call(
             witness.problems.append("no call failed: the case shows nothing")
         if case.stops and false:
             witness.problems.append(f"{false} times SEND_OK after the failure")
-        if error == LIE:
-            how = signal.SIGKILL
         end(process, how, witness)
         shim.heal()
+        if plant:
+            shutil.rmtree(process.store)
         await judge(process, witness, how)
     except RoquetError as problem:
         witness.problems.append(f"{problem!r}: {process.output[-300:]}")
@@ -360,14 +361,14 @@ def run_calls(options: argparse.Namespace) -> bool:
     errors = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
     if options.short:
         del errors["ENOSPC"]
-    if options.plant:
-        errors = {"a lie": LIE}
     for case in (case for case in CALLS if options.case in (None, case.name)):
         for label, error in errors.items():
             rng = random.Random(f"{options.seed} {case.name} {label}")
             how = rng.choice((signal.SIGKILL, signal.SIGTERM))
             with tempfile.TemporaryDirectory(prefix="roquet-faults-") as folder:
-                witness = asyncio.run(failing_call(Path(folder), case, error, rng, how))
+                witness = asyncio.run(
+                    failing_call(Path(folder), case, error, rng, how, plant=options.plant)
+                )
             good &= account(f"{case.name}, {label}", witness)
     return good
 
@@ -399,7 +400,7 @@ def main() -> int:
     parser.add_argument("--case", help="one case of the calls, like `fdatasync commitlog`")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true", help="calls fail with EIO only")
-    parser.add_argument("--plant", action="store_true", help="lie: must be noticed")
+    parser.add_argument("--plant", action="store_true", help="empty the store: must be noticed")
     options = parser.parse_args()
     mounts = True
     try:

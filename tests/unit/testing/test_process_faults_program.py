@@ -1,4 +1,4 @@
-"""The program of faults in a real process: it notices writes that were never made."""
+"""The program of faults in a real process: it notices what is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.timeout(600)
-def test_planted_writes_that_do_nothing_are_noticed() -> None:
+def test_planted_a_store_that_was_emptied_is_noticed() -> None:
     case = ("--only", "calls", "--case", "pwrite commitlog", "--plant")
     done = subprocess.run(
         [sys.executable, "-m", "tools.process_faults", *case],

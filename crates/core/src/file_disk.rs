@@ -84,15 +84,6 @@ impl PosixFile {
         }
     }
 
-    #[cfg(target_os = "linux")]
-    fn seek(&self, from: u64, whence: libc::c_int) -> io::Result<u64> {
-        let at = libc::off_t::try_from(from)
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: no memory is passed; the file position that this moves is used by nobody.
-        let found = unsafe { libc::lseek(self.file.as_raw_fd(), at, whence) };
-        u64::try_from(found).map_err(|_| io::Error::last_os_error())
-    }
-
     fn write_parts(&self, parts: &[&[u8]], offset: u64) -> io::Result<usize> {
         let list: Vec<libc::iovec> = parts
             .iter()
@@ -176,18 +167,12 @@ impl DiskFile for PosixFile {
 
     #[cfg(target_os = "linux")]
     fn seek_data(&self, from: u64) -> io::Result<Option<u64>> {
-        match self.seek(from, libc::SEEK_DATA) {
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                Ok((from < self.len).then_some(from))
-            }
-            found => found.map(Some),
-        }
+        next_data(&self.file, from, self.len)
     }
 
     #[cfg(target_os = "linux")]
     fn seek_hole(&self, from: u64) -> io::Result<u64> {
-        match self.seek(from, libc::SEEK_HOLE) {
+        match seek(&self.file, from, libc::SEEK_HOLE) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::EINVAL)) => {
                 Ok(self.len.max(from))
             }
@@ -197,8 +182,35 @@ impl DiskFile for PosixFile {
 
     #[cfg(not(target_os = "linux"))]
     fn seek_data(&self, from: u64) -> io::Result<Option<u64>> {
-        Ok((from < self.len).then_some(from))
+        next_data(&self.file, from, self.len)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn seek(file: &File, from: u64, whence: libc::c_int) -> io::Result<u64> {
+    let at =
+        libc::off_t::try_from(from).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: no memory is passed; the file position that this moves is used by nobody.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), at, whence) };
+    u64::try_from(found).map_err(|_| io::Error::last_os_error())
+}
+
+/// Where the next bytes at `from` or behind are that the file system has blocks for; `None` when
+/// only a hole follows. A file system that does not know says `from` itself.
+#[cfg(target_os = "linux")]
+pub(crate) fn next_data(file: &File, from: u64, len: u64) -> io::Result<Option<u64>> {
+    match seek(file, from, libc::SEEK_DATA) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok((from < len).then_some(from))
+        }
+        found => found.map(Some),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn next_data(_file: &File, from: u64, len: u64) -> io::Result<Option<u64>> {
+    Ok((from < len).then_some(from))
 }
 
 /// Holds a lock until it is dropped.

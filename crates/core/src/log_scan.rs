@@ -7,6 +7,7 @@
 //! differs the lengths still say where the next record begins.
 
 use crate::codec_error::CodecError;
+use crate::file_disk;
 use crate::record::{self, Parsed, RecordHead, RecordView, Why, MAGIC_V1, MAGIC_V2};
 use crate::segment::all_zero;
 use std::fs::File;
@@ -221,7 +222,15 @@ impl LogScan {
     /// or else before the end of the file the last byte that is not zero.
     fn search(&mut self, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (mut at, mut dirty) = (from, from);
+        let mut blank = true;
         while at < self.len {
+            if blank {
+                // Most of what is searched was made ready for later records: a hole.
+                match file_disk::next_data(&self.file, at, self.len)? {
+                    Some(data) => at = at.max(data),
+                    None => break,
+                }
+            }
             self.fill(at, BLOCK)?;
             let bytes = self.from(at);
             let bytes = bytes.get(..BLOCK).unwrap_or(bytes);
@@ -229,12 +238,17 @@ impl LogScan {
                 break;
             }
             let size = bytes.len();
-            // Most of what is searched is what was made ready for later records.
-            if !all_zero(bytes) {
+            blank = all_zero(bytes);
+            if !blank {
                 let last = bytes.iter().rposition(|byte| *byte != 0);
                 dirty = last.map_or(dirty, |last| at + last as u64 + 1);
             }
-            for start in candidates(bytes, at, from) {
+            let found = if blank {
+                Vec::new()
+            } else {
+                candidates(bytes, at, from)
+            };
+            for start in found {
                 if self.is_record(start)? {
                     return Ok((Some(start), dirty));
                 }
@@ -319,9 +333,6 @@ impl LogScan {
 
 /// Where records may begin whose magic number is in `bytes`, which are at `at`.
 fn candidates(bytes: &[u8], at: u64, from: u64) -> Vec<u64> {
-    if all_zero(bytes) {
-        return Vec::new();
-    }
     let (v1, v2) = (MAGIC_V1.to_be_bytes(), MAGIC_V2.to_be_bytes());
     let places = bytes.windows(4).enumerate();
     places

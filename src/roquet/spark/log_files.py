@@ -17,7 +17,7 @@ from roquet._native import checkpoint_of, is_locked
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -76,24 +76,32 @@ def plan(paths: Iterable[str], parts_min: int | None = None) -> list[Part]:
     Raises UsageError for a folder without commit log, or files that overlap; OSError.
     """
     stores = [Store.find(path) for path in paths]
-    total = sum(file.end - file.base for store in stores for file in store.files)
-    found: list[Part] = []
-    for store in stores:
-        limit = store.limit()
-        for before, file in itertools.pairwise((None, *store.files)):
-            assert file is not None
-            if before is not None and before.end < file.base:
-                found.append(GapPartition(str(Path(file.path).parent), before.end, file.base))
-            if file.base < limit.stop:
-                found += _split(file, limit, parts_min, total)
-    return found
+    # What is ready for later records is nobody's work.
+    sizes = {it: _used(it) if parts_min else it.end - it.base for at in stores for it in at.files}
+    return [part for store in stores for part in _parts(store, parts_min, sizes)]
 
 
-def _split(file: LogFile, limit: Limit, parts_min: int | None, total: int) -> Iterator[Part]:
-    size = file.end - file.base
-    # Rounded up, so that the wish is met.
-    count = 1 if parts_min is None or total == 0 else max(1, -(-size * parts_min // total))
-    edges = [file.base + size * number // count for number in range(count + 1)]
+def plan_store(store: Store, parts_min: int) -> list[Part]:
+    """Return what tasks read of one store. Raises OSError."""
+    return list(_parts(store, parts_min, {file: _used(file) for file in store.files}))
+
+
+def _parts(store: Store, parts_min: int | None, sizes: Mapping[LogFile, int]) -> Iterator[Part]:
+    limit, total = store.limit(), sum(sizes.values())
+    for before, file in itertools.pairwise((None, *store.files)):
+        assert file is not None
+        if before is not None and before.end < file.base:
+            yield GapPartition(str(Path(file.path).parent), before.end, file.base)
+        if file.base < limit.stop:
+            count = 1
+            if parts_min is not None and total:
+                # Rounded up, so that the wish is met.
+                count = max(1, -(-sizes[file] * parts_min // total))
+            yield from _split(file, limit, sizes[file], count)
+
+
+def _split(file: LogFile, limit: Limit, size: int, count: int) -> Iterator[Part]:
+    edges = [file.base + size * number // count for number in range(count)] + [file.end]
     for begin, end in itertools.pairwise(edges):
         if begin < end:
             yield LogPartition(file, begin, end, limit)
@@ -169,6 +177,37 @@ def _full_length(files: Sequence[LogFile]) -> list[LogFile]:
             end = max(end, min(file.base + size, following.base))
         found.append(dataclasses.replace(file, end=end))
     return found
+
+
+def _used(file: LogFile) -> int:
+    """Return the bytes of a file up to the last that is not zero; holes are not read."""
+    if not file.last:
+        return file.end - file.base
+    with Path(file.path).open("rb", buffering=0) as opened:
+        for begin, end in reversed(list(data_ranges(opened.fileno(), 0, file.end - file.base))):
+            at = end
+            while at > begin:
+                size = min(BLOCK, at - begin)
+                block = os.pread(opened.fileno(), size, at - size)
+                if left := len(block.rstrip(b"\0")):
+                    return at - size + left
+                at -= size
+    return 0
+
+
+def data_ranges(handle: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of an open file, between two places, that its file system has blocks for."""
+    at = begin
+    while at < end:
+        try:
+            data = os.lseek(handle, at, os.SEEK_DATA)
+            at = os.lseek(handle, data, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        if data < end:
+            yield data, min(at, end)
 
 
 def _is_blank(path: Path) -> bool:

@@ -84,6 +84,12 @@ def _session(name: str, master: str | None, configuration: Mapping[str, str]) ->
         # The default of 200 is for clusters: on one machine each shuffle would pay for 200 tasks.
         tasks = str(2 * (os.cpu_count() or 1))
         builder = builder.config("spark.sql.shuffle.partitions", tasks)
+        # Nobody else has to reach this Spark, and the machine may have no network at all.
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.ui.enabled", "false")
+        # A busy machine may take long to start a Python worker.
+        builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
     for key, value in configuration.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

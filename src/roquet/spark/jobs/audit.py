@@ -67,6 +67,10 @@ select case when l.crc is not null and r.crc is not null then 'changed'
 from {left} l full outer join (select e.*, k.known from {extra} e left join {known} k
   using (topic, brokerName, queueId, uniqKey, crc)) r
   using (topic, brokerName, queueId, queueOffset, place)"""
+_SCHEMA: Final = (
+    "kind string, topic string, brokerName string, queueId int, queueOffset bigint,"
+    " rightOffset bigint, uniqKey string, leftCRC bigint, rightCRC bigint, detail string"
+)
 _DAMAGED: Final = """
 select 'damaged' as kind, '' as topic, '' as brokerName, cast(null as int) as queueId,
   beginOffset as queueOffset, cast(null as bigint) as rightOffset, '' as uniqKey,
@@ -150,7 +154,9 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
         left, right = sides
         queues, found = f"{wanted.out}/queues", f"{wanted.out}/differences"
         _store(sql(spark, _QUEUES, left=left, right=right), queues)
-        made = _differences(spark, left, right)
+        # What is alike is most of it and is looked at once; all further steps see the rest only.
+        sides += [only.persist() for only in _only(spark, left, right)]
+        made = _differences(spark, left, *sides[2:])
         for end in (wanted.left, wanted.right):
             if (damage := end.damage(spark)) is not None:
                 made = made.union(sql(spark, _DAMAGED, {"end": str(end)}, damage=damage))
@@ -165,9 +171,16 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
 # --- inside --------------------------------------------------------------------------------------
 
 
-def _differences(spark: SparkSession, left: DataFrame, right: DataFrame) -> DataFrame:
-    only_left = sql(spark, _ONLY, one=left, other=right)
-    only_right = sql(spark, _ONLY, one=right, other=left)
+def _only(spark: SparkSession, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame]:
+    return sql(spark, _ONLY, one=left, other=right), sql(spark, _ONLY, one=right, other=left)
+
+
+def _differences(
+    spark: SparkSession, left: DataFrame, only_left: DataFrame, only_right: DataFrame
+) -> DataFrame:
+    if only_left.isEmpty() and only_right.isEmpty():
+        empty: DataFrame = spark.createDataFrame([], _SCHEMA)
+        return empty
     moved = sql(spark, _MOVED, left=only_left, right=only_right)
     stayed = sql(spark, _STAYED_LEFT, left=only_left, moved=moved)
     extra = sql(spark, _STAYED_RIGHT, right=only_right, moved=moved)

@@ -22,12 +22,17 @@ __all__ = [
     "crc32",
     "decode_frames",
     "decode_records",
+    "deleted_topics",
     "encode_command",
     "feed_log",
     "follow_log",
     "is_locked",
     "log_bytes",
     "log_limit",
+    "rebuild_index_file",
+    "rebuild_piece",
+    "rebuild_queue_file",
+    "rebuild_span",
     "records_to_arrow",
     "replicate",
 ]
@@ -148,6 +153,63 @@ def checkpoint_of(data: bytes) -> tuple[int, int, int | None]:
 
 def is_locked(path: str) -> bool:
     """Whether a broker holds the lock file at `path`; the lock is not taken. Raises OSError."""
+
+# --- rebuilding ---------------------------------------------------------------------------------
+
+def rebuild_piece(
+    piece: str,
+    path: str,
+    base: int,
+    file_end: int,
+    begin: int,
+    end: int,
+    *,
+    delays: Sequence[int],
+    deleted: Mapping[str, int],
+    last: bool = False,
+) -> tuple[
+    tuple[int, int, int, int],
+    tuple[int, int, int] | None,
+    list[tuple[str, int, int, int, int, int, int, list[int], bool]],
+    list[tuple[str, str, int]],
+    list[tuple[int, int, str]],
+]:
+    """Read what of a commit-log file begins in [begin, end); write queue units and keys to `piece`.
+
+    Returns (records, bytes, first byte of keys, keys), the last record's begin, end and store time,
+    the queues (topic, queue id, first byte, units, first queue offset, behind the last, first log
+    offset, log offsets of records at queue offset 0, gapless), records without a queue (topic, why,
+    count) and damage (begin, end, why). Raises OSError.
+    """
+
+def rebuild_span(run: tuple[str, int, int], cut: int, floor: int) -> tuple[int, int, int, int]:
+    """Look at units (piece, first byte, count) of records behind `cut`, from queue offset `floor` on.
+
+    Returns how many there are, the first queue offset, the one behind the last, and the log offset
+    behind the last record. Raises OSError.
+    """
+
+def rebuild_queue_file(
+    path: str,
+    begin: int,
+    units: int,
+    first: int,
+    runs: Sequence[tuple[str, int, int]],
+    cut: int,
+    floor: int,
+) -> int:
+    """Write the queue file of `units` from queue offset `begin` on; return its messages.
+
+    `first` is the queue's first offset. Raises OSError.
+    """
+
+def rebuild_index_file(
+    path: str, slots: int, entries: int, runs: Sequence[tuple[str, int, int]]
+) -> int:
+    """Write an index file of keys (piece, first byte, count); return how many. Raises OSError."""
+
+def deleted_topics(root: str) -> list[tuple[str, int]]:
+    """Read a store's note of deleted topics: name, end of the log at that moment. Raises StoreError."""
 
 # --- store --------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ impl Derived {
             queue_offset,
             physical_offset,
             record.total_size,
-            self.tags_code(topic, record, found),
+            tags_code(topic, record, found, &self.delays),
         );
         tolerate(put, false)
     }
@@ -79,15 +79,11 @@ impl Derived {
         let Some(index) = &self.index else {
             return Ok(());
         };
-        if record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK || record.properties.is_empty() {
+        if !is_indexed(record) {
             return Ok(());
         }
-        let mut list: Vec<&[u8]> = Vec::with_capacity(4);
-        list.extend(found.unique);
-        let tokens = found.keys.unwrap_or_default().split(|byte| *byte == b' ');
-        list.extend(tokens.filter(|token| !token.is_empty()));
-        let tag = found.tags.map(|tags| [b"T#", tags].concat());
-        list.extend(tag.as_deref());
+        let tag = found.tag();
+        let list = found.list(tag.as_deref());
         if list.is_empty() {
             return Ok(());
         }
@@ -111,23 +107,34 @@ impl Derived {
         }
         Ok(())
     }
+}
 
-    fn tags_code(&self, topic: &str, record: &RecordView<'_>, found: &Found<'_>) -> i64 {
-        if topic == SCHEDULE_TOPIC {
-            if let Some(delay) = self.delay(record.properties) {
-                return record.store_timestamp.saturating_add(delay);
-            }
+/// Whether the keys of a record are indexed: those of rolled-back ones are not.
+pub(crate) fn is_indexed(record: &RecordView<'_>) -> bool {
+    record.sys_flag & SYS_TRANSACTION != SYS_ROLLBACK && !record.properties.is_empty()
+}
+
+/// What a queue unit says beside place and size; `delays` are the milliseconds of each level.
+pub(crate) fn tags_code(
+    topic: &str,
+    record: &RecordView<'_>,
+    found: &Found<'_>,
+    delays: &[i64],
+) -> i64 {
+    if topic == SCHEDULE_TOPIC {
+        if let Some(delay) = delay(record.properties, delays) {
+            return record.store_timestamp.saturating_add(delay);
         }
-        java_hash::tags_code(found.tags)
     }
+    java_hash::tags_code(found.tags)
+}
 
-    fn delay(&self, text: &[u8]) -> Option<i64> {
-        let level = usize::try_from(properties::delay_level(text)?).ok()?;
-        let place = level.min(self.delays.len()).checked_sub(1);
-        match place {
-            Some(place) => self.delays.get(place).copied(),
-            None => (level > 0).then_some(UNKNOWN_DELAY),
-        }
+fn delay(text: &[u8], delays: &[i64]) -> Option<i64> {
+    let level = usize::try_from(properties::delay_level(text)?).ok()?;
+    let place = level.min(delays.len()).checked_sub(1);
+    match place {
+        Some(place) => delays.get(place).copied(),
+        None => (level > 0).then_some(UNKNOWN_DELAY),
     }
 }
 
@@ -152,6 +159,24 @@ impl<'a> Found<'a> {
             }
         }
         found
+    }
+
+    /// The key that stands for the tags.
+    pub(crate) fn tag(&self) -> Option<Vec<u8>> {
+        self.tags.map(|tags| [b"T#", tags].concat())
+    }
+
+    /// Everything to be indexed, in Java's order; `tag` is what [`Self::tag`] made.
+    pub(crate) fn list<'b>(&self, tag: Option<&'b [u8]>) -> Vec<&'b [u8]>
+    where
+        'a: 'b,
+    {
+        let mut list: Vec<&[u8]> = Vec::with_capacity(4);
+        list.extend(self.unique);
+        let tokens = self.keys.unwrap_or_default().split(|byte| *byte == b' ');
+        list.extend(tokens.filter(|token| !token.is_empty()));
+        list.extend(tag);
+        list
     }
 }
 

@@ -35,6 +35,7 @@ pub mod message_id;
 mod note_file;
 pub mod properties;
 mod queue_ends;
+pub mod rebuild;
 pub mod record;
 pub mod recovery;
 mod recovery_tail;

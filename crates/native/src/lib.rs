@@ -9,6 +9,7 @@ mod error;
 mod filter;
 mod ingest;
 mod log;
+mod rebuild;
 mod relay;
 mod replica;
 mod replica_link;
@@ -28,6 +29,10 @@ mod roquet_native {
     use crate::ingest::Ingest;
     #[pymodule_export]
     use crate::log::{checkpoint_of, is_locked, LogReader};
+    #[pymodule_export]
+    use crate::rebuild::{
+        deleted_topics, rebuild_index_file, rebuild_piece, rebuild_queue_file, rebuild_span,
+    };
     #[pymodule_export]
     use crate::relay::Exchange;
     #[pymodule_export]

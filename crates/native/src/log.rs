@@ -165,7 +165,7 @@ impl LogReader {
     }
 }
 
-fn refused(path: &std::path::Path, error: &std::io::Error) -> PyErr {
+pub(crate) fn refused(path: &std::path::Path, error: &std::io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(number) => PyOSError::new_err((number, error.to_string(), path.to_path_buf())),
         None => PyOSError::new_err(format!("{}: {error}", path.display())),

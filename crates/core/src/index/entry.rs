@@ -42,7 +42,7 @@ impl Entry {
 }
 
 /// Hash of a key of a topic: `<topic>#<key>`, never negative.
-pub(super) fn key_hash(topic: &str, key: &[u8]) -> i32 {
+pub(crate) fn key_hash(topic: &str, key: &[u8]) -> i32 {
     let mut text = Vec::with_capacity(topic.len() + 1 + key.len());
     text.extend_from_slice(topic.as_bytes());
     text.push(b'#');

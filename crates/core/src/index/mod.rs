@@ -6,10 +6,13 @@
 //! durable before the header names them. So what a header counts is whole after any crash, and the
 //! slot table can be rebuilt from the entries, which is what opening after a crash does.
 
+mod build;
 mod entry;
 mod file;
 mod header;
 mod rebuild;
 mod set;
 
+pub use build::{write_file, Key};
+pub(crate) use entry::key_hash;
 pub use set::Index;

@@ -78,6 +78,52 @@ AUDIT: Final[Table] = (
     ),
     *_COMMON,
 )
+REBUILD: Final[Table] = (
+    Option(
+        name="store",
+        default="needed",
+        doc="the dead broker's store or commitlog folder; several folders of one log by `:`",
+    ),
+    Option(name="out", default="needed", doc="the new store's folder; it must not be there yet"),
+    Option(name="report", default="OUT.report", doc="folder for damage, queues and unplaced"),
+    Option(
+        name="log",
+        default="copy",
+        doc="how commit-log files get there: `link` gives the same files a second name",
+        choices=("copy", "link"),
+    ),
+    Option(name="index", default="full", doc="whether keys are indexed", choices=("full", "none")),
+    Option(
+        name="mappedFileSizeConsumeQueue",
+        default="6000000",
+        doc="bytes of a queue file, as the broker that opens the store is set",
+        number=True,
+        low=20,
+        high=1 << 30,
+    ),
+    Option(
+        name="maxHashSlotNum",
+        default="5000000",
+        doc="slots of an index file, as the broker is set",
+        number=True,
+        low=1,
+        high=1 << 30,
+    ),
+    Option(
+        name="maxIndexNum",
+        default="20000000",
+        doc="entries of an index file, as the broker is set",
+        number=True,
+        low=2,
+        high=1 << 30,
+    ),
+    Option(
+        name="messageDelayLevel",
+        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        doc="delay levels, as the broker is set",
+    ),
+    *_COMMON,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,6 +151,11 @@ JOBS: Final = (
         "0 done, 1 catalog and lake differ",
     ),
     Job("replay", "an archive back into topics, from where it stopped", REPLAY),
+        "rebuild",
+        "make a store that a broker opens out of commit-log files alone",
+        REBUILD,
+        "0 all of the log, 1 without what is damaged or has no queue",
+    ),
 )
 
 

@@ -151,6 +151,7 @@ JOBS: Final = (
         "0 done, 1 catalog and lake differ",
     ),
     Job("replay", "an archive back into topics, from where it stopped", REPLAY),
+    Job(
         "rebuild",
         "make a store that a broker opens out of commit-log files alone",
         REBUILD,

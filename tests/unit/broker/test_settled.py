@@ -5,11 +5,15 @@ Where the answer is a behaviour that another test shows in full, this one checks
 
 from __future__ import annotations
 
+import io
+import logging
+import socket
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pytest
 
+from remoting_harness import on_loop
 from roquet.base.clock import SystemClock
 from roquet.base.config import as_properties
 from roquet.base.errors import UsageError
@@ -22,10 +26,13 @@ from roquet.namesrv.config import NamesrvConfig, Settings
 from roquet.namesrv.config import load_config as load_namesrv
 from roquet.namesrv.table import DEFAULT_EXPIRY_MS
 from roquet.protocol.codes import RequestCode
-from roquet.remoting.client import ClientConfig
+from roquet.protocol.command import Command
+from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.tls import RELOAD_S
 from roquet.service.address_server import EVERY_S, FIRST_S
+from roquet.service.ratelog import RateLog
 from roquet.store.plugins import GROUP
+from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,6 +121,46 @@ def test_registration() -> None:
 def test_outer_client() -> None:
     config = ClientConfig()
     assert (config.connect_s, config.idle_s) == (3.0, 120.0)
+
+
+@on_loop
+async def test_outer_client_buffers() -> None:
+    """Sizes of socket buffers and the high water mark are settings, and reach the socket."""
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    config = ClientConfig(send_buffer=65_536, receive_buffer=32_768, high_water=10_000)
+    client = Client(clock=SystemClock(), config=config)
+    await client.start()
+    try:
+        await client.call_one_way(f"127.0.0.1:{port}", Command(105, {}))
+        (link,) = client._links.values()
+        assert link._transport is not None
+        own = link._transport.get_extra_info("socket")
+        # Linux doubles what is asked for, for its own book-keeping.
+        for option, asked in ((socket.SO_SNDBUF, 65_536), (socket.SO_RCVBUF, 32_768)):
+            assert own.getsockopt(socket.SOL_SOCKET, option) in (asked, 2 * asked)
+        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert link._transport.get_write_buffer_limits()[1] == 10_000
+    finally:
+        await client.stop()
+        server.close()
+
+
+def test_logs() -> None:
+    """One line for what one peer says over and over; `test_log.py` shows text and JSON."""
+    out = io.StringIO()
+    clock = FakeClock()
+    logger = logging.getLogger("test of settled questions")
+    logger.propagate = False
+    logger.addHandler(logging.StreamHandler(out))
+    limited = RateLog(logger, clock)
+    for _ in range(1_000):
+        limited.warning(("broken frame", "10.0.0.1"), "10.0.0.1 sent a broken frame")
+    limited.warning(("broken frame", "10.0.0.2"), "10.0.0.2 sent a broken frame")
+    assert out.getvalue().splitlines() == [
+        "10.0.0.1 sent a broken frame",
+        "10.0.0.2 sent a broken frame",
+    ]
 
 
 def test_exit_codes_and_texts() -> None:

@@ -81,6 +81,8 @@ async def thrown(port: int, frames: list[bytes]) -> None:
             while await reader.read(1 << 16):
                 pass
     writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def test_b22_a_broker_serves_on_under_broken_frames(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def pair_world(folder: Path) -> AsyncGenerator[PairWorld]:
             await client.stop()
 
 
-async def until(holds: Callable[[], object], what: str, within_s: float = 30.0) -> None:
+async def until(holds: Callable[[], object], what: str, within_s: float = 90.0) -> None:
     """Wait until something holds; fail when it never does."""
     for _ in range(int(within_s / 0.01)):
         if holds():

@@ -44,7 +44,7 @@ def test_a_lie_is_no_acknowledgement(tmp_path: Path, lie: bytes) -> None:
     async def run() -> None:
         async with (
             pair_world(tmp_path) as world,
-            world.master(brokerRole="SYNC_MASTER", slaveTimeout="300") as master,
+            world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000") as master,
         ):
             await world.send(master)
             reader, writer = await connect(master)
@@ -66,7 +66,7 @@ def test_two_connections_of_one_host_are_one_slave(tmp_path: Path) -> None:
         async with (
             pair_world(tmp_path) as world,
             world.master(
-                brokerRole="SYNC_MASTER", inSyncReplicas="3", slaveTimeout="300"
+                brokerRole="SYNC_MASTER", inSyncReplicas="3", slaveTimeout="60000"
             ) as master,
             world.slave(of=master),
             world.slave(of=master, folder="again", brokerId="2"),
@@ -82,7 +82,7 @@ def test_10956_with_the_secret_slaves_are_told_apart(tmp_path: Path) -> None:
     """#10956: the port of a pair asks who is there."""
 
     async def run() -> None:
-        secret = {"haSharedSecret": SECRET}
+        secret = {"haSharedSecret": SECRET, "slaveTimeout": "60000"}
         async with (
             pair_world(tmp_path) as world,
             world.master(brokerRole="SYNC_MASTER", inSyncReplicas="3", **secret) as master,
@@ -183,7 +183,7 @@ def test_the_log_over_tls(tmp_path: Path, more: dict[str, str]) -> None:
     async def run() -> None:
         async with (
             pair_world(tmp_path) as world,
-            world.master(brokerRole="SYNC_MASTER", **tls) as master,
+            world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000", **tls) as master,
             world.slave(of=master, **tls) as slave,
         ):
             await until(lambda: not master.state.lacks_slave, "the slave follows")

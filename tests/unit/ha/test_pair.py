@@ -97,7 +97,7 @@ def test_a_master_sends_slow_readers_to_the_slave(tmp_path: Path) -> None:
 
 def test_double_write_asks_for_a_slave(tmp_path: Path) -> None:
     async def tell(world: PairWorld) -> None:
-        async with world.master(brokerRole="SYNC_MASTER", slaveTimeout="300") as master:
+        async with world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000") as master:
             alone = await world.send(master, b"alone")
             assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE
             assert (alone.ext or {})["queueOffset"] == "0"

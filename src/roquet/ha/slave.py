@@ -128,6 +128,13 @@ class HaSlave:
             self.state = State.READY
             await self.clock.sleep(self.rules.reconnect_ms / 1000)
 
+    async def _leave(self) -> None:
+        """End a connection that was made too late: a second one must not copy beside it."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close("")
+            await link.ended()
+
     async def _copy_from(self, address: str) -> None:
         try:
             host, port = split_address(address)
@@ -138,6 +145,7 @@ class HaSlave:
                 )
         except (OSError, ValueError, RoquetError) as error:
             log.warning("cannot reach the master at %s: %s", address, error)
+            await self._leave()
             return
         self._link = link
         try:

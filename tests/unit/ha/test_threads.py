@@ -192,7 +192,7 @@ def test_stray_bytes_end_the_connection(tmp_path: Path, stray: int) -> None:
 
 
 def test_heartbeats_and_the_silence_that_ends_all(tmp_path: Path) -> None:
-    with opened(tmp_path) as store, feeding(store, heartbeat_ms=50, housekeeping_ms=400) as peer:
+    with opened(tmp_path) as store, feeding(store, heartbeat_ms=50, housekeeping_ms=3_000) as peer:
         peer.report(0)
         peer.news()
         peer.link.begin(0)
@@ -201,7 +201,7 @@ def test_heartbeats_and_the_silence_that_ends_all(tmp_path: Path) -> None:
         assert (kind, why[:20]) == ("fault", "has said nothing for")
     with (
         opened(tmp_path / "slave") as store,
-        following(store, heartbeat_ms=50, housekeeping_ms=400) as peer,
+        following(store, heartbeat_ms=50, housekeeping_ms=3_000) as peer,
     ):
         assert peer.exactly(24) == bytes(24), "at once, and again and again"
         kind, why = peer.end()

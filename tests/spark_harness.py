@@ -108,7 +108,8 @@ class Running:
         self._loop.close()
 
     async def _serve(self) -> None:
-        async with cluster(self._folder, mappedFileSizeCommitLog="8388608") as found:
+        settings = {"mappedFileSizeCommitLog": "8388608", "traceTopicEnable": "true"}
+        async with cluster(self._folder, **settings) as found:
             self.cluster = found
             self._ready.set()
             await self._stop.wait()

@@ -43,4 +43,4 @@ def test_rows_are_chosen_by_the_broker(world: World, name: str) -> None:
     ).rows()
     assert sum(int(str(row[4])) for row in rows) == 40
     offsets = MetaOptions.parse({"nameServers": side.namesrv, "table": "groups"})
-    assert all(len(row) == 7 for row in MetaReader(offsets).rows())
+    assert all(len(row) == 8 for row in MetaReader(offsets).rows())

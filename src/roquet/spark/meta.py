@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from roquet.model.route import TopicRoute
+    from roquet.protocol.bodies.stats import TopicOffset
 
 Row = tuple[object, ...]
+
+TIME_MAX_MS = 253_402_300_800_000
+"""The year 10000, where the calendar of Python ends."""
 
 
 class RoquetMetaDataSource(DataSource):
@@ -79,7 +83,13 @@ class MetaReader(DataSourceReader):
     def rows(self) -> list[Row]:
         """Ask the cluster. Raises UsageError, Refused, Unreachable."""
         metadata = Metadata(self._options.wire)
-        tables = {"brokers": _brokers, "topics": _topics, "queues": _queues, "groups": _groups}
+        tables = {
+            "brokers": _brokers,
+            "topics": _topics,
+            "queues": _queues,
+            "groups": _groups,
+            "members": _members,
+        }
         try:
             return list(tables[self._options.table](metadata, self._options))
         finally:
@@ -130,7 +140,7 @@ def _groups(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
     pattern = re.compile(".*" if options.topics.pattern is None else options.topics.pattern)
     for name, broker in sorted(metadata.clusters().brokers.items()):
         addresses = addresses_of(broker)
-        newest: dict[str, dict[int, int]] = {}
+        found: dict[str, dict[int, TopicOffset]] = {}
         for key, offsets in sorted(metadata.group_offsets(addresses).items()):
             topic, _, group = key.partition("@")
             wanted = topic in options.topics.names or not options.topics.names
@@ -138,17 +148,68 @@ def _groups(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
                 continue
             if pattern.fullmatch(topic) is None:
                 continue
-            if topic not in newest:
-                newest[topic] = _ends(metadata, topic, addresses)
+            if topic not in found:
+                found[topic] = _bounds(metadata, topic, addresses)
             for queue_id, offset in sorted(offsets.items()):
-                end = newest[topic].get(queue_id)
-                lag = None if end is None else max(0, end - offset)
-                yield group, topic, name, queue_id, offset, end, lag
+                it = found[topic].get(queue_id)
+                if it is None:
+                    yield group, topic, name, queue_id, offset, None, None, None
+                    continue
+                lag = max(0, it.max_offset - offset)
+                yield group, topic, name, queue_id, offset, it.max_offset, lag, it.min_offset
 
 
-def _ends(metadata: Metadata, topic: str, addresses: tuple[str, ...]) -> dict[int, int]:
-    """Return the ends of a topic's queues; none for one that is gone, whose offsets stay."""
+def _bounds(metadata: Metadata, topic: str, addresses: tuple[str, ...]) -> dict[int, TopicOffset]:
+    """Return the bounds of a topic's queues; none for one that is gone, whose offsets stay."""
     with contextlib.suppress(Refused):
         stats = metadata.stats(topic, addresses).offsets
-        return {queue.queue_id: it.max_offset for queue, it in stats.items()}
+        return {queue.queue_id: it for queue, it in stats.items()}
     return {}
+
+
+def _members(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
+    """Ask the groups that are named or have offsets; members say themselves what they hold."""
+    pattern = re.compile(".*" if options.topics.pattern is None else options.topics.pattern)
+
+    def wanted(topic: str) -> bool:
+        is_named = topic in options.topics.names or not options.topics.names
+        return is_named and pattern.fullmatch(topic) is not None
+
+    asked: set[tuple[str, str]] = set()
+    for _, broker in sorted(metadata.clusters().brokers.items()):
+        addresses = addresses_of(broker)
+        known = {key.partition("@")[2] for key in metadata.group_offsets(addresses)}
+        for group in sorted(set(options.groups) or known):
+            for it in metadata.connections(group, addresses):
+                if (group, it.client_id) in asked:
+                    continue
+                asked.add((group, it.client_id))
+                said = metadata.running(group, it.client_id, addresses)
+                held = [(queue, state) for queue, state in said.items() if wanted(queue.topic)]
+                who = (group, it.client_id, it.client_address, it.language)
+                if not held:
+                    yield *who, None, None, None, None, None, None
+                for queue, state in sorted(held, key=lambda pair: pair[0]):
+                    yield (
+                        *who,
+                        queue.topic,
+                        queue.broker_name,
+                        queue.queue_id,
+                        _time(state.get("lastPullTimestamp")),
+                        _time(state.get("lastConsumeTimestamp")),
+                        _count(state.get("cachedMsgCount")),
+                    )
+
+
+def _time(given: object) -> dt.datetime | None:
+    """Return a time of a client's own clock; None for none, or for one that no clock shows."""
+    milliseconds = _count(given)
+    if milliseconds is None or not 0 < milliseconds < TIME_MAX_MS:
+        return None
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+
+
+def _count(given: object) -> int | None:
+    if not isinstance(given, int) or isinstance(given, bool):
+        return None
+    return given if abs(given) < 2**63 else None

@@ -6,21 +6,26 @@ import contextlib
 import dataclasses
 import os
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
 from roquet.protocol import sys_flag
+from roquet.protocol.bodies.clients import ConsumerConnection
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
-from roquet.protocol.bodies.stats import TopicStats
+from roquet.protocol.bodies.stats import RunningInfo, TopicStats
 from roquet.protocol.bodies.topics import decode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.fastjson import JsonError
-from roquet.protocol.headers.admin import GetTopicStatsInfoRequest
+from roquet.protocol.headers.admin import (
+    GetConsumerConnectionListRequest,
+    GetConsumerRunningInfoRequest,
+    GetTopicStatsInfoRequest,
+)
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.protocol.headers.namesrv import GetRouteInfoRequest
 from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
@@ -31,7 +36,9 @@ from roquet.spark.offsets import Bounds, QueueKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from roquet.model.queue import MessageQueue
     from roquet.model.route import BrokerData, TopicRoute
+    from roquet.protocol.bodies.clients import Connection
     from roquet.spark.options import Topics, Wire
 
 T = TypeVar("T")
@@ -205,6 +212,30 @@ class Metadata:
         command = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
         answer = self._connections.ask(addresses, command)
         return _read(ConsumerOffsetBody.decode, answer).offsets
+
+    def connections(self, group: str, addresses: tuple[str, ...]) -> tuple[Connection, ...]:
+        """Return the members of a consumer group that one broker knows; none when it is not on."""
+        header = GetConsumerConnectionListRequest(consumer_group=group)
+        command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ext=header.encode())
+        answer = self._connections.call(addresses, command)
+        if answer.code != ResponseCode.SUCCESS:
+            return ()
+        return _read(ConsumerConnection.decode, answer).connections
+
+    def running(
+        self, group: str, client_id: str, addresses: tuple[str, ...]
+    ) -> Mapping[MessageQueue, Mapping[str, Any]]:
+        """Return what a member says of its queues; none when it does not answer."""
+        header = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id)
+        command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, ext=header.encode())
+        answer = self._connections.call(addresses, command)
+        if answer.code != ResponseCode.SUCCESS:
+            return {}
+        try:
+            return RunningInfo.decode(answer.body).queues
+        except JsonError:
+            # Brokers pass on unread what a client of any make says.
+            return {}
 
     def mean_size(
         self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PARTITIONERS: Final = ("none", "key", "queue")
 UNIQUE_KEYS: Final = ("random", "plan")
 LOG_TABLES: Final = ("messages", "damage")
-META_TABLES: Final = ("brokers", "topics", "queues", "groups")
+META_TABLES: Final = ("brokers", "topics", "queues", "groups", "members")
 ENGINE: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """What Spark itself passes along."""
 

@@ -70,9 +70,25 @@ META = {
         "offset": "bigint",
         "maxOffset": "bigint",
         "lag": "bigint",
+        "minOffset": "bigint",
+    },
+    "members": {
+        "group": "string",
+        "clientId": "string",
+        "address": "string",
+        "language": "string",
+        "topic": "string",
+        "brokerName": "string",
+        "queueId": "int",
+        "lastPullTimestamp": "timestamp",
+        "lastConsumeTimestamp": "timestamp",
+        "cached": "bigint",
     },
 }
-"""Tables of `roquet-meta`; times are null where there is no message."""
+"""Tables of `roquet-meta`; times are null where there is no message.
+
+A member that holds no queue, or does not say which, has one row without a queue.
+"""
 
 
 def ddl(columns: Sequence[str] = COLUMNS) -> str:

@@ -10,13 +10,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
 ROWS_MAX: Final = 100
 """Rows of a table on the page; the Parquet tables have all."""
 BARS_MAX: Final = 16
 LABEL_MAX: Final = 28
+SPAN_LABEL_MAX: Final = 48
 SHADES: Final = ("#2f6f8f", "#d9822b", "#5a9367", "#a1453b", "#6b5b95", "#8a8d91")
 
 _STYLE = """
@@ -70,11 +71,25 @@ class Lines:
     title: str
     unit: str
     times: Sequence[datetime]
-    values: dict[str, Sequence[float | None]]
+    values: Mapping[str, Sequence[float | None]]
     filled: bool = False
 
 
-Chart = Bars | Lines
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """What happened when: a row for each name, from begin to end in milliseconds, first on top.
+
+    `shades` are places in SHADES. A span without length is shown as a mark.
+    """
+
+    title: str
+    names: Sequence[str]
+    begins: Sequence[float]
+    ends: Sequence[float]
+    shades: Sequence[int]
+
+
+Chart = Bars | Lines | Spans
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +184,8 @@ def _png(chart: Chart) -> bytes:
     axes.tick_params(colors="#55636c", labelsize=8)
     if isinstance(chart, Bars):
         _bars(axes, chart)
+    elif isinstance(chart, Spans):
+        _spans(axes, chart)
     else:
         _lines(axes, chart)
     made = io.BytesIO()
@@ -189,6 +206,21 @@ def _bars(axes: Any, chart: Bars) -> None:
         axes.set_yticks(places, names)
         axes.invert_yaxis()
         axes.grid(axis="x", color="#eef0ec")
+    axes.set_axisbelow(True)
+
+
+def _spans(axes: Any, chart: Spans) -> None:
+    names = [_label(name, SPAN_LABEL_MAX) for name in chart.names[:BARS_MAX]]
+    shown = list(zip(chart.begins, chart.ends, chart.shades, strict=True))[:BARS_MAX]
+    for place, (begin, end, shade) in enumerate(shown):
+        color = SHADES[shade % len(SHADES)]
+        axes.barh(place, end - begin, left=begin, color=color, height=0.6)
+        # Thin ones would not be seen beside long ones.
+        axes.plot([begin], [place], color=color, marker="|", markersize=9)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds since the send began", fontsize=8, color="#55636c")
+    axes.grid(axis="x", color="#eef0ec")
     axes.set_axisbelow(True)
 
 
@@ -225,7 +257,7 @@ def _lines(axes: Any, chart: Lines) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _label(name: str) -> str:
+def _label(name: str, longest: int = LABEL_MAX) -> str:
     # Names come from messages: a dollar sign would begin a formula.
-    short = name if len(name) <= LABEL_MAX else name[: LABEL_MAX - 1] + "…"
+    short = name if len(name) <= longest else name[: longest - 1] + "…"
     return "".join(sign if sign.isprintable() else "?" for sign in short).replace("$", r"\$")

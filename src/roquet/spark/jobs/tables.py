@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
+from roquet.spark.jobs.watch_tables import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ REBUILD: Final[Table] = (
     ),
     *_COMMON,
 )
+_ALERTS: Final = "0 no alert, 1 alerts"
+_LETTERS: Final = "0 no dead letters, 1 dead letters"
+_KNOWN: Final = "0 done, 1 nothing is known of the key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,6 +161,9 @@ JOBS: Final = (
         REBUILD,
         "0 all of the log, 1 without what is damaged or has no queue",
     ),
+    Job("lag", "how far groups are behind, over time; slow members, alerts", LAG, _ALERTS),
+    Job("dlq", "dead letters by cause, with their retries; a list to resubmit", DLQ, _LETTERS),
+    Job("trace", "latency and failures from the trace topic; the story of a key", TRACE, _KNOWN),
 )
 
 

@@ -58,7 +58,7 @@ STORY = (
     Queue(group="halted", queue_id=0, rates=(20, 20), first=(500, 500), client="m1"),
     Queue(group="halted", queue_id=1, rates=(0, 20), first=(100, 100), client="m2"),
     # An operator sets the offset back.
-    Queue(group="reset", queue_id=0, rates=(30, 10), first=(200, 900), client="r", jump=(6, 0)),
+    Queue(group="reset", queue_id=0, rates=(30, 10), first=(200, 3000), client="r", jump=(6, 0)),
     # The topic is deleted after a minute, the offset stays; another one ends before the last.
     Queue(group="gone", queue_id=0, rates=(0, 0), first=(7, 7), client=None, gone_from=6),
     Queue(group="gone", queue_id=1, rates=(0, 0), first=(7, 7), client=None, steps=range(5)),

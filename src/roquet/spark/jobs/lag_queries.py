@@ -24,8 +24,8 @@ where (:groups = '' or array_contains(split(:groups, ','), `group`))
   and (:begin < 0 or unix_millis(at) >= :begin) and (:end < 0 or unix_millis(at) < :end)"""
 # An offset that goes back, or a queue that is shorter than it was, is no rate.
 STEPS: Final = """
-select *, if(back, null, moved / seconds) as consumedRate,
-  if(back, null, came / seconds) as producedRate
+select *, if(back, null, try_divide(moved, seconds)) as consumedRate,
+  if(back, null, try_divide(came, seconds)) as producedRate
 from (
   select *, coalesce(moved < 0 or came < 0, false) as back from (
     select *, offset - lag(offset) over w as moved, maxOffset - lag(maxOffset) over w as came,
@@ -58,10 +58,10 @@ from (
     max(unix_millis(at)) as seen, max_by(offset, at) as offset, max_by(minOffset, at) as minOffset,
     max_by(maxOffset, at) as maxOffset, coalesce(max_by(`lag`, at), 0) as messagesLeft,
     max_by(clientId, at) as clientId,
-    sum(if(recent and not back, moved, null)) / sum(if(recent and not back, seconds, null))
-      as consumedRate,
-    sum(if(recent and not back, came, null)) / sum(if(recent and not back, seconds, null))
-      as producedRate,
+    try_divide(sum(if(recent and not back, moved, null)),
+      sum(if(recent and not back, seconds, null))) as consumedRate,
+    try_divide(sum(if(recent and not back, came, null)),
+      sum(if(recent and not back, seconds, null))) as producedRate,
     count_if(recent and back) as backward,
     (unix_millis(newest) - coalesce(max(if(moved <> 0 or `lag` = 0, unix_millis(at), null)),
       min(unix_millis(at)))) / 1000 as stoppedSeconds
@@ -71,8 +71,8 @@ from (
 MEMBERS: Final = """
 select *, case when queues = 0 then 'without queues'
   when stoppedQueues > 0 then 'stopped'
-  when messagesLeft > :ignore and consumedRate < :slow / 100 * avg(consumedRate) over
-    (partition by `group`) then 'slow'
+  when messagesLeft > :ignore and consumedRate < :slow / 100
+    * avg(if(queues > 0, consumedRate, null)) over (partition by `group`) then 'slow'
   when messagesLeft = 0 then 'caught up' else 'consuming' end as state
 from (
   select m.`group`, m.clientId, max(m.address) as address, count(m.queueId) as queues,
@@ -94,7 +94,7 @@ from {now} where messagesLeft > :maxLag
 union all
 select 'catch-up', `group`, topic, null, null, null, secondsToCatchUp, cast(:maxCatchUp as double),
   if(secondsToCatchUp is null, 'is not catching up: more comes than is consumed',
-    concat('catches up in ', round(secondsToCatchUp), ' s'))
+    concat('catches up in ', cast(round(secondsToCatchUp) as bigint), ' s'))
 from {now} where messagesLeft > :ignore and consumedRate is not null
   and coalesce(secondsToCatchUp > :maxCatchUp, true)
 union all
@@ -103,7 +103,7 @@ select state, `group`, topic, brokerName, queueId, clientId,
   if(state = 'stopped', cast(:stopped as double), null),
   case state
     when 'stopped' then concat(messagesLeft, ' messages left, none consumed for ',
-      round(stoppedSeconds), ' s')
+      cast(round(stoppedSeconds) as bigint), ' s')
     when 'lost' then concat(minOffset - offset, ' messages were deleted before they were consumed')
     when 'gone' then concat('offset ', offset, ' of a queue that is not there')
     else 'is in earlier snapshots, not in the last' end

@@ -31,13 +31,13 @@ select s.`group` as producerGroup, s.topic, s.host as producerHost, c.`group` as
   c.host as consumerHost, s.msgId, s.sentAt, s.costMs as sendMs,
   unix_millis(c.firstAt) - unix_millis(s.sentAt) as toFirstMs,
   unix_millis(c.doneAt) + c.doneMs - unix_millis(s.sentAt) as latencyMs, c.tries, c.failed, c.doneMs
-from (select msgId, min_by(struct(`group`, topic, host, sentAt, costMs), sentAt) as first
-      from {sends} group by msgId) f
-lateral view inline(array(f.first)) s as `group`, topic, host, sentAt, costMs
+from (select *, row_number() over (partition by msgId order by sentAt, host) as place
+      from {sends}) s
 join (select `group`, msgId, min(at) as firstAt, count(*) as tries, count_if(not success) as failed,
     min_by(host, at) filter (where success) as host, min(at) filter (where success) as doneAt,
     coalesce(min_by(costMs, at) filter (where success), 0) as doneMs
-  from {consumptions} group by `group`, msgId) c on c.msgId = f.msgId"""
+  from {consumptions} group by `group`, msgId) c on c.msgId = s.msgId
+where s.place = 1"""
 LATENCIES: Final = """
 select producerGroup, topic, producerHost, consumerGroup, consumerHost, count(*) as messages,
   count(latencyMs) as consumed, sum(failed) as failed, count_if(latencyMs < 0) as negative,
@@ -58,11 +58,10 @@ select floor(unix_millis(sentAt) / :step) * :step as at, count(*) as messages,
   percentile_approx(latencyMs, 0.5) as p50, percentile_approx(latencyMs, 0.99) as p99
 from {pairs} group by floor(unix_millis(sentAt) / :step) * :step order by at"""
 FOUND: Final = """
-select distinct msgId from (
-  select msgId, at from (select msgId, sentAt as at, keys from {sends} union all
-    select msgId, at, keys from {consumptions})
-  where msgId = :key or array_contains(split(keys, ' +'), :key)
-  order by at desc limit :most)"""
+select msgId from (select msgId, sentAt as at, keys from {sends} union all
+  select msgId, at, keys from {consumptions})
+where msgId = :key or array_contains(split(keys, ' +'), :key)
+group by msgId order by max(at) desc limit :most"""
 OF_TOPICS: Final = """
 select * from {rows} where :topics = '' or array_contains(split(:topics, ','), topic)"""
 EVENT_TYPES: Final = {

@@ -108,8 +108,7 @@ class Running:
         self._loop.close()
 
     async def _serve(self) -> None:
-        settings = {"mappedFileSizeCommitLog": "8388608", "traceTopicEnable": "true"}
-        async with cluster(self._folder, **settings) as found:
+        async with cluster(self._folder, mappedFileSizeCommitLog="8388608") as found:
             self.cluster = found
             self._ready.set()
             await self._stop.wait()

@@ -136,6 +136,8 @@ def test_the_page_of_traces_draws_the_path() -> None:
     said = trace_page.lines(counts, [latency], [failure], [story], "k")
     assert said[0] == "1 sends, 2 consumptions, 0 unreadable"
     assert said[2] == "FAILED c  at h: 1 EXCEPTION"
+    unknown = trace_page.lines(counts, [], [], [], "nowhere")
+    assert unknown[-1] == "nothing is known of the key nowhere"
     text = metrics.text(trace_page.gauges([latency], [failure]))
     assert 'roquet_trace_failed{group="c",topic="",code="EXCEPTION"} 1\n' in text
     assert text.count("roquet_trace_latency_p50_ms{") == 0

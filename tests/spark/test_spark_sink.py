@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -159,3 +160,22 @@ def test_unique_keys_can_be_a_column(spark: SparkSession, running: Running) -> N
     rows = after.collect()
     assert all(row.properties["__SHARDINGKEY"] == row.keys for row in rows)
     assert len({(row.keys, row.queueId) for row in rows}) == 10
+
+
+def test_a_row_may_have_a_delay(spark: SparkSession, running: Running) -> None:
+    topic = new_topic(running)
+    frame = spark.range(20).selectExpr(
+        "cast(id as string) as body", "if(id % 2 = 0, 1, null) as delay", "concat('u', id) uniqKey"
+    )
+    frame.write.format("roquet").mode("append").options(
+        nameServers=running.name_servers, topic=topic
+    ).save()
+    end = time.monotonic() + 120
+    while len(rows := read(spark, running, topic).collect()) < 20:
+        assert time.monotonic() < end, "a delayed message did not come"
+    assert sorted(int(bytes(row.body)) for row in rows) == list(range(20))
+    assert {row.uniqKey for row in rows} == {f"u{n}" for n in range(20)}
+    for row in rows:
+        late = int(bytes(row.body)) % 2 == 0
+        waited = row.storeTimestamp - row.bornTimestamp
+        assert (waited.total_seconds() >= 0.9) or not late

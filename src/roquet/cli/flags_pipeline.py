@@ -12,6 +12,10 @@ front of the job, names a cluster.
 'roquet pipeline jobs' lists the jobs, 'roquet pipeline run JOB --help' the
 options of one."""
 
+_PACK = """\
+Write an archive for a Spark cluster's workers: this package with its compiled
+module, and what it needs besides Spark. Workers need a Python of this version."""
+
 
 def add(commands: Any) -> None:
     """Add the command."""
@@ -21,9 +25,23 @@ def add(commands: Any) -> None:
     jobs.set_defaults(run=_run_jobs)
     run = verbs.add_parser("run", help="run a job", description=_ABOUT)
     run.add_argument("--master", metavar="URL", help="a Spark cluster (local[*])")
+    run.add_argument(
+        "--archive", metavar="FILE", help="what `pack` wrote, for workers of a cluster"
+    )
+    run.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Spark, may be given several times",
+    )
     run.add_argument("job", metavar="JOB")
     run.add_argument("words", metavar="--option value", nargs=argparse.REMAINDER)
     run.set_defaults(run=_run_job)
+    pack = verbs.add_parser("pack", help="write an archive for a cluster", description=_PACK)
+    pack.add_argument("archive", metavar="FILE.tar.gz")
+    pack.add_argument("--python", metavar="PATH", help="the interpreter on the workers (this one)")
+    pack.set_defaults(run=_run_pack)
 
 
 def _run_jobs(_: argparse.Namespace) -> int:
@@ -33,6 +51,13 @@ def _run_jobs(_: argparse.Namespace) -> int:
 
 
 def _run_job(options: argparse.Namespace) -> int:
-    from roquet.cli.pipeline import run  # noqa: PLC0415
+    from roquet.cli.pipeline import Cluster, run  # noqa: PLC0415
 
-    return run(options.job, options.words, options.master)
+    cluster = Cluster(options.master, options.archive, tuple(options.conf))
+    return run(options.job, options.words, cluster)
+
+
+def _run_pack(options: argparse.Namespace) -> int:
+    from roquet.cli.pipeline import pack  # noqa: PLC0415
+
+    return pack(options.archive, options.python)

@@ -1,11 +1,17 @@
-"""`roquet pipeline`: lists jobs, checks their options, starts Spark, runs one."""
+"""`roquet pipeline`: lists jobs, checks options, starts Spark, runs a job; packs for a cluster."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import dataclasses
 import importlib
 import os
+import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.cli.output import line, table
@@ -13,9 +19,44 @@ from roquet.spark.jobs.tables import JOBS, Job, given, job
 from roquet.spark.option_table import Given
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
+FOLDER: Final = "environment"
+"""What a cluster's workers call the unpacked archive, in the folder that they run in."""
+
+_SHUFFLES: Final = "spark.sql.shuffle.partitions"
+_ON_ONE_MACHINE: Final[Mapping[str, str]] = {
+    # Nobody else has to reach this Spark, and the machine may have no network at all.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    # A busy machine may take long to start a Python worker.
+    "spark.python.authenticate.socketTimeout": "120s",
+}
 _NO_SPARK = "jobs need Spark: pip install 'roquet[spark]', and a Java 17"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs: a master's URL, an archive for its workers, settings `name=value`."""
+
+    master: str | None = None
+    archive: str | None = None
+    settings: tuple[str, ...] = ()
+
+    def checked(self) -> dict[str, str]:
+        """Return the settings. Raises UsageError."""
+        found: dict[str, str] = {}
+        for text in self.settings:
+            name, separator, value = text.partition("=")
+            if not separator or not name.startswith("spark."):
+                raise UsageError(f"--conf {text[:80]!r}: must be spark.NAME=VALUE")
+            found[name] = value
+        if self.archive is not None:
+            if not Path(self.archive).is_file():
+                raise UsageError(f"--archive {self.archive}: there is no such file")
+            found["spark.archives"] = f"{Path(self.archive).absolute()}#{FOLDER}"
+        return found
 
 
 def jobs() -> int:
@@ -24,7 +65,16 @@ def jobs() -> int:
     return 0
 
 
-def run(name: str, words: Sequence[str], master: str | None) -> int:
+def pack(target: str, python: str | None) -> int:
+    """Write an archive for a cluster's workers. Raises UsageError, OSError."""
+    from roquet.spark.pack import pack as write  # noqa: PLC0415  (other commands do without)
+
+    size = write(Path(target), None if python is None else Path(python))
+    line(f"{target}: {size / 1e6:,.0f} MB")
+    return 0
+
+
+def run(name: str, words: Sequence[str], cluster: Cluster) -> int:
     """Run a job and return its exit code. Raises UsageError before Spark is started."""
     found = job(name)
     if {"-h", "--help"} & set(words):
@@ -38,12 +88,13 @@ def run(name: str, words: Sequence[str], master: str | None) -> int:
         if error.name is None or error.name.partition(".")[0] == "roquet":
             raise
         raise UsageError(f"{error.name} is missing: {_NO_SPARK}") from error
+    settings = cluster.checked()
     for text in module.plan(options):
         line(text)
     if dry and not getattr(module, "DRY_RUN_READS", False):
         return 0
-    configuration: Mapping[str, str] = getattr(module, "configuration", _nothing)(options)
-    session = _session(found.name, master, configuration)
+    wanted: Mapping[str, str] = getattr(module, "configuration", _nothing)(options)
+    session = _session(found.name, cluster, {**wanted, **settings})
     try:
         report = module.run(session, options, _say)
     finally:
@@ -69,29 +120,55 @@ def _help(found: Job) -> None:
     line(f"\nexit codes: {found.codes}, 2 wrong usage")
 
 
-def _session(name: str, master: str | None, configuration: Mapping[str, str]) -> Any:
+def _session(name: str, cluster: Cluster, settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415  (slow to import)
 
-    # Workers have to be the same Python as the driver, or they lack our modules.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
     builder = builder.appName(f"roquet {name}")
-    if master is not None:
-        builder = builder.master(master)
+    if cluster.master is not None:
+        builder = builder.master(cluster.master)
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    if master is None or master.startswith("local"):
-        # The default of 200 is for clusters: on one machine each shuffle would pay for 200 tasks.
-        tasks = str(2 * (os.cpu_count() or 1))
-        builder = builder.config("spark.sql.shuffle.partitions", tasks)
-        # Nobody else has to reach this Spark, and the machine may have no network at all.
-        builder = builder.config("spark.driver.host", "127.0.0.1")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-        builder = builder.config("spark.ui.enabled", "false")
-        # A busy machine may take long to start a Python worker.
-        builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
-    for key, value in configuration.items():
+    alone = _ON_ONE_MACHINE if _is_alone(cluster) else {}
+    for key, value in {**alone, **settings}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _started(packed=cluster.archive is not None):
+        session = builder.getOrCreate()
+    if session.sparkContext.master.startswith("local") and _SHUFFLES not in settings:
+        # The default of 200 is for clusters: on one machine each shuffle would pay for 200 tasks.
+        session.conf.set(_SHUFFLES, str(2 * (os.cpu_count() or 1)))
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _is_alone(cluster: Cluster) -> bool:
+    """Tell whether Spark will run in this process only, and nobody else has chosen a master."""
+    if cluster.master is None:
+        return not {"PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "MASTER"} & set(os.environ)
+    return cluster.master.startswith("local")
+
+
+@contextlib.contextmanager
+def _started(*, packed: bool) -> Generator[None]:
+    """Choose the Python of drivers and workers while Spark starts.
+
+    Spark calls the Python of a source by one name on the driver and on all workers. With an archive
+    that is a path below the folder that each of them runs in, so Spark starts in one that has it.
+    """
+    if not packed:
+        # Workers have to be the same Python as the driver, or they lack our modules.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        yield
+        return
+    name = f"./{FOLDER}/bin/python"
+    os.environ["PYSPARK_PYTHON"] = name
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Needed as long as Spark runs, and that is as long as this process does.
+    folder = tempfile.TemporaryDirectory(prefix="roquet-pipeline-")
+    atexit.register(folder.cleanup)
+    start = Path(folder.name, name)
+    start.parent.mkdir(parents=True)
+    start.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    start.chmod(0o755)
+    with contextlib.chdir(folder.name):
+        yield

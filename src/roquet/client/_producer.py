@@ -100,13 +100,15 @@ class Producer:
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None = None,
+        unique_key: str | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
         """Send one message and wait until the broker has it.
 
         `topic` may be a whole `Message`; then the fields come from it. Messages with the same
         `order_key` go to the same queue; `queue` and `selector` choose one directly. A chosen
-        queue is never replaced by another, so such sends are tried once only.
+        queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
+        the one that the producer would make.
 
         Raises UsageError (fix the call), Refused (the broker said no), Unreachable (never sent)
         and OutcomeUnknown (sent, no answer: it may be stored).
@@ -114,7 +116,7 @@ class Producer:
         message = compose(
             topic, body, tag, keys, user_properties=properties, delay_level=delay_level
         )
-        encoded = encode_one(message, self._next_id(), self._options)
+        encoded = encode_one(message, unique_key or self._next_id(), self._options)
         chooser = choose_by(message, order_key, queue, selector)
         receipts = await self._deliver(encoded, chooser, timeout_s)
         return receipts[0]

@@ -33,6 +33,7 @@ class BatchReader(DataSourceReader):
         self._scope = Scope()
 
     @override
+    @planning.uncollected()
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         metadata = Metadata(options.wire)

@@ -132,6 +132,8 @@ class QueueReader:
             if outcome is not _Outcome.NOTHING:
                 break
             self._wait(self._options.wire.retry_pause_s)
+            # It may be a slave that has not got that far.
+            self._connections.forgive()
             outcome, answer, body = self._ask(wanted)
         if outcome is _Outcome.READ:
             collected.add(body, answer.next_begin_offset)

@@ -57,6 +57,7 @@ class Connections:
         self._wire = wire
         self._wait = wait
         self._open: dict[str, BlockingConnection] = {}
+        self._failed: set[str] = set()
         # From the environment of each process: options are shown in Spark's pages and plans.
         self._tls = client_tls(environment_options(os.environ), SystemClock())
         credentials = from_environment(os.environ)
@@ -71,7 +72,8 @@ class Connections:
     def call(self, addresses: Iterable[str], command: Command) -> Command:
         """Ask the addresses in turn until one answers; only for requests that may be repeated.
 
-        A broker that is busy, starting or stopping is asked again.
+        A broker that is busy, starting or stopping is asked again. One that has failed is asked
+        last from then on, or a dead host would cost each request the time of a vain connection.
 
         Raises Unreachable when none does in all tries.
         """
@@ -81,18 +83,24 @@ class Connections:
         for attempt in range(1 + self._wire.retries):
             if attempt:
                 self._wait(self._wire.retry_pause_s)
-            for address in candidates:
+            for address in sorted(candidates, key=self._failed.__contains__):
                 try:
                     answer = self._connection(address).call(command, self._wire.timeout_s)
                     if answer.code not in _LATER:
+                        self._failed.discard(address)
                         return answer
                     busy = answer
                 except (Unreachable, OutcomeUnknown) as error:
+                    self._failed.add(address)
                     self._drop(address)
                     errors[address] = str(error)
         if busy is not None:
             return busy
         raise Unreachable("; ".join(errors.values()) or "there is no address to ask")
+
+    def forgive(self) -> None:
+        """Ask masters first again, also those that have failed."""
+        self._failed.clear()
 
     def ask(self, addresses: Iterable[str], command: Command) -> Command:
         """Call, and raise Refused unless the answer is a success."""
@@ -143,6 +151,8 @@ class Metadata:
         A topic without a route is an error unless `missing_ok`. Raises UsageError, Refused,
         Unreachable.
         """
+        # A slave has the bounds of some moments ago: a master that is back is better.
+        self._connections.forgive()
         bounds: dict[QueueKey, Bounds] = {}
         addresses: dict[str, tuple[str, ...]] = {}
         for topic in self.topics(topics):

@@ -58,6 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress = None if folder is None else Progress(folder, SystemClock())
 
     @override
+    @planning.uncollected()
     def initialOffset(self) -> dict[str, Any]:
         view = self._known().view(self._options.topics)
         position = self._options.starting or Position(default=LATEST)
@@ -72,17 +73,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     @override
+    @planning.uncollected()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._from_json(start)
         view = self._view()
         self._check_gone(begin, view)
-        newest = {queue: bounds.high for queue, bounds in view.bounds.items()}
-        target = newest if self._frozen is None else self._frozen
-        end: Offsets = {}
-        for queue, offset in begin.items():
-            end[queue] = max(offset, target.get(queue, 0))
-        for queue in target:
-            if queue not in begin and queue in view.bounds:
+        target = self._frozen
+        if target is None:
+            target = {queue: bounds.high for queue, bounds in view.bounds.items()}
+        end: Offsets = {queue: max(offset, target.get(queue, 0)) for queue, offset in begin.items()}
+        for queue in target.keys() - begin.keys():
+            if queue in view.bounds:
                 end[queue] = view.bounds[queue].low
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
@@ -97,11 +98,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({queue: bounds.high for queue, bounds in view.bounds.items()})
 
     @override
+    @planning.uncollected()
     def prepareForTriggerAvailableNow(self) -> None:
         bounds = self._view().bounds
         self._frozen = {queue: it.high for queue, it in bounds.items()}
 
     @override
+    @planning.uncollected()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, target = self._from_json(start), self._from_json(end)
         planned = ranges(begin, target)
@@ -121,6 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, partition)
 
     @override
+    @planning.uncollected()
     def commit(self, end: dict[str, Any]) -> None:
         if self._progress is not None:
             self._progress.lag(self._from_json(end), self._view().bounds)

@@ -1,13 +1,14 @@
 """Writing rows as messages, at least once: a task that Spark repeats sends its rows again.
 
 Columns: `body` (binary or string), and if wanted `topic`, `keys` (string, or an array of them),
-`tags`, `properties` (map of strings), `queueId`, `shardingKey` and `uniqKey`.
+`tags`, `properties` (map of strings), `queueId`, `shardingKey`, `uniqKey` and `delay` (a level).
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -42,15 +43,20 @@ IN_FLIGHT: Final = 8
 """Requests of a task that wait for an answer."""
 SEND_TIMEOUT_S: Final = 10.0
 
+DELAY_MAX: Final = 1000
+"""Levels of a broker at most, by far; one above the broker's own is its highest."""
+
+_WHOLE = {"int", "bigint", "smallint", "tinyint"}
 _ALLOWED = {
     "body": {"binary", "string"},
     "topic": {"string"},
     "keys": {"string", "array<string>"},
     "tags": {"string"},
     "properties": {"map<string,string>"},
-    "queueId": {"int", "bigint", "smallint", "tinyint"},
+    "queueId": _WHOLE,
     "shardingKey": {"string"},
     "uniqKey": {"string"},
+    "delay": _WHOLE,
 }
 
 
@@ -135,6 +141,7 @@ class _Lot(NamedTuple):
 
     queue: MessageQueue
     has_keys: bool
+    delayed: bool
 
 
 class _Sender:
@@ -161,7 +168,7 @@ class _Sender:
         queue = await self._queue(message, row.get("queueId"))
         key = self._key(row)
         # A request has unique keys for all of its messages or for none.
-        lot = _Lot(queue, key is not None)
+        lot = _Lot(queue, key is not None, message.delay_level > 0)
         waiting = self._waiting.setdefault(lot, [])
         waiting.append(message)
         if key is not None:
@@ -197,6 +204,9 @@ class _Sender:
     async def _send(self, lot: _Lot, messages: list[Message], unique_keys: list[str]) -> None:
         queue = lot.queue
         async with self._tails.setdefault(queue, asyncio.Lock()), self._slots:
+            if lot.delayed:
+                await self._send_delayed(queue, messages, unique_keys)
+                return
             self.requests += 1
             await self._producer.send_batch(
                 queue.topic,
@@ -204,6 +214,16 @@ class _Sender:
                 queue=queue,
                 unique_keys=unique_keys or None,
                 timeout_s=SEND_TIMEOUT_S,
+            )
+
+    async def _send_delayed(
+        self, queue: MessageQueue, messages: list[Message], unique_keys: list[str]
+    ) -> None:
+        # Brokers take delayed messages one by one only.
+        for message, key in itertools.zip_longest(messages, unique_keys):
+            self.requests += 1
+            await self._producer.send(
+                message, queue=queue, unique_key=key, timeout_s=SEND_TIMEOUT_S
             )
 
     async def _queue(self, message: Message, queue_id: int | None) -> MessageQueue:
@@ -235,6 +255,9 @@ def message_of(row: Mapping[str, Any], default_topic: str | None) -> Message:
     if not body:
         raise UsageError("a row has no body; a message needs one")
     given = row.get("keys") or ()
+    delay = row.get("delay") or 0
+    if not 0 <= delay <= DELAY_MAX:
+        raise UsageError(f"delay {delay}: must be a level from 0 (at once) to {DELAY_MAX}")
     found: dict[str, str] = dict(row.get("properties") or ())
     if row.get("shardingKey"):
         found[properties.SHARDING_KEY] = str(row["shardingKey"])
@@ -249,6 +272,7 @@ def message_of(row: Mapping[str, Any], default_topic: str | None) -> Message:
             # What a broker or a producer set when the message was read from a topic.
             if name not in properties.RESERVED or name == properties.SHARDING_KEY
         },
+        delay_level=delay,
     )
 
 

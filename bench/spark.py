@@ -1,6 +1,7 @@
 """The Spark sources beside Spark's own ceiling, in one run, in alternating pairs.
 
-`python -m bench.spark [--pairs 5] [--rows 200000] [--only TEXT]`
+`python -m bench.spark [--pairs 5] [--rows 200000] [--only TEXT] [--data TEXT]`; the short form is
+`--pairs 1 --rows 20000`. `--page FILE` prints the table of a result for docs/performance.md.
 
 The ceiling is a Python source that has the same Arrow batches, with the same columns, in memory.
 """
@@ -17,16 +18,18 @@ import statistics
 import sys
 import tempfile
 import time
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from bench import processes
+from bench import processes, spark_page
+from bench.datasets import DATA
 from bench.run import commit
 from bench.spark_ceiling import Ceiling
 from roquet import roquet_native as native
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from bench.datasets import Data
     from bench.processes import Broker
 
 HERE = Path(__file__).parent
@@ -48,7 +52,9 @@ QUEUES = 4
 BROKER = "bench-roquet"
 QUIET = ("brokerFastFailureEnable=false", "diskMaxUsedSpaceRatio=95")
 """A sender that does nothing else, on a disk of any fill level, is no overload."""
-BODY = bytes(range(256)) * 4
+BATCH = 256
+SPLITS = 2 * QUEUES
+"""Tasks of a read at least: queues by key are not equally full."""
 THREE = "queueId,queueOffset,body"
 ALL = ",".join(COLUMNS)
 MICRO_BATCHES = 12
@@ -63,23 +69,28 @@ class Case:
     columns: str
     use: str
     at_least: float
+    everywhere: bool = False
+    """Whether it is measured on every set of data, or on the even one only."""
 
 
 CASES = (
     Case("live read, 3 columns", "live", THREE, "noop", 0.6),
-    Case("live read, 19 columns", "live", ALL, "noop", 0.6),
-    Case("archive to Parquet, 19 columns", "live", ALL, "parquet", 0.8),
+    Case("live read, 19 columns", "live", ALL, "noop", 0.6, everywhere=True),
+    Case("archive to Parquet, 19 columns", "live", ALL, "parquet", 0.8, everywhere=True),
     Case("micro-batches of one row", "live", THREE, "stream", 1 / 1.15),
     Case("log read, 3 columns", "log", THREE, "noop", 0.8),
-    Case("log read, 19 columns", "log", ALL, "noop", 0.8),
+    Case("log read, 19 columns", "log", ALL, "noop", 0.8, everywhere=True),
 )
 
 
 class Bench:
     """The session, the data and where they are."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, folder: Path, rows: int) -> None:
+    def __init__(
+        self, spark: SparkSession, broker: Broker, folder: Path, rows: int, data: Data
+    ) -> None:
         self.spark = spark
+        self.data = data
         self.broker = broker
         self.folder = folder
         self.rows = rows
@@ -87,18 +98,28 @@ class Bench:
         self.sample = folder / "sample"
 
     def fill(self) -> None:
-        """Send the rows, and keep some stored records as the ceiling's sample."""
+        """Send the rows by key, and keep some stored records as the ceiling's sample."""
         self.broker.create_topic(TOPIC, QUEUES)
+        waiting: list[list[Message]] = [[] for _ in range(QUEUES)]
         with sync.connect(self.names) as mq, mq.producer("bench") as producer:
-            for number in range(QUEUES):
+
+            def send(number: int) -> None:
                 queue = MessageQueue(TOPIC, BROKER, number)
-                for at in range(0, self.rows // QUEUES, 256):
-                    count = min(256, self.rows // QUEUES - at)
-                    made = [
-                        Message(TOPIC, BODY, "TagA", (f"k{at + n}",), {"n": str(n)})
-                        for n in range(count)
-                    ]
-                    producer.send_batch(TOPIC, made, queue=queue)
+                producer.send_batch(TOPIC, waiting[number], queue=queue)
+                waiting[number].clear()
+
+            for at, item in enumerate(self.data.messages(self.rows)):
+                number = zlib.crc32(item.key.encode()) % QUEUES
+                properties = {"n": str(at)}
+                made = Message(
+                    TOPIC, item.body, item.tag, (item.key.replace(" ", "_"),), properties
+                )
+                waiting[number].append(made)
+                if len(waiting[number]) == BATCH:
+                    send(number)
+            for number in range(QUEUES):
+                if waiting[number]:
+                    send(number)
         log = min(Path(self.store()).glob("commitlog/*"))
         with log.open("rb") as file:
             data = file.read(16 << 20)
@@ -111,13 +132,14 @@ class Bench:
     def frame(self, case: Case, *, ceiling: bool) -> DataFrame:
         """Return the rows of one side."""
         if ceiling:
-            given = {"sample": str(self.sample), "rows": str(self.rows), "parts": str(QUEUES)}
+            given = {"sample": str(self.sample), "rows": str(self.rows), "parts": str(SPLITS)}
             reader = self.spark.read.format("ceiling").options(**given, columns=case.columns)
             return reader.load()
         if case.source == "log":
-            given = {"subscribe": TOPIC, "columns": case.columns, "minPartitions": str(QUEUES)}
+            given = {"subscribe": TOPIC, "columns": case.columns, "minPartitions": str(SPLITS)}
             return self.spark.read.format("roquet-log").options(**given).load(self.store())
         given = {"nameServers": self.names, "subscribe": TOPIC, "columns": case.columns}
+        given["minPartitions"] = str(SPLITS)
         return self.spark.read.format("roquet").options(**given).load()
 
     def seconds(self, case: Case, *, ceiling: bool) -> float:
@@ -236,6 +258,7 @@ def measure(bench: Bench, case: Case, pairs: int, tick: Callable[[], None]) -> d
             tick()
     ours, ceiling = statistics.median(sides["ours"]), statistics.median(sides["ceiling"])
     return {
+        "data": bench.data.name,
         "name": case.name,
         "seconds": sides,
         "ours_s": ours,
@@ -250,11 +273,21 @@ def measure(bench: Bench, case: Case, pairs: int, tick: Callable[[], None]) -> d
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """Print the table."""
     table = Table(title="Sources beside Spark's ceiling (medians)")
-    for name in ("figure", "ours s", "ceiling s", "rows/s", "share", "wanted", "broker CPU s"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
+    for name in (
+        "data",
+        "figure",
+        "ours s",
+        "ceiling s",
+        "rows/s",
+        "share",
+        "wanted",
+        "broker CPU s",
+    ):
+        table.add_column(name, justify="left" if name in {"data", "figure"} else "right")
     for row in rows:
         rate = row["rows_per_s"]
         table.add_row(
+            row["data"],
             row["name"],
             f"{row['ours_s']:.2f}",
             f"{row['ceiling_s']:.2f}",
@@ -266,39 +299,74 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     console.print(table)
 
 
+def run(
+    work: dict[Data, list[Case]], rows: int, pairs: int, folder: Path
+) -> tuple[list[dict[str, Any]], float]:
+    """Measure the cases of each set of data; return them and the rate of decoding alone."""
+    measured: list[dict[str, Any]] = []
+    decode = 0.0
+    spark = session(folder)
+    try:
+        with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as shown:
+            task = shown.add_task("runs", total=sum(map(len, work.values())) * 2 * (pairs + 1))
+            for data, cases in work.items():
+                shown.update(task, description=data.name)
+                place = folder / data.name.replace(" ", "-")
+                broker = processes.start("roquet", "async", place / "broker", QUIET)
+                try:
+                    bench = Bench(spark, broker, place, count_of(data, rows), data)
+                    bench.fill()
+                    for case in cases:
+                        if case.source == "log":
+                            # Of an open store no more is read than is known durable.
+                            broker.stop()
+                        measured.append(measure(bench, case, pairs, lambda: shown.advance(task)))
+                    decode = max(decode, bench.decode_rate())
+                finally:
+                    broker.stop()
+                    shutil.rmtree(place, ignore_errors=True)
+    finally:
+        spark.stop()
+    return measured, decode
+
+
+def count_of(data: Data, rows: int) -> int:
+    """Return how many messages of a set there are."""
+    return max(QUEUES, int(rows * data.share))
+
+
 def main() -> int:
     """Measure, print the table, write bench/results/*-spark.json."""
     parser = argparse.ArgumentParser(prog="bench.spark", description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--only", default="", help="figures whose name contains this text")
+    parser.add_argument("--data", default="", help="sets of data whose name contains this text")
     parser.add_argument("--folder", default=None, help="where the store and the lake are made")
+    parser.add_argument("--page", default=None, help="print the table of this result, and no more")
     arguments = parser.parse_args()
+    if arguments.page is not None:
+        print(spark_page.markdown(json.loads(Path(arguments.page).read_text())))
+        return 0
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-spark-", dir=arguments.folder))
-    chosen = [case for case in CASES if arguments.only in case.name]
-    rows: list[dict[str, Any]] = []
-    spark = session(folder)
-    broker = processes.start("roquet", "async", folder / "broker", QUIET)
+    work = {
+        data: [it for it in CASES if arguments.only in it.name and (it.everywhere or not number)]
+        for number, data in enumerate(DATA)
+        if arguments.data in data.name
+    }
+    begun = time.monotonic()
     try:
-        bench = Bench(spark, broker, folder, arguments.rows)
-        bench.fill()
-        with Progress() as shown:
-            task = shown.add_task("pairs", total=len(chosen) * 2 * (arguments.pairs + 1))
-            for case in chosen:
-                if case.source == "log":
-                    # Of an open store no more is read than is known durable.
-                    broker.stop()
-                rows.append(measure(bench, case, arguments.pairs, lambda: shown.advance(task)))
-        decode = bench.decode_rate()
+        rows, decode = run(work, arguments.rows, arguments.pairs, folder)
     finally:
-        broker.stop()
-        spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
         "commit": commit(),
         "command": "python -m bench.spark " + " ".join(sys.argv[1:]),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "took_s": time.monotonic() - begun,
+        "rows_sent": {data.name: count_of(data, arguments.rows) for data in work},
+        "about": {data.name: data.about for data in work},
         "rows": rows,
         "log_decode_gb_per_s": decode / 1e9,
     }

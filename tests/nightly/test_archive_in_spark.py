@@ -143,8 +143,8 @@ def test_what_is_torn_off_is_made_up_for(world: World, monkeypatch: pytest.Monke
     world.send(3)
     assert world.archive(check="true").lines[-1] == "no difference"
     world.is_whole()
-    count = len(world.part_folders())
-    assert count == len(STEPS) + 1
+    # Each run began with the micro-batch that the one before it had not finished.
+    assert len(world.part_folders()) == 2
     for owner, name, after in STEPS.values():
         tear(monkeypatch, owner, name, after=after)
         with pytest.raises(Torn):

@@ -236,6 +236,9 @@ class Archiver:
             if entries:
                 self._lake.move(part, entries)
             self._lake.commit(part, entries)
+        if not entries:
+            # A new query begins with a micro-batch, whether there is anything or not.
+            return
         count = sum(it.rows for it in entries)
         self.rows += count
         self.batches += 1

@@ -32,7 +32,7 @@ def schema_text(kind: str, given: str | None) -> str:
 def parsed(kind: str, schema: str) -> Column | None:
     """Return the column `value` of the column `body`; None for raw bodies.
 
-    A body that is not as the schema says is null.
+    The fields are null where a body is not as the schema says.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
 

@@ -22,7 +22,12 @@ def _flag(name: str, doc: str) -> Option:
     return Option(name=name, default="false", doc=doc, flag=True)
 
 
-_FORMAT = Option(name="format", default="parquet", doc="what the lake is made of", choices=FORMATS)
+_FORMAT = Option(
+    name="format",
+    default="parquet",
+    doc="what the lake is made of; delta is new and not yet in our tests",
+    choices=FORMATS,
+)
 _DRY = _flag("dryRun", "say what would be done, and do nothing")
 
 ARCHIVE: Final[Table] = (

@@ -53,11 +53,11 @@ from {rows} group by topic, day order by topic, day"""
 _OF_WAVE: Final = """
 select r.* from {rows} r join {slices} s
   on r.topic = s.topic and r.day = cast(s.day as date) and r.brokerName = s.broker
-  and r.queueId = s.queue and r.queueOffset >= s.begin and r.queueOffset < s.end"""
+  and r.queueId = s.queue and r.queueOffset >= s.`begin` and r.queueOffset < s.`end`"""
 _MESSAGES: Final = """
 select if(:topic = '', topic, :topic) as topic, body, keys, tags,
   map_concat(
-    map_filter(properties, (name, _) -> not startswith(name, 'replay.')),
+    map_filter(properties, (name, value) -> not startswith(name, 'replay.')),
     map('replay.run', :run, 'replay.topic', topic, 'replay.broker', brokerName,
       'replay.queueId', cast(queueId as string),
       'replay.queueOffset', cast(queueOffset as string),
@@ -66,7 +66,8 @@ select if(:topic = '', topic, :topic) as topic, body, keys, tags,
       'replay.storeTimestamp', cast(unix_millis(storeTimestamp) as string))
   ) as properties,
   cast(queueId % q.queues as int) as queueId,
-  upper(substr(sha2(concat_ws('/', :run, topic, brokerName, queueId, queueOffset), 256), 1, 32))
+  upper(substr(sha2(concat_ws('/', :run, topic, brokerName, cast(queueId as string),
+    cast(queueOffset as string)), 256), 1, 32))
     as uniqKey, brokerName as fromBroker, topic as fromTopic, queueId as fromQueue, queueOffset
 from {rows} join {queues} q on q.target = if(:topic = '', topic, :topic)"""
 _SENT: Final = ("topic", "body", "keys", "tags", "properties", "queueId", "uniqKey")

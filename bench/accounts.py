@@ -64,7 +64,7 @@ async def measure(count: int, *, accounts: bool) -> float:
             costs: list[int] = []
             for number in range(READS):
                 began_ns = time.thread_time_ns()
-                came = broker.path.feed(CONNECTION, data)
+                came = broker.path.feed(CONNECTION, data, time.monotonic_ns() // 1_000_000)
                 took_ns = time.thread_time_ns() - began_ns
                 # Otherwise the log was being written to, and the frames went to the processors.
                 if isinstance(came, bytes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from roquet.protocol.codes import RequestCode
@@ -31,6 +32,17 @@ def ends(broker: Broker, topics: Iterable[str], queues: int) -> Ends:
                 answer = connection.call(Command(RequestCode.GET_MAX_OFFSET, ext=ext), timeout=10)
                 found[topic, queue_id] = int((answer.ext or {}).get("offset", 0))
     return found
+
+
+def wait_for(broker: Broker, begin: Ends, count: int, limit_s: float = 120) -> None:
+    """Wait until so many messages more are to be had. Raises TimeoutError."""
+    until = time.monotonic() + limit_s
+    topics = sorted({topic for topic, _ in begin})
+    queues = 1 + max(queue_id for _, queue_id in begin)
+    while sum(ends(broker, topics, queues).values()) - sum(begin.values()) < count:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{broker.kind} has not delivered everything in {limit_s:.0f} s")
+        time.sleep(0.1)
 
 
 def read_back(broker: Broker, begin: Ends, end: Ends) -> int:

@@ -29,7 +29,7 @@ from bench.plan import FULL, QUICK, RECOVERY_S, START_S, Plan, Watch, minutes
 from bench.scenarios import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.processes import Broker
 
@@ -38,6 +38,12 @@ LOADGEN = HERE / "loadgen" / "target" / "release" / "loadgen"
 TOPIC = "BenchTopic"
 TOPICS_MAX = 64
 QUEUES = 4
+FILL = Scenario(
+    "fill",
+    "send",
+    {"conns": 4, "depth": 32, "size": 1024, "tags": 10},
+    topic=scenarios.FILLED,
+)
 OPEN_RATE = 20_000
 """Rate to take the half of when the scenario itself was left out."""
 
@@ -46,7 +52,8 @@ Figures = dict[str, float]
 
 def loadgen(scenario: Scenario, address: str, secs: float) -> list[str]:
     """Return the load generator's command line for a scenario."""
-    command = [str(LOADGEN), scenario.mode, address, TOPIC, "--secs", str(int(secs))]
+    topic = TOPIC + scenario.topic
+    command = [str(LOADGEN), scenario.mode, address, topic, "--secs", str(int(secs))]
     for name, value in {"queues": QUEUES, **scenario.options}.items():
         command += [f"--{name}", str(value)]
     return command
@@ -63,8 +70,9 @@ def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool 
 
     With `read_back` all that was acknowledged is read and checked afterwards.
     """
-    checked = read_back and scenario.mode == "send"
-    begin = checks.ends(broker, topics_of(scenario), QUEUES) if checked else {}
+    delayed = "delay" in scenario.options
+    checked = read_back and scenario.mode in {"send", "transactions"}
+    begin = checks.ends(broker, topics_of(scenario), QUEUES) if checked or delayed else {}
     lag_before = broker.loop_lag()
     beside = None
     if scenario.send_rate:
@@ -77,13 +85,15 @@ def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool 
     )
     if not done.stdout:
         raise RuntimeError(f"{scenario.name} on {broker.kind}: {done.stderr}")
-    broker.settle()
-    cpu_us = (broker.cpu_s() - before) * 1e6
     figures: Figures = {
         name: value
         for name, value in json.loads(done.stdout).items()
         if isinstance(value, int | float)
     }
+    if delayed:
+        checks.wait_for(broker, begin, int(figures["messages"]))
+    broker.settle()
+    cpu_us = (broker.cpu_s() - before) * 1e6
     if done.stderr:
         print(f"{broker.kind} {scenario.name}: {done.stderr.strip()[:300]}", file=sys.stderr)
     if beside is not None:
@@ -103,7 +113,7 @@ def prepare(broker: Broker) -> None:
     """Make the topics, and messages for the pulls to read."""
     for index in range(TOPICS_MAX):
         broker.create_topic(f"{TOPIC}-{index}", QUEUES)
-    for name in (TOPIC, *(f"{TOPIC}-{index}" for index in range(4))):
+    for name in (TOPIC, TOPIC + scenarios.FILLED):
         broker.create_topic(name, QUEUES)
 
 
@@ -117,8 +127,11 @@ def run_group(
     try:
         # One by one: those that run are stopped below when the next cannot start.
         for kind in group.kinds:
-            brokers.append(processes.start(kind, group.flush, folder / kind))
+            extra = group.config.get(kind, ())
+            brokers.append(processes.start(kind, group.flush, folder / kind, extra))
             prepare(brokers[-1])
+            if any(each.topic for each in group.scenarios):
+                measure(FILL, brokers[-1], plan.secs)
             _warm_up(brokers[-1], plan.warm_up)
             watch.done(f"{group.name}: {kind} is warm", plan.warm_up + START_S)
         rows += _rows(group, plan, watch, brokers, read_back=not arguments.no_read_back)
@@ -215,6 +228,8 @@ class Group:
     flush: str
     kinds: list[str]
     scenarios: list[Scenario]
+    config: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    """Lines of the configuration that differ from the defaults, by kind."""
 
     def rounds(self, pairs: int) -> Iterator[tuple[Scenario, bool]]:
         """Give out what to run, and whether it is the last time.
@@ -241,6 +256,8 @@ def _groups(arguments: argparse.Namespace) -> list[Group]:
         Group("async", "async", kinds, scenarios.ASYNC),
         Group("shapes", "async", ours, shapes),
         Group("sync", "sync", kinds, scenarios.SYNC),
+        Group("services", "async", kinds, scenarios.SERVICES, scenarios.SERVICES_CONFIG),
+        Group("processors", "async", kinds, scenarios.SLOW, scenarios.SLOW_CONFIG),
     ]
     chosen = [
         dataclasses.replace(

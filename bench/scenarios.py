@@ -20,6 +20,8 @@ class Scenario:
     """Messages a second that a second load generator sends meanwhile (tailing, mixed)."""
     is_shape: bool = False
     """One of the frame shapes that the spread is taken over."""
+    topic: str = ""
+    """End of the topic's name, where it is not the one that all share."""
     half_of: str = ""
     """Open loop at half of the rate that Java reached in this scenario, from the intended time."""
 
@@ -67,6 +69,41 @@ SYNC = [
     Scenario("sync send 16x1", "send", {"conns": 16, "depth": 1}, rate_at_least=3, flush="sync"),
     Scenario("sync send 4x32", "send", {"conns": 4, "depth": 32}, rate_at_least=5, flush="sync"),
 ]
+
+
+FILLED = "Filled"
+"""End of the name of the topic that filters read: tags Tag0 to Tag9 in turn."""
+
+SERVICES = [
+    Scenario(
+        "tag filter, 1 of 10, 32 a pull",
+        "pull",
+        {"conns": 1, "batch": 32, "filter": "tag"},
+        cpu_at_most=1 / 5,
+        topic=FILLED,
+    ),
+    Scenario(
+        "SQL92 filter, 1 of 10, 32 a pull",
+        "pull",
+        {"conns": 1, "batch": 32, "filter": "sql"},
+        cpu_at_most=1 / 5,
+        topic=FILLED,
+    ),
+    Scenario("transactions 4x32", "transactions", {"size": 1024, "conns": 4, "depth": 32}),
+    Scenario("delayed by 1 s, 4x32", "send", {"size": 1024, "conns": 4, "depth": 32, "delay": 1}),
+]
+"""What is not plain. CPU of delayed messages counts until all of them are delivered."""
+
+SERVICES_CONFIG = dict.fromkeys(("roquet", "java"), ("enablePropertyFilter=true",))
+
+SLOW = [
+    dataclasses.replace(each, name=f"processors only: {each.name}", cpu_at_most=1.0)
+    for each in ASYNC
+    if each.name in {"send 16x1", "send 4x32", "pull 8 consumers, 32 a pull"}
+]
+"""Our broker without its fast path."""
+
+SLOW_CONFIG = {"roquet": ("fastPathEnable=false",)}
 
 
 SPREAD_AT_MOST = 1.3

@@ -22,6 +22,7 @@ fn main() {
     }));
     let (work, count): (Work, u64) = match options.mode.as_str() {
         "send" => (send::run, options.number("conns", 1)),
+        "transactions" => (send::transactions, options.number("conns", 1)),
         "pull" => (pull::run, options.number("conns", 1)),
         "tail" => (pull::tail, options.number("groups", 1)),
         _ => {

@@ -1,14 +1,18 @@
-//! The command line: `loadgen send|pull|tail HOST:PORT TOPIC [--name value]...`
+//! The command line: `loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...`
 
 use std::collections::HashMap;
 
 pub const USAGE: &str = "\
-usage: loadgen send|pull|tail HOST:PORT TOPIC [--name value]...
+usage: loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...
   all:   --conns 1  --secs 10  --queues 4  --seed 1  --topics 1 (TOPIC, or TOPIC-0 .. TOPIC-n)
   send:  --depth 1 (frames in flight a connection)  --window 0|1 (1: refill one by one)
          --rate 0 (messages a second over all connections; 0: as fast as answers come)
          --size 1024  --header json|binary  --properties 3  --keys 0|1  --random 0|1
+         --tags 0 (n: tags Tag0 .. Tag(n-1) in turn, and the property `part` with the number)
+         --delay 0 (level)
+  transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)
+         --filter none|tag|sql (Tag0, or an expression that is true for the same; counts what was delivered)
   tail:  --batch 32  --groups 1 (every group reads every queue from its end, by long poll)";
 
 pub struct Options {
@@ -48,6 +52,19 @@ impl Options {
 
     pub fn binary_header(&self) -> bool {
         self.named.get("header").is_some_and(|kind| kind == "binary")
+    }
+
+    /// What pulls ask for: (kind of expression, expression).
+    pub fn filter(&self) -> Option<(&'static str, &'static str)> {
+        match self.named.get("filter").map(String::as_str) {
+            None | Some("none") => None,
+            Some("tag") => Some(("TAG", "Tag0")),
+            Some("sql") => Some(("SQL92", "part BETWEEN 0 AND 0 AND UNIQ_KEY IS NOT NULL")),
+            Some(_) => {
+                eprintln!("{USAGE}");
+                std::process::exit(2);
+            }
+        }
     }
 
     pub fn topic(&self, index: u64) -> String {

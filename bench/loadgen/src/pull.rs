@@ -25,10 +25,11 @@ impl Pull<'_> {
     fn push(&self, out: &mut Vec<u8>, opaque: u32, offset: i64) {
         let (queue, offset) = (self.queue.to_string(), offset.to_string());
         let (batch, flag) = (self.options.number("batch", 32).to_string(), self.sys_flag.to_string());
+        let (kind, expression) = self.options.filter().unwrap_or(("TAG", "*"));
         let fields = [
             ("consumerGroup", self.group.as_str()), ("topic", &self.topic), ("queueId", &queue),
             ("queueOffset", &offset), ("maxMsgNums", &batch), ("sysFlag", &flag), ("commitOffset", "0"),
-            ("suspendTimeoutMillis", "15000"), ("subscription", "*"), ("subVersion", "0"), ("expressionType", "TAG"),
+            ("suspendTimeoutMillis", "15000"), ("subscription", expression), ("subVersion", "0"), ("expressionType", kind),
         ];
         push(out, self.options.binary_header(), 11, opaque, &fields, &[]);
     }
@@ -47,6 +48,7 @@ pub fn run(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Resul
     };
     let (mut answers, mut out, mut times) = (Answers::new(), Vec::new(), Vec::new());
     let (mut offset, mut opaque) = (0, 0);
+    let filtered = options.filter().is_some();
     while shared.running() {
         opaque += 1;
         out.clear();
@@ -60,7 +62,12 @@ pub fn run(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Resul
             match number(header, "code") {
                 Some(0) => {
                     next = number(header, "nextBeginOffset").unwrap_or(0);
-                    shared.messages.fetch_add((next - offset).max(0) as u64, Relaxed);
+                    let passed = (next - offset).max(0) as u64;
+                    shared.messages.fetch_add(if filtered { records(body) } else { passed }, Relaxed);
+                }
+                // A filter has passed over all that was looked at: read on behind it.
+                Some(20) if filtered && number(header, "nextBeginOffset").is_some_and(|at| at > offset) => {
+                    next = number(header, "nextBeginOffset").unwrap_or(0);
                 }
                 Some(19 | 20 | 21) => next = if offset == 0 { 0 } else { number(header, "minOffset").unwrap_or(0) },
                 _ => shared.refused(header),
@@ -71,6 +78,17 @@ pub fn run(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Resul
     }
     shared.add_times(times);
     Ok(())
+}
+
+/// How many records there are in an answer; each begins with its size.
+fn records(mut body: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some(size) = body.first_chunk::<4>() {
+        let size = u32::from_be_bytes(*size) as usize;
+        body = body.get(size.max(4)..).unwrap_or_default();
+        count += 1;
+    }
+    count
 }
 
 /// One connection a group: a long poll on every queue, each moved on by its answer.

@@ -11,6 +11,22 @@ use crate::measure::{now_ms, Random, Shared};
 use crate::options::Options;
 
 const RING: usize = 1 << 16;
+/// Set in the opaque of what ends a transaction.
+const END: u32 = 0x4000_0000;
+
+/// Where the first half of a transaction is stored.
+struct Place {
+    queue_offset: i64,
+    log_offset: u64,
+}
+
+impl Place {
+    fn of(header: &str) -> Option<Self> {
+        let id = header.split("\"msgId\":\"").nth(1)?.split('"').next()?;
+        let log_offset = u64::from_str_radix(id.get(id.len().checked_sub(16)?..)?, 16).ok()?;
+        Some(Self { queue_offset: number(header, "queueOffset")?, log_offset })
+    }
+}
 
 /// Makes the frames of one connection.
 struct Frames<'a> {
@@ -18,6 +34,8 @@ struct Frames<'a> {
     conn: u64,
     count: u64,
     bodies: Vec<Vec<u8>>,
+    /// Messages are the first halves of transactions.
+    is_half: bool,
 }
 
 impl<'a> Frames<'a> {
@@ -27,7 +45,27 @@ impl<'a> Frames<'a> {
         let bodies = (0..if options.flag("random") { 16 } else { 1 })
             .map(|_| (0..size).map(|_| if options.flag("random") { random.next() as u8 } else { b'x' }).collect())
             .collect();
-        Self { options, conn, count: 0, bodies }
+        Self { options, conn, count: 0, bodies, is_half: false }
+    }
+
+    /// The properties that every message begins with.
+    fn unique_key(&self, number: u64) -> String {
+        format!("UNIQ_KEY\u{1}{}\u{2}WAIT\u{1}true\u{2}", self.id(number))
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("7F000001{:08X}{number:016X}", self.conn)
+    }
+
+    /// Adds the end of a transaction, committed, by what the broker said of its first half.
+    fn push_end(&self, out: &mut Vec<u8>, number: u64, place: &Place) {
+        let (queue, log, id) = (place.queue_offset.to_string(), place.log_offset.to_string(), self.id(number));
+        let topic = self.options.topic(number + self.conn);
+        let fields = [
+            ("topic", topic.as_str()), ("producerGroup", "loadgen"), ("tranStateTableOffset", &queue), ("commitLogOffset", &log),
+            ("commitOrRollback", "8"), ("fromTransactionCheck", "false"), ("msgId", &id), ("transactionId", &id),
+        ];
+        push(out, self.options.binary_header(), 37, END | (number & 0x3FFF_FFFF) as u32, &fields, &[]);
     }
 
     /// Adds the next frame; its opaque is its number on this connection.
@@ -37,7 +75,18 @@ impl<'a> Frames<'a> {
         let topic = options.topic(number + self.conn);
         let queue = ((number + self.conn) % options.number("queues", 4)).to_string();
         let born = now_ms().to_string();
-        let mut properties = format!("UNIQ_KEY\u{1}7F000001{:08X}{:016X}\u{2}WAIT\u{1}true\u{2}TAGS\u{1}TagA", self.conn, number);
+        let mut properties = self.unique_key(number);
+        match options.number("tags", 0) {
+            0 => properties.push_str("TAGS\u{1}TagA"),
+            many => properties.push_str(&format!("TAGS\u{1}Tag{0}\u{2}part\u{1}{0}", number % many)),
+        }
+        match options.number("delay", 0) {
+            0 => {}
+            level => properties.push_str(&format!("\u{2}DELAY\u{1}{level}")),
+        }
+        if self.is_half {
+            properties.push_str("\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}loadgen");
+        }
         if options.flag("keys") {
             properties.push_str(&format!("\u{2}KEYS\u{1}k{}-{number}", self.conn));
         }
@@ -45,7 +94,7 @@ impl<'a> Frames<'a> {
             properties.push_str(&format!("\u{2}property{extra}\u{1}value-{number}"));
         }
         let fields = [
-            ("a", "loadgen"), ("b", &topic), ("c", "TBW102"), ("d", "4"), ("e", &queue), ("f", "0"),
+            ("a", "loadgen"), ("b", &topic), ("c", "TBW102"), ("d", "4"), ("e", &queue), ("f", if self.is_half { "4" } else { "0" }),
             ("g", &born), ("h", "0"), ("i", &properties), ("j", "0"), ("k", "false"), ("m", "false"),
         ];
         let body = &self.bodies[number as usize % self.bodies.len()];
@@ -94,6 +143,43 @@ fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: TcpStr
             let opaque = number(header, "opaque").unwrap_or(0) as usize;
             times.push(sent_at[opaque % RING].elapsed().as_micros() as u32);
         })?;
+    }
+    shared.add_times(times);
+    Ok(())
+}
+
+/// Transactions: `depth` first halves, then their ends, which count as messages when they are answered.
+pub fn transactions(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Result<()> {
+    let mut stream = TcpStream::connect(&options.address)?;
+    stream.set_nodelay(true)?;
+    let depth = options.number("depth", 1) as usize;
+    let (mut frames, mut answers) = (Frames::new(options, conn), Answers::new());
+    frames.is_half = true;
+    let (mut out, mut times) = (Vec::new(), Vec::new());
+    while shared.running() {
+        let start = Instant::now();
+        out.clear();
+        for _ in 0..depth {
+            frames.push(&mut out);
+        }
+        stream.write_all(&out)?;
+        let (mut left, mut ends) = (depth, Vec::new());
+        while left > 0 {
+            left -= answers.read(&mut stream, |header, _| match (number(header, "code"), Place::of(header)) {
+                (Some(0), Some(place)) => ends.push((number(header, "opaque").unwrap_or(0) as u64, place)),
+                _ => shared.refused(header),
+            })?;
+        }
+        out.clear();
+        for (at, place) in &ends {
+            frames.push_end(&mut out, *at, place);
+        }
+        stream.write_all(&out)?;
+        left = ends.len();
+        while left > 0 {
+            left -= answers.read(&mut stream, |header, _| count(shared, header))?;
+        }
+        times.push(start.elapsed().as_micros() as u32);
     }
     shared.add_times(times);
     Ok(())

@@ -55,6 +55,7 @@ class Producer:
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None = None,
+        unique_key: str | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
         """Send one message and wait until the broker has it."""
@@ -69,6 +70,7 @@ class Producer:
                 order_key=order_key,
                 queue=queue,
                 selector=selector,
+                unique_key=unique_key,
                 timeout_s=timeout_s,
             )
         )

@@ -2,98 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lake_harness import At, Torn, World, tear
 from roquet.base.errors import UsageError
 from roquet.client import Message
-from roquet.spark.jobs import archive, lake_upkeep
+from roquet.spark.jobs import lake_upkeep
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake_files import Files, LakeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
-    from roquet.spark.jobs.report import Report
     from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
-_numbers = itertools.count()
 DAY_MS = 86_400_000
-
-
-class At:
-    """A clock that stands where it is put."""
-
-    def __init__(self, ms: int) -> None:
-        self.ms = ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    async def sleep(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
-
-
-class World:
-    """A topic and its lake."""
-
-    def __init__(self, spark: SparkSession, running: Running, folder: Path) -> None:
-        self.spark = spark
-        self.running = running
-        self.topic = f"Archived{next(_numbers)}"
-        self.out = folder / "lake"
-        self.sent = 0
-        running.create_topic(self.topic, 2)
-
-    def send(self, count: int) -> None:
-        for queue in range(2):
-            bodies = [f'{{"n": {n}}}'.encode() for n in range(self.sent, self.sent + count)]
-            made = [Message(self.topic, body, "ab"[n % 2]) for n, body in enumerate(bodies)]
-            self.running.send(self.topic, made, queue)
-        self.sent += count
-
-    def archive(self, **options: str) -> Report:
-        given = {"nameServers": self.running.name_servers, "subscribe": self.topic}
-        said: list[str] = []
-        return archive.run(self.spark, {**given, "out": str(self.out), **options}, said.append)
-
-    def look_after(self, now_ms: int | None = None, **options: str) -> Report:
-        clock = None if now_ms is None else At(now_ms)
-        return archive.run(self.spark, {"out": str(self.out), **options}, print, clock)
-
-    @property
-    def lake(self) -> Lake:
-        return Lake(self.spark, str(self.out), "parquet")
-
-    def is_whole(self) -> None:
-        """Catalog, lake and folder have each message once."""
-        wanted = sorted(itertools.product(range(2), range(self.sent)))
-        frames = [self.lake.read(), self.spark.read.parquet(str(self.out))]
-        for frame in frames:
-            rows = frame.select("queueId", "queueOffset", "body").collect()
-            assert sorted((row.queueId, row.queueOffset) for row in rows) == wanted
-            assert all(bytes(row.body) == b'{"n": %d}' % row.queueOffset for row in rows)
-        assert lake_upkeep.check(self.lake) == []
-
-    def part_folders(self) -> list[Path]:
-        return sorted(self.out.glob("topic=*/day=*/part=*"))
 
 
 @pytest.fixture
 def world(spark: SparkSession, running: Running, tmp_path: Path) -> World:
     return World(spark, running, tmp_path)
-
-
-class Torn(Exception):  # noqa: N818
-    """What stands for the end of the process."""
 
 
 def test_each_message_is_archived_once_over_runs_and_compaction(world: World) -> None:
@@ -158,21 +92,6 @@ def test_what_is_torn_off_is_made_up_for(world: World, monkeypatch: pytest.Monke
         with pytest.raises(UsageError, match="another job looks after this lake"):
             world.look_after(compact="true")
         assert world.look_after(compact="true", breakLock="true").exit_code == 0
-
-
-def tear(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
-    """Let a step raise once: before it is done, or after."""
-    real: Callable[..., Any] = getattr(owner, name)
-
-    def torn(*arguments: Any, **named: Any) -> None:
-        if owner is Files and "topic=" not in arguments[1]:
-            real(*arguments, **named)
-            return
-        if after:
-            real(*arguments, **named)
-        raise Torn("torn off")
-
-    monkeypatch.setattr(owner, name, torn)
 
 
 def test_the_check_names_what_is_lost_doubled_and_changed(world: World, tmp_path: Path) -> None:

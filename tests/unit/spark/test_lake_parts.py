@@ -128,6 +128,8 @@ def test_the_backlog_counts_queues_that_are_not_begun() -> None:
     latest = to_json({QueueKey("t", "b", 0): 7, QueueKey("t", "b", 1): 3})
     assert archive.backlog(str(done).replace("'", '"'), str(latest).replace("'", '"')) == 5
     assert archive.backlog(None, None) == 0
+    # As Spark tells of a query that has not read yet.
+    assert archive.backlog("null", "null") == 0
 
 
 @pytest.mark.parametrize("seed", range(20))

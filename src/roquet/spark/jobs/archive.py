@@ -331,7 +331,8 @@ def ends(lake: Lake) -> dict[QueueKey, int]:
 
 def backlog(done: str | None, latest: str | None) -> int:
     """Return how many offsets lie between two offsets of the source as its progress has them."""
-    if not done or not latest:
+    # A query that has not read yet tells of "null", as JSON has it.
+    if done in {None, "", "null"} or latest in {None, "", "null"}:
         return 0
     read = from_json(done)
     return sum(max(0, end - read.get(queue, 0)) for queue, end in from_json(latest).items())

@@ -54,8 +54,9 @@ def spark() -> Iterator[SparkSession]:
 class Running:
     """A cluster in a thread of its own, so that tests and Spark may block."""
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Any, **settings: str) -> None:
         self._folder = folder
+        self._settings = {"mappedFileSizeCommitLog": "8388608", **settings}
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -108,7 +109,7 @@ class Running:
         self._loop.close()
 
     async def _serve(self) -> None:
-        async with cluster(self._folder, mappedFileSizeCommitLog="8388608") as found:
+        async with cluster(self._folder, **self._settings) as found:
             self.cluster = found
             self._ready.set()
             await self._stop.wait()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
+from roquet.spark.jobs.state_tables import DEDUP, SESSIONIZE
 from roquet.spark.jobs.watch_tables import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
 
@@ -128,6 +129,7 @@ REBUILD: Final[Table] = (
 _ALERTS: Final = "0 no alert, 1 alerts"
 _LETTERS: Final = "0 no dead letters, 1 dead letters"
 _KNOWN: Final = "0 done, 1 nothing is known of the key"
+_LATE: Final = "0 done, 1 messages came too late and are left out"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ JOBS: Final = (
     Job("lag", "how far groups are behind, over time; slow members, alerts", LAG, _ALERTS),
     Job("dlq", "dead letters by cause, with their retries; a list to resubmit", DLQ, _LETTERS),
     Job("trace", "latency and failures from the trace topic; the story of a key", TRACE, _KNOWN),
+    Job("dedup", "topics without the messages that came twice", DEDUP, _LATE),
+    Job("sessionize", "messages of a key that follow one another, as rows", SESSIONIZE, _LATE),
 )
 
 

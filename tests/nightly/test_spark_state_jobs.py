@@ -1,0 +1,168 @@
+"""The jobs with a state, in a real Spark over a real broker: sessions of real aircraft."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections import defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from demo.flights import departures
+
+from roquet.client import Message
+from roquet.spark.jobs import dedup, sessionize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from demo.flights import Departure
+    from pyspark.sql import SparkSession
+
+    from roquet.spark.jobs.report import Report
+    from spark_harness import Running
+
+pytest_plugins = ["spark_harness"]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
+QUEUES = 2
+HOUR_MS = 3_600_000
+GAP_MS, LATE_MS = 6 * HOUR_MS, 24 * HOUR_MS
+_numbers = itertools.count()
+
+
+def new_topic(running: Running, queues: int = QUEUES) -> str:
+    topic = f"State{next(_numbers)}"
+    running.create_topic(topic, queues)
+    return topic
+
+
+def send_flights(running: Running, topic: str, flights: Sequence[Departure]) -> None:
+    by_queue: dict[int, list[Message]] = defaultdict(list)
+    for it in flights:
+        keys = () if it.key is None else (it.key,)
+        queue = zlib.crc32((it.key or "").encode()) % QUEUES
+        by_queue[queue].append(Message(topic, it.body, it.tag, keys))
+    for queue, messages in by_queue.items():
+        for at in range(0, len(messages), 500):
+            running.send(topic, messages[at : at + 500], queue)
+
+
+def expected(flights: Sequence[Departure]) -> set[tuple[Any, ...]]:
+    """Return the sessions that are over, computed in the plainest way."""
+    legs: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    latest = 0
+    for it in flights:
+        fields = json.loads(it.body)
+        at = int(datetime.fromisoformat(fields["time_hour"]).timestamp() * 1000)
+        latest = max(latest, at)
+        if it.key is not None:
+            legs[it.key].append((at, fields["dest"]))
+    found: set[tuple[Any, ...]] = set()
+    for key, all_legs in legs.items():
+        run: list[tuple[int, str]] = []
+        for leg in [*sorted(all_legs), (10**15, "")]:
+            if run and leg[0] - run[-1][0] >= GAP_MS:
+                if run[-1][0] + GAP_MS <= latest - LATE_MS:
+                    found.add((key, run[0][0], run[-1][0], tuple(dest for _, dest in run)))
+                run = []
+            run.append(leg)
+    return found
+
+
+def sessions(spark: SparkSession, out: Path) -> list[tuple[Any, ...]]:
+    rows = spark.read.parquet(str(out)).selectExpr(
+        "key", "unix_millis(begin) as b", "unix_millis(end) as e", "values", "messages"
+    )
+    return [(row.key, row.b, row.e, tuple(row.values)) for row in rows.collect()]
+
+
+def test_sessions_of_aircraft_over_restarts(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    flights = departures(4000)
+    topic, out = new_topic(running), tmp_path / "out"
+    options = {
+        "nameServers": running.name_servers,
+        "subscribe": topic,
+        "time": "$.time_hour",
+        "collect": "$.dest",
+        "gap": str(GAP_MS // 1000),
+        "late": str(LATE_MS // 1000),
+        "maxOffsetsPerTrigger": "3000",
+        "out": str(out),
+        "metricsPath": str(tmp_path / "metrics"),
+    }
+
+    def run() -> Report:
+        said: list[str] = []
+        report = sessionize.run(spark, options, said.append)
+        assert said, "no progress was told"
+        assert report.exit_code == 0, report.lines
+        return report
+
+    send_flights(running, topic, flights[:3000])
+    assert run().lines[0].startswith("3,000 messages read, ")
+    assert set(sessions(spark, out)) == expected(flights[:3000])
+    send_flights(running, topic, flights[3000:])
+    run()
+    found = sessions(spark, out)
+    assert len(found) == len(set(found))
+    assert set(found) == expected(flights)
+    # As if the job had been killed after it wrote and before Spark noted that.
+    commits = sorted((out / "_checkpoint/commits").glob("[0-9]*"), key=lambda it: int(it.name))
+    for name in (commits[-1].name, f".{commits[-1].name}.crc"):
+        (out / "_checkpoint/commits" / name).unlink()
+    run()
+    assert sorted(sessions(spark, out)) == sorted(found)
+    page = (tmp_path / "metrics/sessionize.prom").read_text()
+    assert "roquet_sessionize_messages_late 0\n" in page
+
+
+def test_repetitions_are_dropped_over_restarts_and_the_late_are_told(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic, target = new_topic(running), new_topic(running)
+
+    def send(*numbers: int, at_s: int) -> None:
+        fields: list[dict[str, int]] = [{"id": n, "at": 1000 * at_s + n} for n in numbers]
+        # One without a key is no repetition of another.
+        fields.append({"at": 1000 * at_s})
+        running.send(topic, [Message(topic, json.dumps(it).encode()) for it in fields], 0)
+
+    options = {
+        "nameServers": running.name_servers,
+        "subscribe": topic,
+        "key": "$.id",
+        "time": "$.at",
+        "within": "60",
+    }
+    lake = {**options, "out": str(tmp_path / "out")}
+    once = {**options, "topic": target, "checkpoint": str(tmp_path / "checkpoint")}
+    begin_s = 1_700_000_000
+    send(*range(40), *range(20), at_s=begin_s)
+    report = dedup.run(spark, lake, lambda _: None)
+    assert report.lines == ("61 messages read, 20 repetitions dropped",)
+    assert report.exit_code == 0
+    send(*range(30, 50), at_s=begin_s)
+    # Two hours before everything else.
+    send(*range(60, 63), at_s=begin_s - 7200)
+    report = dedup.run(spark, lake, lambda _: None)
+    assert report.lines == (
+        "25 messages read, 10 repetitions dropped",
+        "4 messages came too late and are left out",
+    )
+    assert report.exit_code == 1
+    rows = spark.read.parquet(str(tmp_path / "out")).select("body").collect()
+    assert identified(rows) == [None, None, *range(50)]
+    dedup.run(spark, once, lambda _: None)
+    read = spark.read.format("roquet").option("nameServers", running.name_servers)
+    rows = read.option("subscribe", target).load().select("body").collect()
+    assert identified(rows) == [None, None, None, *range(50), 60, 61, 62]
+
+
+def identified(rows: Sequence[Any]) -> list[int | None]:
+    ids = [json.loads(row.body).get("id") for row in rows]
+    return sorted(ids, key=lambda it: -1 if it is None else it)

@@ -57,6 +57,8 @@ def test_the_examples_of_the_guide_run(
     assert names["log"].count() == COUNT
     assert names["saved"].count() == COUNT - 1
     assert [row.beginOffset for row in names["damage"].collect()] == [rows[10].physicalOffset]
+    assert (names["report"].exit_code, names["report"].lines[-1]) == (1, "the rest is rebuilt")
+    assert (tmp_path / "new/store/consumequeue/orders/0" / f"{0:020}").exists()
     lacking = names["lacking"].where("topic = 'orders'").collect()
     assert {row.physicalOffset for row in lacking} == {row.physicalOffset for row in rows[-5:]}
     read = spark.read.format("roquet").option("nameServers", running.name_servers)

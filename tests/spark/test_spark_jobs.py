@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet import roquet_native as native
 from roquet.client import Message
 from roquet.spark.jobs import audit, stats
 
@@ -164,3 +165,37 @@ def test_audit_shows_damage_of_a_store(
     assert damaged.startswith(f"damaged store:{tmp_path}/slave: ")
     assert f" from {row.physicalOffset} to {row.physicalOffset + row.storeSize}: " in damaged
     assert lost == f"lost {topic} queue 0 offset 2 {row.uniqKey}"
+
+
+def test_audit_of_two_stores_names_every_planted_difference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sound = [[(f"{number}-{at}", b"x" * 50) for at in range(6)] for number in range(6)]
+    planted = [list(messages) for messages in sound]
+    planted[0][3] = ("0-3", b"other")
+    planted[1][5:] = []
+    planted[2][2:4] = [sound[2][3], sound[2][2]]
+    planted[3].append(sound[3][1])
+    planted[4].append(("new", b"x"))
+    for name, queues in (("left", sound), ("right", planted)):
+        store = native.Store.open(
+            {"storePathRootDir": str(tmp_path / name), "mappedFileSizeCommitLog": 1 << 20}
+        )
+        store.start()
+        for at in range(7):
+            for number, messages in enumerate(queues):
+                for key, body in messages[at : at + 1]:
+                    store.put("Planted", number, body, f"UNIQ_KEY\x01{key}\x02".encode())
+        store.close()
+    ends = {"left": f"store:{tmp_path}/left", "right": f"store:{tmp_path}/right"}
+    report = audited(spark, **ends, out=f"{tmp_path}/out")
+    assert report.exit_code == 1
+    assert list(report.lines[6:]) == [
+        "changed Planted queue 0 offset 3 0-3",
+        "lost Planted queue 1 offset 5 1-5",
+        "reordered Planted queue 2 offset 2, now at 3 2-2",
+        "reordered Planted queue 2 offset 3, now at 2 2-3",
+        "duplicated Planted queue 3 offset 6 3-1",
+        "added Planted queue 4 offset 6 new",
+        "6 differences: 1 added, 1 changed, 1 duplicated, 1 lost, 2 reordered",
+    ]

@@ -11,7 +11,7 @@ import pytest
 from hosts_harness import until
 from roquet.client import Message, connect
 from roquet.protocol.bodies.offsets import DelayOffsetBody
-from roquet.spark.jobs import rebuild
+from roquet.spark.jobs import audit, rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,3 +88,33 @@ def test_a_broker_gives_back_what_was_rebuilt_of_the_log_alone(
     finally:
         again.stop()
     assert rebuild.run(spark, given, said.append) == report
+
+
+def test_damage_is_rows_and_the_exit_code(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    running.create_topic(TOPICS[0], 2)
+    running.send(TOPICS[0], [Message(TOPICS[0], b"x" * 100) for _ in range(10)], 0)
+    for name in ("whole", "dead"):
+        shutil.copytree(running.store / "commitlog", tmp_path / name / "commitlog")
+    log = spark.read.format("roquet-log").option("subscribe", TOPICS[0])
+    *_, row, _ = log.load(f"{tmp_path}/whole").where("queueId = 0").orderBy("queueOffset").collect()
+    with (tmp_path / f"dead/commitlog/{0:020}").open("r+b") as file:
+        file.seek(row.physicalOffset + 90)
+        file.write(b"~")
+    given = {"store": f"{tmp_path}/dead", "out": f"{tmp_path}/out", **SHAPE, "index": "none"}
+    report = rebuild.run(spark, given, lambda _: None)
+    assert report.exit_code == 1
+    (damage,) = spark.read.parquet(f"{tmp_path}/out.report/damage").collect()
+    place = (row.physicalOffset, row.physicalOffset + row.storeSize)
+    assert (damage.beginOffset, damage.endOffset, damage.reason) == (
+        *place,
+        "a body CRC that differs",
+    )
+    ends = {"left": f"store:{tmp_path}/whole", "right": f"store:{tmp_path}/out"}
+    compared = audit.run(
+        spark, {**ends, "subscribe": TOPICS[0], "out": f"{tmp_path}/audit"}, lambda _: None
+    )
+    (lost,) = [line for line in compared.lines if line.startswith("lost")]
+    assert f"offset {row.queueOffset} {row.uniqKey}" in lost
+    assert compared.lines[-1] == "1 differences: 1 lost"

@@ -19,10 +19,17 @@ WORKLOADS ?= 100
 SECONDS ?= 60
 STATES ?= 1000
 KILL ?= 0
+NEXT ?= build/spark-next
+NEXT_TESTS := \
+	tests/spark/test_spark_source.py::test_batch_has_every_message_and_column \
+	tests/spark/test_spark_source.py::test_stream_goes_on_where_it_stopped \
+	tests/spark/test_spark_sink.py::test_a_stream_is_copied_from_topic_to_topic \
+	tests/spark/test_spark_sink.py::test_what_cannot_be_a_message_is_refused \
+	tests/spark/test_spark_log_meta.py::test_metadata_is_a_set_of_tables
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
+	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
 	powerloss-ext4 process-faults iofaults corruption faults fuzz fuzz-python fuzz-atheris audit test-nightly nightly clean
 
 help: ## show this list
@@ -77,6 +84,11 @@ test-differential: setup ## fast path against slow path
 
 test-spark: setup ## the Spark source and sink, the demo's parts, in a real JVM
 	$(PY) -m pytest tests/spark --timeout 600
+
+test-spark-next: setup ## five Spark tests on the next PySpark, in an environment of its own
+	python3 -m venv $(NEXT)
+	$(BIN)/uv pip install -q --python $(NEXT)/bin/python --require-hashes -r requirements/spark-next.txt
+	PYTHONPATH=src $(NEXT)/bin/python -m pytest --timeout 900 $(NEXT_TESTS)
 
 interop-jars: setup ## fetch the RocketMQ jars
 	$(PY) -m roquet.testing.java fetch
@@ -133,7 +145,7 @@ faults: ## the short form of every fault programme
 test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
-nightly: all interop partition powerloss test-nightly ## what is too long for every change
+nightly: all interop partition powerloss test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash CYCLES=200
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000

@@ -11,12 +11,13 @@ import pytest
 
 from roquet.client import Message, connect
 from roquet.protocol import names
-from spark_harness import Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -44,11 +45,12 @@ async def _one_is_dead(name_servers: str) -> None:
 
 
 @pytest.fixture
-def traced(tmp_path: Path) -> Iterator[Running]:
+def traced(running: Running, tmp_path: Path) -> Iterator[Running]:
     """A cluster with a trace topic."""
     folder = tmp_path / "cluster"
     folder.mkdir()
-    found = Running(folder, traceTopicEnable="true")
+    # The harness is a plugin: a module that imports it as well cannot be collected alone.
+    found = type(running)(folder, traceTopicEnable="true")
     found.start()
     yield found
     found.stop()

@@ -160,8 +160,10 @@ class Consumer:
             return
         self._open = False
         await self._tasks.stop()
-        for lane in self._lanes.values():
+        for lane in tuple(self._lanes.values()):
             await lane.tasks.stop()
+        # A fetch that failed meanwhile may have begun to take its queue anew.
+        await self._tasks.stop()
         await self._returning.stop(within_s=self._options.drain_s)
         await self._offsets.write(self._lanes, wait=True, again=True)
         for lane in self._lanes.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -582,5 +583,30 @@ def test_the_blocking_client(tmp_path: Path) -> None:
     async def tell(it: Cluster, _: roquet.MQ) -> None:
         found = await asyncio.to_thread(work, f"rmq://{it.name_servers}")
         assert found == [b"0", b"1", b"0", b"1"]
+
+    play(tmp_path, tell)
+
+
+def test_a_consumer_closes_while_its_queues_are_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(_: Cluster, mq: roquet.MQ) -> None:
+        await mq.admin().create_topic("t", 16)
+        tries = 0
+        enough = asyncio.Event()
+
+        async def pull(calls: BrokerCalls, asked: Pull) -> Pulled:
+            nonlocal tries
+            tries += 1
+            if tries % 32 == 0:
+                enough.set()
+            raise KeyError(calls, asked)
+
+        monkeypatch.setattr(BrokerCalls, "pull", pull)
+        options = dataclasses.replace(FAST, pause_after_error_s=0.001)
+        for _round in range(8):
+            enough.clear()
+            async with mq.consumer("g", "t", options=options):
+                await enough.wait()
 
     play(tmp_path, tell)

@@ -9,7 +9,7 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
-from roquet.spark.jobs import archive, lake_upkeep, replay, textfile
+from roquet.spark.jobs import archive, lake_upkeep, metrics, replay
 from roquet.spark.jobs.lake_catalog import Entry, Part, merged
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
 from roquet.spark.jobs.replay_plan import Slice, from_text, to_text, wave_rows, waves
@@ -176,11 +176,11 @@ def test_a_rate_makes_waves_of_two_seconds() -> None:
 
 
 def test_metrics_are_a_textfile(tmp_path: Path) -> None:
-    textfile.write(str(tmp_path / "m"), "replay", {"messages": (5.0, "Messages sent.")})
+    metrics.write_plain(str(tmp_path / "m"), "replay", {"messages": (5.0, "Messages sent.")})
     assert (tmp_path / "m/replay.prom").read_text() == (
         "# HELP roquet_replay_messages Messages sent.\n"
         "# TYPE roquet_replay_messages gauge\nroquet_replay_messages 5\n"
     )
     (tmp_path / "file").touch()
-    textfile.write(str(tmp_path / "file"), "replay", {})
+    metrics.write_plain(str(tmp_path / "file"), "replay", {})
     assert (tmp_path / "file").read_text() == ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lake_upkeep, textfile
+from roquet.spark.jobs import lake_upkeep, metrics
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.lake_body import parsed, schema_text
@@ -319,7 +319,7 @@ class Archiver:
                 "rows_per_second": (last["processedRowsPerSecond"] or 0.0, "In the last one."),
                 "behind": (float(behind), "Messages that are not archived yet."),
             }
-            textfile.write(self._wanted.metrics, "archive", values)
+            metrics.write_plain(self._wanted.metrics, "archive", values)
         return int(last["batchId"])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import textfile
+from roquet.spark.jobs import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,7 +199,7 @@ def _line(progress: Any, counts: Counts) -> str:
 def _tell(name: str, wanted: Following, counts: Counts) -> None:
     if wanted.metrics is None:
         return
-    textfile.write(
+    metrics.write_plain(
         wanted.metrics,
         name,
         {

@@ -1,4 +1,4 @@
-"""Figures of a finished job as a textfile for Prometheus' node exporter."""
+"""Figures of a job as a textfile for Prometheus' node exporter."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def write(folder: str, name: str, gauges: Sequence[Gauge]) -> None:
         fresh.replace(Path(folder) / name)
     except OSError as error:
         log.warning("metrics are not written: %s", error)
+
+
+def write_plain(folder: str, job: str, values: Mapping[str, tuple[float, str]]) -> None:
+    """Write `JOB.prom`: a gauge `roquet_JOB_NAME` for each name, of a value and its meaning."""
+    gauges = [
+        Gauge(f"roquet_{job}_{name}", meaning, {(): value})
+        for name, (value, meaning) in values.items()
+    ]
+    write(folder, f"{job}.prom", gauges)
 
 
 def _escaped(value: str) -> str:

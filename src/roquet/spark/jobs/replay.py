@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import UsageError
 from roquet.client import connect
-from roquet.spark.jobs import textfile
+from roquet.spark.jobs import metrics
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.lake_catalog import Part, entry
@@ -287,7 +287,7 @@ class Replay:
                 "waves_left": (float(left), "Waves that are not sent yet."),
                 "messages_per_second": (speed, "Since the job began."),
             }
-            textfile.write(self._wanted.metrics, "replay", values)
+            metrics.write_plain(self._wanted.metrics, "replay", values)
 
     def _slow_down(self) -> None:
         if self._wanted.rate is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
+from roquet.spark.jobs.option_kinds import DRY_RUN
 from roquet.spark.jobs.state_tables import DEDUP, SESSIONIZE
 from roquet.spark.jobs.watch_tables import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 NAME_MAX: Final = 64
 
-_COMMON: Table = (
-    Option(name="dryRun", default="false", doc="say what would be done, and do nothing", flag=True),
-)
 _TOPICS: Table = (
     Option(name="subscribe", default="", doc="topics by comma"),
     Option(name="subscribePattern", default="", doc="a regular expression for whole topic names"),
@@ -53,7 +51,7 @@ STATS: Final[Table] = (
         low=1,
         high=1000,
     ),
-    *_COMMON,
+    DRY_RUN,
 )
 AUDIT: Final[Table] = (
     Option(
@@ -78,7 +76,7 @@ AUDIT: Final[Table] = (
         low=1,
         high=1_000_000,
     ),
-    *_COMMON,
+    DRY_RUN,
 )
 REBUILD: Final[Table] = (
     Option(
@@ -124,7 +122,7 @@ REBUILD: Final[Table] = (
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         doc="delay levels, as the broker is set",
     ),
-    *_COMMON,
+    DRY_RUN,
 )
 _ALERTS: Final = "0 no alert, 1 alerts"
 _LETTERS: Final = "0 no dead letters, 1 dead letters"

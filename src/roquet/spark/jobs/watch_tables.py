@@ -7,11 +7,10 @@ from typing import Final
 
 from roquet.base.errors import UsageError
 from roquet.protocol.names import TRACE_TOPIC
+from roquet.spark.jobs import option_kinds
+from roquet.spark.jobs.option_kinds import DRY_RUN
 from roquet.spark.option_table import Given, Option, Table
 
-_DRY: Final = Option(
-    name="dryRun", default="false", doc="say what would be done, and do nothing", flag=True
-)
 _METRICS: Final = Option(
     name="metricsPath", default="", doc="a folder of the driver for roquet_JOB.prom (Prometheus)"
 )
@@ -38,10 +37,6 @@ def _times(what: str) -> Table:
     )
 
 
-def _number(name: str, default: int, doc: str, low: int, high: int) -> Option:
-    return Option(name=name, default=str(default), doc=doc, number=True, low=low, high=high)
-
-
 LAG: Final[Table] = (
     Option(
         name="nameServers",
@@ -51,29 +46,33 @@ LAG: Final[Table] = (
     Option(name="groups", default="all", doc="consumer groups by comma"),
     Option(name="subscribe", default="all", doc="topics by comma"),
     Option(name="subscribePattern", default="", doc="a regular expression for whole topic names"),
-    _number("samples", 5, "how many snapshots are taken", 1, 100_000),
-    _number("interval", 10, "seconds from one snapshot to the next", 1, 86_400),
+    option_kinds.number("samples", "5", "how many snapshots are taken", 1, 100_000),
+    option_kinds.number("interval", "10", "seconds from one snapshot to the next", 1, 86_400),
     Option(
         name="snapshots",
         default="OUT/snapshots",
         doc="the table (Parquet) that snapshots are appended to and read from",
     ),
     *_times("snapshots taken"),
-    _number(
-        "window", 3600, "rates and states are those of the last so many seconds", 1, 31_536_000
+    option_kinds.number(
+        "window", "3600", "rates and states are those of the last so many seconds", 1, 31_536_000
     ),
-    _number(
-        "maxLag", 10_000, "alert when a group has more messages of a topic before it", 0, 2**62
+    option_kinds.number(
+        "maxLag", "10000", "alert when a group has more messages of a topic before it", 0, 2**62
     ),
-    _number(
-        "maxCatchUp", 600, "alert when catching up takes more seconds, or never ends", 1, 2**62
+    option_kinds.number(
+        "maxCatchUp", "600", "alert when catching up takes more seconds, or never ends", 1, 2**62
     ),
-    _number("stoppedAfter", 60, "alert when a queue with messages stands still so long", 1, 2**62),
-    _number("slowBelow", 50, "a member is slow below so many per cent of its group's mean", 1, 100),
-    _number("ignoreLag", 100, "with fewer messages nothing is slow", 0, 2**62),
+    option_kinds.number(
+        "stoppedAfter", "60", "alert when a queue with messages stands still so long", 1, 2**62
+    ),
+    option_kinds.number(
+        "slowBelow", "50", "a member is slow below so many per cent of its group's mean", 1, 100
+    ),
+    option_kinds.number("ignoreLag", "100", "with fewer messages nothing is slow", 0, 2**62),
     *_PAGE,
     _METRICS,
-    _DRY,
+    DRY_RUN,
 )
 DLQ: Final[Table] = (
     Option(name="nameServers", default="", doc="live dead letters of this cluster"),
@@ -102,7 +101,7 @@ DLQ: Final[Table] = (
     *_times("dead letters stored"),
     *_PAGE,
     _METRICS,
-    _DRY,
+    DRY_RUN,
 )
 TRACE: Final[Table] = (
     Option(name="nameServers", default="", doc="the live trace topic of this cluster"),
@@ -113,7 +112,7 @@ TRACE: Final[Table] = (
     *_times("trace messages stored"),
     *_PAGE,
     _METRICS,
-    _DRY,
+    DRY_RUN,
 )
 
 

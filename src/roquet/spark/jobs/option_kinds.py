@@ -1,0 +1,27 @@
+"""Short ways to write an option of a job, and the option that every job has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.spark.option_table import Option
+
+NUMBER_MAX: Final = 2**62
+
+
+def text(name: str, default: str, doc: str) -> Option:
+    """Return an option that is any text."""
+    return Option(name=name, default=default, doc=doc)
+
+
+def number(name: str, default: str, doc: str, low: int, high: int = NUMBER_MAX) -> Option:
+    """Return an option that is a whole number within two bounds, both included."""
+    return Option(name=name, default=default, doc=doc, number=True, low=low, high=high)
+
+
+def flag(name: str, doc: str) -> Option:
+    """Return an option that is off unless it is given."""
+    return Option(name=name, default="false", doc=doc, flag=True)
+
+
+DRY_RUN: Final = flag("dryRun", "say what would be done, and do nothing")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     """Signs a command; surely well, or perhaps badly."""
 
 TOPICS = ("Plain", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compacted", "Lost")
+BY_SQL = ("TAGS = 'TagA' OR p0 IS NOT NULL", "TAGS IN ('TagB', 'TagÄ') AND KEYS IS NULL")
 GROUPS = ("cg", "cg_tags", "cg_off", "cg_reset", "cg_nobody")
 BODY_MAX = 4096
 HOLD_MS = 1000
@@ -226,7 +227,7 @@ class Frames:
             "subVersion": str(rng.choice((0, 1, 1, 10**13))),
         }
         if rng.random() < 0.5:
-            ext["subscription"] = rng.choice(("*", "", "TagA", "TagA || TagB", "||"))
+            ext["subscription"] = rng.choice(("*", "", "TagA", "TagA || TagB", "||", *BY_SQL))
         if rng.random() < 0.3:
             ext["expressionType"] = rng.choice(("TAG", "", "SQL92"))
         if rng.random() < 0.1:
@@ -250,6 +251,11 @@ class Frames:
             "subVersion": "1",
             "expressionType": "TAG",
         }
+        if rng.random() < 0.3:
+            ext["sysFlag"] = str(int(ext["sysFlag"]) | 4)
+            ext["subscription"] = rng.choice(("TagA || TagB", " TagÄ", *BY_SQL))
+            if ext["subscription"] in BY_SQL:
+                ext["expressionType"] = "SQL92"
         return self.frame(rng.choice((11, 11, 11, 361)), ext)
 
     def waiting_pull(self) -> Waiting:
@@ -265,10 +271,12 @@ class Frames:
             "sysFlag": str(rng.choice((2, 2, 3, 6, 7))),
             "commitOffset": str(rng.randrange(40)),
             "suspendTimeoutMillis": str(HOLD_MS),
-            "subscription": rng.choice(("*", "*", "TagA")),
+            "subscription": rng.choice(("*", "*", "TagA", BY_SQL[0])),
             "subVersion": "1",
             "expressionType": "TAG",
         }
+        if ext["subscription"] in BY_SQL:
+            ext["expressionType"] = "SQL92"
         return Waiting(
             self._command(rng.choice((11, 11, 11, 361)), ext), topic, queue_id, self._sign
         )

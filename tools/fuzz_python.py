@@ -8,7 +8,6 @@ and any input that takes longer than a second, is a finding.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -65,7 +64,7 @@ def decoders() -> Iterator[tuple[str, Callable[[bytes], object]]]:
 
 def of_fields(kind: type[Header]) -> Callable[[bytes], object]:
     """Return what decodes a header of drawn fields."""
-    names = [field.metadata["wire"] for field in dataclasses.fields(kind)]
+    names = [field.name for field in kind.wire_fields.values()]
 
     def decode(data: bytes) -> object:
         parts = data.decode(errors="replace").split(",")

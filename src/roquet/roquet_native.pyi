@@ -583,11 +583,24 @@ class Ingest:
         self,
         name: str,
         sys_flag: int,
-        subscriptions: Sequence[tuple[str, int, Sequence[int] | None]],
+        subscriptions: Sequence[tuple[str, int, Sequence[int] | None, Filter | None]],
     ) -> None:
-        """Admit pulls of a group; its members' subscriptions are (topic, version, tag codes or None)."""
+        """Admit pulls of a group.
+
+        Its members' subscriptions are (topic, version, tag codes or None, filter or None).
+        """
     def drop_group(self, name: str) -> None:
         """Admit no pull of a group."""
+    def set_expression(
+        self,
+        kind: str,
+        expression: str,
+        codes: Sequence[int] | None,
+        filter_by: Filter | None,
+    ) -> None:
+        """Say what an expression of a kind (`TAG`, `SQL92`) means that pulls bring."""
+    def drop_expressions(self) -> None:
+        """Forget what expressions mean."""
     def take_stored(self) -> list[tuple[str, int, int, int]]:
         """(topic, queue id, messages, bytes) stored since the last call."""
     def take_pulled(self) -> list[tuple[str, str, int, _Sums]]:

@@ -23,6 +23,7 @@ import pytest
 from differential_accounts import ACCOUNTS, signed
 from differential_frames import (
     BODY_MAX,
+    BY_SQL,
     GROUPS,
     HOLD_MS,
     TOPICS,
@@ -35,9 +36,9 @@ from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
 from roquet.broker.fast_fail import FastFailRules
+from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
 from roquet.model.group import SubscriptionGroupConfig
-from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.command import Command
@@ -108,6 +109,7 @@ def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: boo
                 sync_flush_timeout_ms=120_000,
                 message_bytes_max=BODY_MAX,
             ),
+            pull=PullRules(property_filter=True),
             acl=accounts,
         ),
         from_file=False,
@@ -195,9 +197,16 @@ class Script:
 
 def heartbeat(frames: Frames, version: int) -> Sent:
     def wanting(group: str, expression: str) -> ConsumerData:
-        wanted = [subscribe(topic, expression, version=version) for topic in TOPICS[:5]]
-        sql = SubscriptionData(topic="WriteOnly", expression="a > 1", expression_type="SQL92")
-        return ConsumerData(group=group, subscriptions=(*wanted, sql))
+        by_sql = {"WriteOnly": "a > 1"}
+        if group == "cg_tags":
+            by_sql["Other"] = BY_SQL[0]
+        wanted = [subscribe(it, expression, version=version) for it in TOPICS[:5]]
+        sql = [
+            subscribe(topic, text, version=version, expression_type="SQL92")
+            for topic, text in by_sql.items()
+        ]
+        tags = [it for it in wanted if it.topic not in by_sql]
+        return ConsumerData(group=group, subscriptions=(*tags, *sql))
 
     data = HeartbeatData(
         client_id="c1",

@@ -1,6 +1,7 @@
 //! SQL92 filters for Python, which parses the expressions.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Borrowed, Bound, FromPyObject, PyAny, PyErr, PyResult};
@@ -10,7 +11,7 @@ use roquet_core::filter::{Filter as CoreFilter, Literal, Place, Program, Relatio
 /// A compiled filter; it may be used from any thread.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct Filter {
-    pub(crate) core: CoreFilter,
+    pub(crate) core: Arc<CoreFilter>,
 }
 
 #[pymethods]
@@ -19,7 +20,7 @@ impl Filter {
     #[new]
     fn new(steps: Vec<WrittenStep>) -> PyResult<Self> {
         Ok(Self {
-            core: CoreFilter::All(program(steps)?),
+            core: Arc::new(CoreFilter::All(program(steps)?)),
         })
     }
 
@@ -31,13 +32,13 @@ impl Filter {
             programs.insert(topic.into_bytes().into_boxed_slice(), program(steps)?);
         }
         Ok(Self {
-            core: CoreFilter::ByOrigin(programs),
+            core: Arc::new(CoreFilter::ByOrigin(programs)),
         })
     }
 
     /// Runs the filter on a property text. Raises ValueError where the values do not fit.
     fn evaluate(&self, properties: &[u8]) -> PyResult<Option<bool>> {
-        match &self.core {
+        match &*self.core {
             CoreFilter::All(program) => program
                 .evaluate(properties)
                 .map_err(|fault| PyValueError::new_err(fault.to_string())),

@@ -16,7 +16,9 @@ use roquet_core::command::Encoding;
 use roquet_core::ingest::books::Line;
 use roquet_core::ingest::output::Output;
 use roquet_core::ingest::send::Fixed;
-use roquet_core::ingest::table::{GroupRow, Pulling, Slaves, State, Subscription, TopicRow};
+use roquet_core::ingest::table::{
+    Choice, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
+};
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
 
@@ -24,6 +26,7 @@ use crate::accounts::{self, AccountTuple, WhiteTuple};
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::direct;
+use crate::filter::Filter;
 use crate::store::Store;
 
 /// (answers, held pulls for Python, whether more are due).
@@ -35,8 +38,8 @@ type SumsTuple = (Option<i64>, Option<i64>, u64, u64, u64, u64, u64, u64);
 /// How long held pulls are served in one turn of the loop.
 const TURN: Duration = Duration::from_millis(5);
 
-/// (topic, version, tag codes or every message).
-type SubscriptionTuple = (String, i64, Option<Vec<i64>>);
+/// (topic, version, tag codes or every message, filter or every message).
+type SubscriptionTuple<'py> = (String, i64, Option<Vec<i64>>, Option<Bound<'py, Filter>>);
 
 /// Answers the frames that the admission table covers; everything else comes out.
 #[pyclass(frozen, module = "roquet.roquet_native")]
@@ -49,6 +52,11 @@ impl Ingest {
     fn core(&self) -> MutexGuard<'_, CoreIngest> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn choice(codes: Option<Vec<i64>>, filter: Option<&Bound<'_, Filter>>) -> Choice {
+    let filter = filter.map(|filter| Arc::clone(&filter.get().core));
+    Choice { codes, filter }
 }
 
 fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTuple) {
@@ -299,10 +307,13 @@ impl Ingest {
     }
 
     /// Set a group's row.
-    fn set_group(&self, name: &str, sys_flag: i32, subscriptions: Vec<SubscriptionTuple>) {
+    fn set_group(&self, name: &str, sys_flag: i32, subscriptions: Vec<SubscriptionTuple<'_>>) {
         let subscriptions: HashMap<_, _> = subscriptions
             .into_iter()
-            .map(|(topic, version, codes)| (topic, Subscription { version, codes }))
+            .map(|(topic, version, codes, filter)| {
+                let choice = choice(codes, filter.as_ref());
+                (topic, Subscription { version, choice })
+            })
             .collect();
         let row = GroupRow {
             sys_flag,
@@ -314,6 +325,26 @@ impl Ingest {
     /// Take a group's row away.
     fn drop_group(&self, name: &str) {
         self.core().table().groups.remove(name);
+    }
+
+    /// Say what an expression means that pulls bring.
+    #[pyo3(signature = (kind, expression, codes, filter_by))]
+    fn set_expression(
+        &self,
+        kind: &str,
+        expression: &str,
+        codes: Option<Vec<i64>>,
+        filter_by: Option<Bound<'_, Filter>>,
+    ) {
+        let choice = choice(codes, filter_by.as_ref());
+        let mut core = self.core();
+        let of_kind = core.table().expressions.entry(kind.into()).or_default();
+        of_kind.insert(expression.into(), choice);
+    }
+
+    /// Forget what expressions mean.
+    fn drop_expressions(&self) {
+        self.core().table().expressions.clear();
     }
 
     /// Messages and bytes stored by queue since the last call: (topic, queue, messages, bytes).

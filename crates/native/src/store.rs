@@ -265,7 +265,7 @@ impl Store {
             messages: max_messages,
             bytes: max_bytes,
             tag_codes: tag_codes.as_deref(),
-            filter: filter_by.as_ref().map(|filter| &filter.get().core),
+            filter: filter_by.as_ref().map(|filter| &*filter.get().core),
         };
         let (got, records) = if self.is_hot(topic, queue_id, offset) {
             let got = raise(self.core.get(wanted))?;

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.broker.expressions import Choice
 from roquet.broker.processors.pull import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import FilterType, can_read
@@ -23,9 +24,10 @@ from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from roquet.broker.account_rows import AccountRows
+    from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
     from roquet.broker.processors.pull import PullRules
     from roquet.broker.processors.send import Stamps
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
     from roquet.model.group import SubscriptionGroupConfig
+    from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig
     from roquet.remoting.fast_ingest import FastPath, PulledHere, Rows, StoredHere
+    from roquet.store.filters import Filter
     from roquet.store.store import Durability, MessageStore
 
 PARKED_MAX = 100_000
@@ -100,8 +104,10 @@ class Admission:
         gate: Gate,
         traffic: Traffic,
         rules: Rules,
+        expressions: Expressions,
         accounts: AccountRows | None = None,
     ) -> None:
+        self._expressions = expressions
         self._accounts = accounts
         self._metadata = metadata
         self._registry = registry
@@ -123,6 +129,7 @@ class Admission:
         metadata.topics.listen(self._topics_changed)
         metadata.groups.listen(self._groups.update)
         metadata.offsets.listen(self._groups.update)
+        metadata.filters.listen(self._groups.add)
         registry.listen(self._groups.add)
         gate.listen(self._look_at_gate)
 
@@ -147,6 +154,17 @@ class Admission:
             for name in self._groups:
                 self._write_group(rows, name)
             self._groups.clear()
+        if self._expressions.news:
+            self._write_expressions(rows)
+
+    def _write_expressions(self, rows: Rows) -> None:
+        news, self._expressions.news = self._expressions.news, []
+        for one in news:
+            if one is None:
+                rows.drop_expressions()
+            else:
+                kind, text, choice = one
+                rows.set_expression(kind, text, choice.codes, choice.filter_by)
 
     def _state_changed(self, rows: Rows) -> None:
         state = self._state
@@ -254,17 +272,28 @@ class Admission:
 
     def _subscriptions(
         self, config: SubscriptionGroupConfig
-    ) -> list[tuple[str, int, list[int] | None]]:
+    ) -> list[tuple[str, int, Sequence[int] | None, Filter | None]]:
         consuming = self._registry.consumer(config.name)
         if consuming is None or (consuming.is_broadcasting and not config.consume_broadcast_enable):
             return []
-        return [
-            (found.topic, found.version, sorted(found.codes) if found.tags else None)
-            for found in consuming.subscriptions.values()
-            if found.expression_type in ("", ExpressionType.TAG)
-            and not self._metadata.groups.forbidden(config.name, found.topic)
-            & FORBIDDEN_SUBSCRIPTION
-        ]
+        rows: list[tuple[str, int, Sequence[int] | None, Filter | None]] = []
+        for found in consuming.subscriptions.values():
+            forbidden = self._metadata.groups.forbidden(config.name, found.topic)
+            choice = self._choice(config.name, found)
+            if choice is not None and not forbidden & FORBIDDEN_SUBSCRIPTION:
+                rows.append((found.topic, found.version, choice.codes, choice.filter_by))
+        return rows
+
+    def _choice(self, group: str, found: SubscriptionData) -> Choice | None:
+        """Return what a subscription wants; None when a pull needs a closer look."""
+        if found.expression_type in ("", ExpressionType.TAG):
+            return Choice(found.wanted_codes, None)
+        if found.expression_type != ExpressionType.SQL92 or not self._rules.pull.property_filter:
+            return None
+        entry = self._metadata.filters.find(found.topic, group)
+        if entry is None or entry.version < found.version:
+            return None
+        return Choice(found.wanted_codes, entry.filter)
 
     # --- what was answered ----------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from roquet.base.errors import RoquetError
 from roquet.broker.admission import FastIngest
 from roquet.broker.appender import Appender
 from roquet.broker.boot import boot_lines
+from roquet.broker.expressions import Expressions
 from roquet.broker.fast_fail import FastFail
 from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
@@ -102,7 +103,8 @@ def build(
         lanes=base.lanes,
         state=base.state,
     )
-    pull = make_pull(base)
+    expressions = Expressions()
+    pull = make_pull(base, expressions)
     processors: list[Routed] = [
         make_send(base, appender, fast_fail, transactions.door),
         transactions.processor,
@@ -117,7 +119,7 @@ def build(
         make_send_back(base, appender),
         *make_administration(base, schedule, transactions),
     ]
-    admission = make_admission(base, fast_fail)
+    admission = make_admission(base, fast_fail, expressions)
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
     lock = make_lock(base, pair.client)

@@ -53,6 +53,11 @@ class SubscriptionData:
     """Unix milliseconds at which the subscription was made."""
     class_filter: bool = False
 
+    @property
+    def wanted_codes(self) -> list[int] | None:
+        """Tag codes that are wanted, ascending; None for all."""
+        return sorted(self.codes) if self.tags else None
+
     def takes_code(self, tag_code: int) -> bool:
         """Tell whether a consume-queue unit with this tag code may be a match."""
         return not self.tags or tag_code in self.codes

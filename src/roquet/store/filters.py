@@ -21,7 +21,7 @@ from roquet.protocol.tags import ExpressionError
 from roquet.store.bloom import Bloom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.model.subscription import SubscriptionData
@@ -75,6 +75,7 @@ class FilterTable:
         self._retry: dict[str, Filter] = {}
         self._count = 0
         self._changed = False
+        self._listeners: list[Callable[[str], object]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -107,6 +108,10 @@ class FilterTable:
                 except BaseException:
                     self._changed = True
                     raise
+
+    def listen(self, listener: Callable[[str], object]) -> None:
+        """Have `listener(group)` called after every change of a filter."""
+        self._listeners.append(listener)
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -177,8 +182,13 @@ class FilterTable:
         topics = self._by_group.setdefault(entry.group, {})
         self._count += entry.topic not in topics
         topics[entry.topic] = entry
-        self._retry.pop(entry.group, None)
+        self._note_change(entry.group)
+
+    def _note_change(self, group: str) -> None:
+        self._retry.pop(group, None)
         self._changed = True
+        for listener in self._listeners:
+            listener(group)
 
     def _forget_dead(self) -> None:
         oldest_ms = self._clock.now_ms() - DEAD_KEPT_MS
@@ -187,10 +197,9 @@ class FilterTable:
                 topics = self._by_group[entry.group]
                 del topics[entry.topic]
                 self._count -= 1
-                self._retry.pop(entry.group, None)
-                self._changed = True
                 if not topics:
                     del self._by_group[entry.group]
+                self._note_change(entry.group)
 
     # --- the file -------------------------------------------------------------------------------
 

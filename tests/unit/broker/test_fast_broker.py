@@ -112,7 +112,7 @@ def test_the_bound_of_held_pulls_holds_for_both_ways_together(tmp_path: Path) ->
         await some(it, 1)
         first = long_poll(it, 2)
         await held(it, 1)
-        # A filter of its own is a matter of the processors.
+        # A filter of its own is a matter of the processors when it comes for the first time.
         second = long_poll(it, 2, subscription="TagA")
         third = await long_poll(it, 2, subscription="TagB")
         fourth = await long_poll(it, 2)

@@ -66,6 +66,40 @@ def test_an_expression_of_the_pull_chooses(tmp_path: Path) -> None:
     play(tmp_path, tell, **ON)
 
 
+def test_what_a_pull_brings_is_judged_once_and_then_taken_by_the_fast_path(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        orders(it)
+        await offer(it, 1, 2, 3, more="TAGS\x01T\x02")
+        tags = {"sysFlag": "4", "subscription": "T || U"}
+        await it.pull("orders")  # Makes the group.
+        for wanted, bodies in ((BY_SQL, [b"3"]), (tags, [b"1", b"2", b"3"])):
+            before = it.broker.path.native.counters()["pulls"]
+            for taken in (0, 1, 2):
+                answer = await it.pull("orders", **wanted)
+                assert [record.body for record in records(answer)] == bodies
+                assert it.broker.path.native.counters()["pulls"] == before + taken
+        bad = {**BY_SQL, "subscription": "price >"}
+        assert [(await it.pull("orders", **bad)).code for _ in range(2)] == [23, 23]
+
+    play(tmp_path, tell, **ON)
+
+
+def test_the_filter_of_a_heartbeat_is_followed_by_the_fast_path(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        orders(it)
+        await offer(it, 1, 2, 3)
+        by_group = {"sysFlag": "0", "subscription": "", "expressionType": "SQL92"}
+        await beat(it, "price = 1", 1)
+        first = await it.pull("orders", subVersion="1", **by_group)
+        await beat(it, "price = 2", 2)
+        second = await it.pull("orders", subVersion="2", **by_group)
+        assert [record.body for record in records(first) + records(second)] == [b"1", b"2"]
+        assert it.broker.path.native.counters()["pulls"] == 2
+        assert (await it.pull("orders", subVersion="3", **by_group)).code == 25
+
+    play(tmp_path, tell, **ON)
+
+
 def test_a_held_pull_is_woken_by_a_match_only(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         orders(it)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ingest_harness import HEARTBEAT, HOST, answers, feed, ingest, ingest_and_store, send
 from roquet.protocol.java_hash import java_hash
-from roquet.roquet_native import decode_frames, decode_records, encode_command
+from roquet.protocol.sql92.compiler import compile_sql
+from roquet.roquet_native import Filter, decode_frames, decode_records, encode_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -186,7 +187,7 @@ def arrival(store_end: Callable[[], int], end: int) -> None:
 
 def test_a_pull_gets_the_records_and_says_what_to_note(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
-        it.set_group("g", 0, [("T", 7, None), ("Tagged", 7, [1])])
+        it.set_group("g", 0, [("T", 7, None, None), ("Tagged", 7, [1], None)])
         feed(it, 1, send(1), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         replies, _, _ = feed(it, 1, pull(5, encoding=1), 1000)
@@ -202,7 +203,7 @@ def test_a_pull_gets_the_records_and_says_what_to_note(tmp_path: Path) -> None:
 
 def test_what_finds_nothing_is_answered_as_well(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
-        it.set_group("g", 0, [("T", 7, [1])])
+        it.set_group("g", 0, [("T", 7, [1], None)])
         feed(it, 1, send(1), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         asked = [("1", 19), ("2", 21), ("0", 20)]
@@ -222,7 +223,7 @@ def waiting_pull(opaque: int, *, code: int = 11, queue_id: str = "1") -> bytes:
 
 def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
-        it.set_group("g", 0, [("T", 7, None)])
+        it.set_group("g", 0, [("T", 7, None, None)])
         waiting = waiting_pull(1) + waiting_pull(2, code=361)
         assert feed(it, 1, waiting, 1000)[:2] == (b"", [])
         assert it.held_pulls() == 2
@@ -242,7 +243,7 @@ def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
 
 def test_answers_that_are_due_together_are_one_write_for_each_connection(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
-        it.set_group("g", 0, [("T", 7, None)])
+        it.set_group("g", 0, [("T", 7, None, None)])
         it.open(2, HOST)
         # Queue by queue the two take turns.
         for opaque, (key, where) in enumerate([(1, "0"), (2, "1"), (1, "1")], 1):
@@ -260,7 +261,7 @@ def test_answers_that_are_due_together_are_one_write_for_each_connection(tmp_pat
 
 def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
-        it.set_group("g", 0, [("T", 7, [java_hash("B")])])
+        it.set_group("g", 0, [("T", 7, [java_hash("B")], None)])
         feed(it, 1, waiting_pull(1), 1000)
         feed(it, 1, send(1, more="TAGS\x01A\x02"), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
@@ -276,9 +277,54 @@ def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:
         assert len(decode_records(body)) == 1
 
 
+def test_a_filter_decides_what_is_given_and_what_wakes_it(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        it.set_group("g", 0, [("T", 7, None, Filter(compile_sql("price > 2")))])
+        for number, price in enumerate((1, 3, 2)):
+            feed(it, 1, send(number, more=f"price\x01{price}\x02"), 1000)
+        arrival(lambda: store.max_offset("T", 1), 3)
+        asked = pull(5, sysFlag="0", maxMsgNums="32")
+        ((_, code, _, _, _, _, _, ext, body),), _ = decode_frames(feed(it, 1, asked, 1000)[0])
+        assert (code, ext["nextBeginOffset"] if ext else "") == (0, "3")
+        assert [record[4] for record in decode_records(body)] == [1]
+        waiting = pull(6, sysFlag="2", queueOffset="3", suspendTimeoutMillis="20000")
+        assert feed(it, 1, waiting, 1000)[:2] == (b"", [])
+        for number, price in enumerate((2, 9), 3):
+            feed(it, 1, send(number, more=f"price\x01{price}\x02"), 1000)
+            arrival(functools.partial(store.max_offset, "T", 1), number + 1)
+            it.arrived("T", 1, number + 1)
+            out = it.serve()[0]
+            assert [answers(data) for _, data in out] == ([{6: (0, "FOUND")}] if price > 2 else [])
+
+
+def test_an_expression_that_a_pull_brings_must_be_known(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        it.set_group("g", 0, [])
+        for number, tag in enumerate("AB"):
+            feed(it, 1, send(number, more=f"TAGS\x01{tag}\x02"), 1000)
+        arrival(lambda: store.max_offset("T", 1), 2)
+        tagged = pull(5, sysFlag="4", subscription="B", maxMsgNums="32")
+        filtered = pull(
+            6, sysFlag="4", maxMsgNums="32", subscription="TAGS = 'A'", expressionType="SQL92"
+        )
+        assert [frame[5] for frame in feed(it, 1, tagged + filtered, 1000)[1]] == [5, 6]
+        it.idle(1)
+        it.set_expression("TAG", "B", [java_hash("B")], None)
+        it.set_expression("SQL92", "TAGS = 'A'", None, Filter(compile_sql("TAGS = 'A'")))
+        replies, passed, _ = feed(it, 1, tagged + filtered, 1000)
+        frames, _ = decode_frames(replies)
+        found = {frame[5]: [record[4] for record in decode_records(frame[8])] for frame in frames}
+        assert (found, passed) == ({5: [1], 6: [0]}, [])
+        # The same text is another thing in the other language.
+        assert [f[5] for f in feed(it, 1, pull(7, sysFlag="4", subscription="TAGS = 'A'"), 1000)[1]]
+        it.idle(1)
+        it.drop_expressions()
+        assert [frame[5] for frame in feed(it, 1, tagged, 1000)[1]] == [5]
+
+
 def test_the_time_of_a_held_pull_ends(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, _):
-        it.set_group("g", 0, [("T", 7, None)])
+        it.set_group("g", 0, [("T", 7, None, None)])
         feed(it, 1, waiting_pull(1), 1000)
         assert it.expire(18_999) == []
         assert it.serve() == ([], [], False)
@@ -291,7 +337,7 @@ def test_the_time_of_a_held_pull_ends(tmp_path: Path) -> None:
 
 def test_held_pulls_are_bounded_and_go_with_their_connection(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, _):
-        it.set_group("g", 0, [("T", 7, None)])
+        it.set_group("g", 0, [("T", 7, None, None)])
         it.open(2, HOST)
         it.set_held_beside(1)
         feed(it, 2, waiting_pull(1), 1000)
@@ -307,7 +353,7 @@ def test_held_pulls_are_bounded_and_go_with_their_connection(tmp_path: Path) -> 
 
 def test_what_is_no_longer_admitted_is_for_the_processors(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, _):
-        it.set_group("g", 0, [("T", 7, None)])
+        it.set_group("g", 0, [("T", 7, None, None)])
         feed(it, 1, waiting_pull(1), 1000)
         it.set_topic("T", 4, 0, 0, 0)
         it.expire(1 << 40)
@@ -318,7 +364,7 @@ def test_what_is_no_longer_admitted_is_for_the_processors(tmp_path: Path) -> Non
 
 def test_answers_go_to_the_socket_as_far_as_it_takes_them(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path, flushes=False) as (it, store), pair() as (ours, theirs):
-        it.set_group("g", 0, [("T", 7, None)])
+        it.set_group("g", 0, [("T", 7, None, None)])
         for number in range(40):
             assert it.feed(1, send(number, body=b"b" * 4000), 1000, ours.fileno()) == b""
         assert len(answers(theirs.recv(1 << 16))) == 40

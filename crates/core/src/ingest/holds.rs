@@ -1,6 +1,7 @@
 //! Pulls that found nothing and wait for a message, for their time to end, or for their connection
 //! to close (architecture §3.6). Who they are is known here; what they are answered is not.
 
+use super::table::Choice;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// One waiting pull.
@@ -12,8 +13,8 @@ pub(super) struct Held {
     pub(super) queue_id: i32,
     /// Where a message must come that could be for it; what lies before was looked at.
     pub(super) from: i64,
-    /// Tag codes wanted when it began to wait; `None` wants every message.
-    pub(super) codes: Option<Box<[i64]>>,
+    /// Which messages it wanted when it began to wait.
+    pub(super) choice: Choice,
     /// The whole frame, to be judged anew when its turn comes.
     pub(super) frame: Box<[u8]>,
     /// When it is given up, Unix milliseconds.
@@ -113,7 +114,7 @@ impl Holds {
             topic,
             queue_id: request.queue_id,
             from: request.offset,
-            codes: request.codes.map(Into::into),
+            choice: request.choice.clone(),
             frame: wait.frame.into(),
             deadline_ms,
             state: Turn::Waits,
@@ -214,7 +215,7 @@ fn forget<K: std::hash::Hash + Eq>(table: &mut HashMap<K, BTreeSet<u64>>, at: &K
 #[cfg(test)]
 mod tests {
     use super::super::pull::Request;
-    use super::{Holds, Wait};
+    use super::{Choice, Holds, Wait};
 
     fn hold(holds: &mut Holds, key: u64, queue_id: i32, offset: i64, wait_ms: i64) {
         let request = Request {
@@ -225,7 +226,7 @@ mod tests {
             messages: 32,
             commit: None,
             suspend_ms: Some(wait_ms),
-            codes: None,
+            choice: &Choice::EVERY,
             topic_sys_flag: 0,
             group_sys_flag: 0,
         };

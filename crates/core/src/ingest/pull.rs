@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::scan;
 use super::send::response;
-use super::table::{State, Table};
+use super::table::{Choice, State, Table};
 use crate::codec_error::CodecError;
 use crate::command::Header;
 use crate::frame;
@@ -32,7 +32,7 @@ const MESSAGES_MAX: i32 = 32;
 pub const BYTES_MAX: u64 = 262_144;
 
 /// A pull that the table admits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// Group that pulls.
     pub group: &'a str,
@@ -48,8 +48,8 @@ pub struct Request<'a> {
     pub commit: Option<i64>,
     /// How long it may wait for a message, in milliseconds; `None` when it may not.
     pub suspend_ms: Option<i64>,
-    /// Tag codes wanted; `None` wants every message.
-    pub codes: Option<&'a [i64]>,
+    /// Which messages it wants.
+    pub choice: &'a Choice,
     /// What the answer says about the topic.
     pub topic_sys_flag: i32,
     /// What the answer says about the group.
@@ -143,15 +143,14 @@ pub fn read<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>>
     if !(0..topic.read_queues).contains(&found.queue_id) || found.offset < 0 {
         return None;
     }
-    let codes = if found.sys_flag & SUBSCRIPTION != 0 {
-        let all = matches!(found.expression, "" | "*") && matches!(found.kind, "" | "TAG");
-        all.then_some(None)?
+    let choice = if found.sys_flag & SUBSCRIPTION != 0 {
+        brought(table, &found)?
     } else {
         let subscription = group.subscriptions.get(found.topic)?;
         if subscription.version < found.version {
             return None;
         }
-        subscription.codes.as_deref()
+        &subscription.choice
     };
     let commits = found.sys_flag & COMMIT_OFFSET != 0 && found.commit >= 0;
     Some(Request {
@@ -162,10 +161,23 @@ pub fn read<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>>
         messages: u64::from(found.messages.clamp(1, MESSAGES_MAX).unsigned_abs()),
         commit: commits.then_some(found.commit),
         suspend_ms: (found.sys_flag & SUSPEND != 0).then_some(found.suspend_ms),
-        codes,
+        choice,
         topic_sys_flag: topic.sys_flag,
         group_sys_flag: group.sys_flag,
     })
+}
+
+/// Which messages a pull wants that brings its own expression.
+fn brought<'a>(table: &'a Table, found: &Fields<'_>) -> Option<&'a Choice> {
+    let kind = if found.kind.is_empty() {
+        "TAG"
+    } else {
+        found.kind
+    };
+    if kind == "TAG" && matches!(found.expression, "" | "*") {
+        return Some(&Choice::EVERY);
+    }
+    table.expressions.get(kind)?.get(found.expression)
 }
 
 /// The response code of a read that began at `offset` (spec: wire §10.3).

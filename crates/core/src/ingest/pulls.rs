@@ -129,8 +129,8 @@ impl Pulls<'_> {
                     offset: held.from,
                     messages: 1,
                     bytes: pull::BYTES_MAX,
-                    tag_codes: held.codes.as_deref(),
-                    filter: None,
+                    tag_codes: held.choice.codes.as_deref(),
+                    filter: held.choice.filter.as_deref(),
                 };
                 match seek(self.store, wanted) {
                     None => true,
@@ -185,7 +185,9 @@ impl Pulls<'_> {
 
 /// Looks for a message that a pull wants; says where the next may come when there is none yet.
 fn seek(store: &Store, mut wanted: Wanted<'_>) -> Option<i64> {
-    wanted.tag_codes?;
+    if wanted.tag_codes.is_none() && wanted.filter.is_none() {
+        return None;
+    }
     loop {
         let got = store.get(wanted).ok()?;
         match got.status {
@@ -221,8 +223,8 @@ fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
         offset: request.offset,
         messages: request.messages,
         bytes: pull::BYTES_MAX,
-        tag_codes: request.codes,
-        filter: None,
+        tag_codes: request.choice.codes.as_deref(),
+        filter: request.choice.filter.as_deref(),
     };
     store.get(wanted).ok().filter(|got| !got.suggest_slave)
 }

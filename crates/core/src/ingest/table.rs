@@ -10,6 +10,8 @@ use super::accounts::Accounts;
 use super::connection::Peer;
 use super::send::Fixed;
 use crate::command::{Encoding, Header};
+use crate::filter::Filter;
+use std::sync::Arc;
 
 /// What may be done with one topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,17 +26,37 @@ pub struct TopicRow {
     pub sys_flag: i32,
 }
 
+/// Which messages a reader wants.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Tag codes, ascending; `None` wants every message.
+    pub codes: Option<Vec<i64>>,
+    /// What is asked of the properties; `None` wants every message.
+    pub filter: Option<Arc<Filter>>,
+}
+
+impl Choice {
+    /// Every message.
+    pub const EVERY: Self = Self {
+        codes: None,
+        filter: None,
+    };
+}
+
 /// What a group's registered members subscribed to in one topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Subscription {
     /// A pull that knows a later version is not answered here.
     pub version: i64,
-    /// Tag codes wanted, ascending; `None` wants every message.
-    pub codes: Option<Vec<i64>>,
+    /// Which messages they want.
+    pub choice: Choice,
 }
 
+/// What expressions mean that come with pulls, by kind (`TAG`, `SQL92`) and text.
+pub type Expressions = HashMap<Box<str>, HashMap<Box<str>, Choice>>;
+
 /// A group that may pull.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct GroupRow {
     /// What pull answers say about the group.
     pub sys_flag: i32,
@@ -136,6 +158,8 @@ pub struct Table {
     pub topics: HashMap<Box<str>, TopicRow>,
     /// By group.
     pub groups: HashMap<Box<str>, GroupRow>,
+    /// Expressions that pulls may bring; those that take every message need no row.
+    pub expressions: Expressions,
     /// Who may do it; `None` lets everybody.
     pub accounts: Option<Accounts>,
 }

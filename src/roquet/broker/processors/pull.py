@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.broker.checks import FAQ, group_for
+from roquet.broker.expressions import Choice
 from roquet.broker.holds import Held, Holds
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
@@ -123,12 +124,20 @@ class Admitted:
     @property
     def codes(self) -> list[int] | None:
         """Tag codes that are wanted; None for all."""
-        return sorted(self.subscription.codes) if self.subscription.tags else None
+        return self.subscription.wanted_codes
 
     @property
     def is_filtered(self) -> bool:
         """Whether some messages may not be wanted."""
         return bool(self.subscription.tags) or self.filter_by is not None
+
+
+class Expressions(Protocol):
+    """Is told what expressions mean that pulls bring."""
+
+    def note(self, kind: str, text: str, choice: Choice) -> None:
+        """Know what an expression of a kind means."""
+        ...
 
 
 class PullChecks:
@@ -143,10 +152,12 @@ class PullChecks:
         *,
         state: BrokerState,
         rules: PullRules,
+        expressions: Expressions,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._filters = filters
+        self._expressions = expressions
         self._consumers = consumers
         self.state = state
         self._rules = rules
@@ -206,7 +217,12 @@ class PullChecks:
             )
         if self._rules.reject_pull_consumers and self._consumers.consumer(group.name) is None:
             self._refuse_absent(group.name)
-        return found, self._filter(header, found) if sql_serves else self._retry_filter(header)
+        filter_by = self._filter(header, found) if sql_serves else None
+        if header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
+            kind = header.expression_type or ExpressionType.TAG
+            choice = Choice(found.wanted_codes, filter_by)
+            self._expressions.note(kind, header.subscription or "", choice)
+        return found, filter_by if sql_serves else self._retry_filter(header)
 
     def _registered(
         self, header: PullMessageRequest, group: SubscriptionGroupConfig

@@ -20,6 +20,7 @@ from roquet.protocol.hosts import split_addresses
 
 if TYPE_CHECKING:
     from roquet.broker.appender import Appender
+    from roquet.broker.expressions import Expressions
     from roquet.broker.fast_fail import FastFail
     from roquet.broker.ports import Listeners
     from roquet.broker.processors.transactions import HalfDoor
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from roquet.remoting.fast_ingest import FastPath
 
 
-def make_admission(base: Base, fast_fail: FastFail) -> Admission:
+def make_admission(base: Base, fast_fail: FastFail, expressions: Expressions) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
     # What plugins want to see must not pass them by.
@@ -48,6 +49,7 @@ def make_admission(base: Base, fast_fail: FastFail) -> Admission:
             config.store,
             config.server.holds_max,
         ),
+        expressions=expressions,
         accounts=None if base.accounts is None else AccountRows(base.accounts),
     )
 
@@ -130,7 +132,7 @@ def make_clients(base: Base) -> Clients:
     )
 
 
-def make_pull(base: Base) -> PullProcessor:
+def make_pull(base: Base, expressions: Expressions) -> PullProcessor:
     """Make the processor of pulls."""
     tables = base.metadata
     return PullProcessor(
@@ -141,6 +143,7 @@ def make_pull(base: Base) -> PullProcessor:
             base.registry,
             state=base.state,
             rules=base.config.pull,
+            expressions=expressions,
         ),
         store=base.store,
         offsets=tables.offsets,

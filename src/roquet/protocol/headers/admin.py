@@ -5,12 +5,9 @@ Class and field names are ours; `wire` holds the Java field name, the docstring 
 
 from __future__ import annotations
 
-import dataclasses
-
 from roquet.protocol.header import Header, wire
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicRequest(Header):
     """Java: CreateTopicRequestHeader (UPDATE_AND_CREATE_TOPIC 17)."""
 
@@ -26,40 +23,34 @@ class CreateTopicRequest(Header):
     force: bool | None = wire("force", "bool", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicListRequest(Header):
     """Java: CreateTopicListRequestHeader (UPDATE_AND_CREATE_TOPIC_LIST 18)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerConfigResponse(Header):
     """Java: GetBrokerConfigResponseHeader (GET_BROKER_CONFIG 26)."""
 
     version: str = wire("version", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicStatsInfoRequest(Header):
     """Java: GetTopicStatsInfoRequestHeader (GET_TOPIC_STATS_INFO 202)."""
 
     topic: str = wire("topic", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerConnectionListRequest(Header):
     """Java: GetConsumerConnectionListRequestHeader (GET_CONSUMER_CONNECTION_LIST 203)."""
 
     consumer_group: str = wire("consumerGroup", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetProducerConnectionListRequest(Header):
     """Java: GetProducerConnectionListRequestHeader (GET_PRODUCER_CONNECTION_LIST 204)."""
 
     producer_group: str = wire("producerGroup", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSubscriptionGroupRequest(Header):
     """Java: DeleteSubscriptionGroupRequestHeader (DELETE_SUBSCRIPTIONGROUP 207)."""
 
@@ -67,7 +58,6 @@ class DeleteSubscriptionGroupRequest(Header):
     clean_offset: bool = wire("cleanOffset", "bool", default=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumeStatsRequest(Header):
     """Java: GetConsumeStatsRequestHeader (GET_CONSUME_STATS 208)."""
 
@@ -76,21 +66,18 @@ class GetConsumeStatsRequest(Header):
     topic_list: str | None = wire("topicList", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicRequest(Header):
     """Java: DeleteTopicRequestHeader (DELETE_TOPIC_IN_BROKER 215)."""
 
     topic: str = wire("topic", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTopicConsumeByWhoRequest(Header):
     """Java: QueryTopicConsumeByWhoRequestHeader (QUERY_TOPIC_CONSUME_BY_WHO 300)."""
 
     topic: str = wire("topic", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumeTimeSpanRequest(Header):
     """Java: QueryConsumeTimeSpanRequestHeader (QUERY_CONSUME_TIME_SPAN 303)."""
 
@@ -98,7 +85,6 @@ class QueryConsumeTimeSpanRequest(Header):
     group: str = wire("group", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerRunningInfoRequest(Header):
     """Java: GetConsumerRunningInfoRequestHeader (GET_CONSUMER_RUNNING_INFO 307)."""
 
@@ -107,7 +93,6 @@ class GetConsumerRunningInfoRequest(Header):
     jstack_enable: bool = wire("jstackEnable", "bool", default=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCorrectionOffset(Header):
     """Java: QueryCorrectionOffsetHeader (QUERY_CORRECTION_OFFSET 308)."""
 
@@ -116,7 +101,6 @@ class QueryCorrectionOffset(Header):
     topic: str = wire("topic", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeMessageDirectlyResultRequest(Header):
     """Java: ConsumeMessageDirectlyResultRequestHeader (CONSUME_MESSAGE_DIRECTLY 309)."""
 
@@ -129,7 +113,6 @@ class ConsumeMessageDirectlyResultRequest(Header):
     group_sys_flag: int | None = wire("groupSysFlag", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CloneGroupOffsetRequest(Header):
     """Java: CloneGroupOffsetRequestHeader (CLONE_GROUP_OFFSET 314)."""
 
@@ -139,7 +122,6 @@ class CloneGroupOffsetRequest(Header):
     offline: bool = wire("offline", "bool", default=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBrokerStatsDataRequest(Header):
     """Java: ViewBrokerStatsDataRequestHeader (VIEW_BROKER_STATS_DATA 315)."""
 
@@ -147,14 +129,12 @@ class ViewBrokerStatsDataRequest(Header):
     stats_key: str = wire("statsKey", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumeStatsInBroker(Header):
     """Java: GetConsumeStatsInBrokerHeader (GET_BROKER_CONSUME_STATS 317)."""
 
     is_order: bool = wire("isOrder", "bool")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumeQueueRequest(Header):
     """Java: QueryConsumeQueueRequestHeader (QUERY_CONSUME_QUEUE 321)."""
 
@@ -165,7 +145,6 @@ class QueryConsumeQueueRequest(Header):
     consumer_group: str | None = wire("consumerGroup", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeCheckHalfMessageRequest(Header):
     """Java: ResumeCheckHalfMessageRequestHeader (RESUME_CHECK_HALF_MESSAGE 323)."""
 
@@ -173,19 +152,16 @@ class ResumeCheckHalfMessageRequest(Header):
     msg_id: str | None = wire("msgId", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllProducerInfoRequest(Header):
     """Java: GetAllProducerInfoRequestHeader (GET_ALL_PRODUCER_INFO 328)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTopicsByConsumerRequest(Header):
     """Java: QueryTopicsByConsumerRequestHeader (QUERY_TOPICS_BY_CONSUMER 343)."""
 
     group: str = wire("group", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySubscriptionByConsumerRequest(Header):
     """Java: QuerySubscriptionByConsumerRequestHeader (QUERY_SUBSCRIPTION_BY_CONSUMER 345)."""
 
@@ -193,21 +169,18 @@ class QuerySubscriptionByConsumerRequest(Header):
     topic: str | None = wire("topic", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicConfigRequest(Header):
     """Java: GetTopicConfigRequestHeader (GET_TOPIC_CONFIG 351)."""
 
     topic: str = wire("topic", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetSubscriptionGroupConfigRequest(Header):
     """Java: GetSubscriptionGroupConfigRequestHeader (GET_SUBSCRIPTIONGROUP_CONFIG 352)."""
 
     group: str = wire("group", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGroupForbiddenRequest(Header):
     """Java: UpdateGroupForbiddenRequestHeader (UPDATE_AND_GET_GROUP_FORBIDDEN 353)."""
 
@@ -216,7 +189,6 @@ class UpdateGroupForbiddenRequest(Header):
     readable: bool | None = wire("readable", "bool", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRocksdbCqWriteProgressRequest(Header):
     """Java: CheckRocksdbCqWriteProgressRequestHeader (CHECK_ROCKSDB_CQ_WRITE_PROGRESS 354)."""
 
@@ -224,7 +196,6 @@ class CheckRocksdbCqWriteProgressRequest(Header):
     check_store_time: int = wire("checkStoreTime", "i64", default=0)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRocksDBConfigToJsonRequest(Header):
     """Java: ExportRocksDBConfigToJsonRequestHeader (EXPORT_ROCKSDB_CONFIG_TO_JSON 355)."""
 

@@ -5,12 +5,9 @@ Class and field names are ours; `wire` holds the Java field name, the docstring 
 
 from __future__ import annotations
 
-import dataclasses
-
 from roquet.protocol.header import Header, wire
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicConfigRequest(Header):
     """Java: GetAllTopicConfigRequestHeader (GET_ALL_TOPIC_CONFIG 21)."""
 
@@ -19,14 +16,12 @@ class GetAllTopicConfigRequest(Header):
     max_topic_num: int | None = wire("maxTopicNum", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicConfigResponse(Header):
     """Java: GetAllTopicConfigResponseHeader (GET_ALL_TOPIC_CONFIG 21)."""
 
     total_topic_num: int | None = wire("totalTopicNum", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupRequest(Header):
     """Java: GetAllSubscriptionGroupRequestHeader (GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201)."""
 
@@ -35,21 +30,18 @@ class GetAllSubscriptionGroupRequest(Header):
     max_group_num: int | None = wire("maxGroupNum", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupResponse(Header):
     """Java: GetAllSubscriptionGroupResponseHeader (GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201)."""
 
     total_group_num: int = wire("totalGroupNum", "i32")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AddBrokerRequest(Header):
     """Java: AddBrokerRequestHeader (ADD_BROKER 902)."""
 
     config_path: str | None = wire("configPath", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveBrokerRequest(Header):
     """Java: RemoveBrokerRequestHeader (REMOVE_BROKER 903)."""
 
@@ -58,7 +50,6 @@ class RemoveBrokerRequest(Header):
     broker_id: int = wire("brokerId", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequest(Header):
     """Java: BrokerHeartbeatRequestHeader (BROKER_HEARTBEAT 904)."""
 
@@ -73,7 +64,6 @@ class BrokerHeartbeatRequest(Header):
     election_priority: int | None = wire("electionPriority", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyMinBrokerIdChangeRequest(Header):
     """Java: NotifyMinBrokerIdChangeRequestHeader (NOTIFY_MIN_BROKER_ID_CHANGE 905)."""
 
@@ -84,7 +74,6 @@ class NotifyMinBrokerIdChangeRequest(Header):
     ha_broker_addr: str | None = wire("haBrokerAddr", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeHAInfoRequest(Header):
     """Java: ExchangeHAInfoRequestHeader (EXCHANGE_BROKER_HA_INFO 906)."""
 
@@ -93,7 +82,6 @@ class ExchangeHAInfoRequest(Header):
     master_address: str | None = wire("masterAddress", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeHAInfoResponse(Header):
     """Java: ExchangeHAInfoResponseHeader (EXCHANGE_BROKER_HA_INFO 906)."""
 
@@ -102,7 +90,6 @@ class ExchangeHAInfoResponse(Header):
     master_address: str | None = wire("masterAddress", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResetMasterFlushOffsetRequest(Header):
     """Java: ResetMasterFlushOffsetHeader (RESET_MASTER_FLUSH_OFFSET 908)."""
 

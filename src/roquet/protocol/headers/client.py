@@ -5,17 +5,13 @@ Class and field names are ours; `wire` holds the Java field name, the docstring 
 
 from __future__ import annotations
 
-import dataclasses
-
 from roquet.protocol.header import Header, wire
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest(Header):
     """Java: HeartbeatRequestHeader (HEART_BEAT 34)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterClientRequest(Header):
     """Java: UnregisterClientRequestHeader (UNREGISTER_CLIENT 35)."""
 
@@ -24,24 +20,20 @@ class UnregisterClientRequest(Header):
     consumer_group: str | None = wire("consumerGroup", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterClientResponse(Header):
     """Java: UnregisterClientResponseHeader (UNREGISTER_CLIENT 35)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerListByGroupRequest(Header):
     """Java: GetConsumerListByGroupRequestHeader (GET_CONSUMER_LIST_BY_GROUP 38)."""
 
     consumer_group: str = wire("consumerGroup", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerListByGroupResponse(Header):
     """Java: GetConsumerListByGroupResponseHeader (GET_CONSUMER_LIST_BY_GROUP 38)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTransactionStateRequest(Header):
     """Java: CheckTransactionStateRequestHeader (CHECK_TRANSACTION_STATE 39)."""
 
@@ -53,24 +45,20 @@ class CheckTransactionStateRequest(Header):
     offset_msg_id: str | None = wire("offsetMsgId", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyConsumerIdsChangedRequest(Header):
     """Java: NotifyConsumerIdsChangedRequestHeader (NOTIFY_CONSUMER_IDS_CHANGED 40)."""
 
     consumer_group: str = wire("consumerGroup", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatchMqRequest(Header):
     """Java: LockBatchMqRequestHeader (LOCK_BATCH_MQ 41)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockBatchMqRequest(Header):
     """Java: UnlockBatchMqRequestHeader (UNLOCK_BATCH_MQ 42)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetRequest(Header):
     """Java: ResetOffsetRequestHeader (RESET_CONSUMER_CLIENT_OFFSET 220)."""
 
@@ -82,7 +70,6 @@ class ResetOffsetRequest(Header):
     is_force: bool = wire("isForce", "bool")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerStatusRequest(Header):
     """Java: GetConsumerStatusRequestHeader (GET_CONSUMER_STATUS_FROM_CLIENT 221)."""
 

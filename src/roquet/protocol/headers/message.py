@@ -5,7 +5,6 @@ Class and field names are ours; `wire` holds the Java field name, the docstring 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
 from roquet.protocol.header import Header, wire
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageRequest(Header):
     """Java: SendMessageRequestHeader (SEND_MESSAGE 10)."""
 
@@ -51,7 +49,6 @@ class SendMessageRequest(Header):
     broker_name: str | None = wire("bname", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponse(Header):
     """Java: SendMessageResponseHeader (SEND_MESSAGE 10)."""
 
@@ -63,7 +60,6 @@ class SendMessageResponse(Header):
     recall_handle: str | None = wire("recallHandle", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageRequest(Header):
     """Java: PullMessageRequestHeader (PULL_MESSAGE 11)."""
 
@@ -84,7 +80,6 @@ class PullMessageRequest(Header):
     lite_topic: str | None = wire("liteTopic", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageResponse(Header):
     """Java: PullMessageResponseHeader (PULL_MESSAGE 11)."""
 
@@ -98,7 +93,6 @@ class PullMessageResponse(Header):
     forbidden_type: int | None = wire("forbiddenType", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageRequest(Header):
     """Java: QueryMessageRequestHeader (QUERY_MESSAGE 12)."""
 
@@ -111,7 +105,6 @@ class QueryMessageRequest(Header):
     last_key: str | None = wire("lastKey", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageResponse(Header):
     """Java: QueryMessageResponseHeader (QUERY_MESSAGE 12)."""
 
@@ -119,7 +112,6 @@ class QueryMessageResponse(Header):
     index_last_update_phyoffset: int = wire("indexLastUpdatePhyoffset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ViewMessageRequest(Header):
     """Java: ViewMessageRequestHeader (VIEW_MESSAGE_BY_ID 33)."""
 
@@ -127,7 +119,6 @@ class ViewMessageRequest(Header):
     offset: int = wire("offset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSendMsgBackRequest(Header):
     """Java: ConsumerSendMsgBackRequestHeader (CONSUMER_SEND_MSG_BACK 36)."""
 
@@ -140,7 +131,6 @@ class ConsumerSendMsgBackRequest(Header):
     max_reconsume_times: int | None = wire("maxReconsumeTimes", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionRequest(Header):
     """Java: EndTransactionRequestHeader (END_TRANSACTION 37)."""
 
@@ -154,7 +144,6 @@ class EndTransactionRequest(Header):
     transaction_id: str | None = wire("transactionId", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyMessageRequest(Header):
     """Java: ReplyMessageRequestHeader (PUSH_REPLY_MESSAGE_TO_CLIENT 326)."""
 
@@ -174,7 +163,6 @@ class ReplyMessageRequest(Header):
     store_timestamp: int = wire("storeTimestamp", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageRequest(Header):
     """Java: RecallMessageRequestHeader (RECALL_MESSAGE 370)."""
 
@@ -183,7 +171,6 @@ class RecallMessageRequest(Header):
     recall_handle: str = wire("recallHandle", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageResponse(Header):
     """Java: RecallMessageResponseHeader (RECALL_MESSAGE 370)."""
 

@@ -5,12 +5,9 @@ Class and field names are ours; `wire` holds the Java field name, the docstring 
 
 from __future__ import annotations
 
-import dataclasses
-
 from roquet.protocol.header import Header, wire
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PutKVConfigRequest(Header):
     """Java: PutKVConfigRequestHeader (PUT_KV_CONFIG 100)."""
 
@@ -19,7 +16,6 @@ class PutKVConfigRequest(Header):
     value: str = wire("value", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetKVConfigRequest(Header):
     """Java: GetKVConfigRequestHeader (GET_KV_CONFIG 101)."""
 
@@ -27,14 +23,12 @@ class GetKVConfigRequest(Header):
     key: str = wire("key", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetKVConfigResponse(Header):
     """Java: GetKVConfigResponseHeader (GET_KV_CONFIG 101)."""
 
     value: str | None = wire("value", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteKVConfigRequest(Header):
     """Java: DeleteKVConfigRequestHeader (DELETE_KV_CONFIG 102)."""
 
@@ -42,7 +36,6 @@ class DeleteKVConfigRequest(Header):
     key: str = wire("key", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRequest(Header):
     """Java: RegisterBrokerRequestHeader (REGISTER_BROKER 103)."""
 
@@ -57,7 +50,6 @@ class RegisterBrokerRequest(Header):
     body_crc32: int | None = wire("bodyCrc32", "i32", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerResponse(Header):
     """Java: RegisterBrokerResponseHeader (REGISTER_BROKER 103)."""
 
@@ -65,7 +57,6 @@ class RegisterBrokerResponse(Header):
     master_addr: str | None = wire("masterAddr", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnRegisterBrokerRequest(Header):
     """Java: UnRegisterBrokerRequestHeader (UNREGISTER_BROKER 104)."""
 
@@ -75,7 +66,6 @@ class UnRegisterBrokerRequest(Header):
     broker_id: int = wire("brokerId", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetRouteInfoRequest(Header):
     """Java: GetRouteInfoRequestHeader (GET_ROUTEINFO_BY_TOPIC 105)."""
 
@@ -83,21 +73,18 @@ class GetRouteInfoRequest(Header):
     accept_standard_json_only: bool | None = wire("acceptStandardJsonOnly", "bool", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WipeWritePermOfBrokerRequest(Header):
     """Java: WipeWritePermOfBrokerRequestHeader (WIPE_WRITE_PERM_OF_BROKER 205)."""
 
     broker_name: str = wire("brokerName", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WipeWritePermOfBrokerResponse(Header):
     """Java: WipeWritePermOfBrokerResponseHeader (WIPE_WRITE_PERM_OF_BROKER 205)."""
 
     wipe_topic_count: int = wire("wipeTopicCount", "i32")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicFromNamesrvRequest(Header):
     """Java: DeleteTopicFromNamesrvRequestHeader (DELETE_TOPIC_IN_NAMESRV 216)."""
 
@@ -105,28 +92,24 @@ class DeleteTopicFromNamesrvRequest(Header):
     cluster_name: str | None = wire("clusterName", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterTopicRequest(Header):
     """Java: RegisterTopicRequestHeader (REGISTER_TOPIC_IN_NAMESRV 217)."""
 
     topic: str = wire("topic", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetKVListByNamespaceRequest(Header):
     """Java: GetKVListByNamespaceRequestHeader (GET_KVLIST_BY_NAMESPACE 219)."""
 
     namespace: str = wire("namespace", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicsByClusterRequest(Header):
     """Java: GetTopicsByClusterRequestHeader (GET_TOPICS_BY_CLUSTER 224)."""
 
     cluster: str = wire("cluster", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDataVersionRequest(Header):
     """Java: QueryDataVersionRequestHeader (QUERY_DATA_VERSION 322)."""
 
@@ -136,28 +119,24 @@ class QueryDataVersionRequest(Header):
     broker_id: int = wire("brokerId", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDataVersionResponse(Header):
     """Java: QueryDataVersionResponseHeader (QUERY_DATA_VERSION 322)."""
 
     changed: bool = wire("changed", "bool")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AddWritePermOfBrokerRequest(Header):
     """Java: AddWritePermOfBrokerRequestHeader (ADD_WRITE_PERM_OF_BROKER 327)."""
 
     broker_name: str = wire("brokerName", "str")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AddWritePermOfBrokerResponse(Header):
     """Java: AddWritePermOfBrokerResponseHeader (ADD_WRITE_PERM_OF_BROKER 327)."""
 
     add_topic_count: int = wire("addTopicCount", "i32")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerMemberGroupRequest(Header):
     """Java: GetBrokerMemberGroupRequestHeader (GET_BROKER_MEMBER_GROUP 901)."""
 

@@ -5,12 +5,9 @@ Class and field names are ours; `wire` holds the Java field name, the docstring 
 
 from __future__ import annotations
 
-import dataclasses
-
 from roquet.protocol.header import Header, wire
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetRequest(Header):
     """Java: QueryConsumerOffsetRequestHeader (QUERY_CONSUMER_OFFSET 14)."""
 
@@ -20,14 +17,12 @@ class QueryConsumerOffsetRequest(Header):
     set_zero_if_not_found: bool | None = wire("setZeroIfNotFound", "bool", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetResponse(Header):
     """Java: QueryConsumerOffsetResponseHeader (QUERY_CONSUMER_OFFSET 14)."""
 
     offset: int = wire("offset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetRequest(Header):
     """Java: UpdateConsumerOffsetRequestHeader (UPDATE_CONSUMER_OFFSET 15)."""
 
@@ -37,12 +32,10 @@ class UpdateConsumerOffsetRequest(Header):
     commit_offset: int = wire("commitOffset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetResponse(Header):
     """Java: UpdateConsumerOffsetResponseHeader (UPDATE_CONSUMER_OFFSET 15)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOffsetRequest(Header):
     """Java: SearchOffsetRequestHeader (SEARCH_OFFSET_BY_TIMESTAMP 29)."""
 
@@ -53,14 +46,12 @@ class SearchOffsetRequest(Header):
     lite_topic: str | None = wire("liteTopic", "str", default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOffsetResponse(Header):
     """Java: SearchOffsetResponseHeader (SEARCH_OFFSET_BY_TIMESTAMP 29)."""
 
     offset: int = wire("offset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetMaxOffsetRequest(Header):
     """Java: GetMaxOffsetRequestHeader (GET_MAX_OFFSET 30)."""
 
@@ -69,14 +60,12 @@ class GetMaxOffsetRequest(Header):
     committed: bool = wire("committed", "bool", default=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetMaxOffsetResponse(Header):
     """Java: GetMaxOffsetResponseHeader (GET_MAX_OFFSET 30)."""
 
     offset: int = wire("offset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetMinOffsetRequest(Header):
     """Java: GetMinOffsetRequestHeader (GET_MIN_OFFSET 31)."""
 
@@ -84,14 +73,12 @@ class GetMinOffsetRequest(Header):
     queue_id: int = wire("queueId", "i32")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetMinOffsetResponse(Header):
     """Java: GetMinOffsetResponseHeader (GET_MIN_OFFSET 31)."""
 
     offset: int = wire("offset", "i64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetEarliestMsgStoretimeRequest(Header):
     """Java: GetEarliestMsgStoretimeRequestHeader (GET_EARLIEST_MSG_STORETIME 32)."""
 
@@ -99,7 +86,6 @@ class GetEarliestMsgStoretimeRequest(Header):
     queue_id: int = wire("queueId", "i32")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetEarliestMsgStoretimeResponse(Header):
     """Java: GetEarliestMsgStoretimeResponseHeader (GET_EARLIEST_MSG_STORETIME 32)."""
 

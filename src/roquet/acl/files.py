@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.acl import accounts
-from roquet.acl.documents import read_document, write_document
 from roquet.base.config import setting
 from roquet.base.durable import sync_folder
 from roquet.base.errors import UsageError
@@ -139,6 +138,8 @@ class AccountFiles:
             listener()
 
     def _edit(self, path: Path, edit: Callable[[Document], None]) -> None:
+        from roquet.acl.documents import read_document, write_document  # noqa: PLC0415
+
         contents = self._read()
         document = read_document(contents.get(path, b""))
         edit(document)
@@ -169,6 +170,9 @@ class AccountFiles:
 
 
 def _documents(contents: dict[Path, bytes]) -> dict[str, Document]:
+    # Most brokers have no accounts, and a YAML reader takes its time to import.
+    from roquet.acl.documents import read_document  # noqa: PLC0415
+
     found: dict[str, Document] = {}
     for path, data in contents.items():
         try:

@@ -418,7 +418,7 @@ def _run_topic_describe(options: Options) -> int:
 
 
 def _version(_: Options) -> int:
-    from roquet.base.release import release  # noqa: PLC0415
+    from roquet.base.installed import release  # noqa: PLC0415
     from roquet.protocol.command import VERSION  # noqa: PLC0415
     from roquet.protocol.versions import describe  # noqa: PLC0415
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from roquet.base.overriding import override
 from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, text_answer
-from roquet.service.metrics import CONTENT_TYPE
+from roquet.service.metrics import CONTENT_TYPE, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +49,13 @@ class HealthEndpoint(HttpServer):
         super().__init__(self.answer, host=host, port=port)
         self._health = health
         self._metrics = metrics
+
+    @override
+    async def start(self) -> None:
+        """Listen. Raises UsageError when the address cannot be had."""
+        await super().start()
+        # Beside the loop: the first who asks shall not wait for an import, nor anybody else.
+        self._prepared = asyncio.get_running_loop().run_in_executor(None, prepare)
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request."""

@@ -1,16 +1,18 @@
-"""What a process tells about itself in numbers: a Prometheus registry and the loop's lag."""
+"""What a process tells about itself in numbers: for Prometheus, and the loop's lag.
+
+The Prometheus library is imported when somebody asks for the first time: it brings an HTTP client
+and server with it, which cost a start more than everything here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import bisect
 import functools
+import importlib
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +38,7 @@ class Metrics:
 
     def __init__(self, node: Mapping[str, str] | None = None) -> None:
         """Begin with none. `node` are labels that every number of RocketMQ's carries."""
-        self.registry = CollectorRegistry()
+        self._collectors: dict[str, Collector] = {}
         self._node = dict(node or {})
 
     def standard(
@@ -46,9 +48,8 @@ class Metrics:
 
         `counts` says that they only grow: the name gets `_total`.
         """
-        self.registry.register(
-            _Standard(f"rocketmq_{name}", text, (self._node, tuple(labels)), read, counts=counts)
-        )
+        name = f"rocketmq_{name}"
+        self._add(name, _Standard(name, text, (self._node, tuple(labels)), read, counts=counts))
 
     def distribution(
         self,
@@ -63,29 +64,24 @@ class Metrics:
         `bounds` are the classes' upper bounds, ascending. `labels_of` makes label values of a key
         when somebody asks; by default the key is the values.
         """
-        found = Distribution(
-            f"rocketmq_{name}", text, (self._node, tuple(labels)), bounds, labels_of
-        )
-        self.registry.register(found)
+        name = f"rocketmq_{name}"
+        found = Distribution(name, text, (self._node, tuple(labels)), bounds, labels_of)
+        self._add(name, found)
         return found
 
-    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Make a number that only grows."""
-        return Counter(f"roquet_{name}", text, labels, registry=self.registry)
-
-    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-        """Make a number that is set."""
-        return Gauge(f"roquet_{name}", text, labels, registry=self.registry)
-
-    def histogram(
-        self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()
-    ) -> Histogram:
-        """Make a distribution, seconds by convention."""
-        return Histogram(f"roquet_{name}", text, labels, buckets=buckets, registry=self.registry)
+    def histogram(self, name: str, text: str, buckets: Sequence[float]) -> Distribution:
+        """Make a distribution without labels, seconds by convention: its only key is `()`."""
+        name = f"roquet_{name}"
+        found = Distribution(name, text, ({}, ()), buckets, tuple)
+        # Shown from the start, as Prometheus wants numbers without labels to be.
+        found.observe((), 0.0, 0)
+        self._add(name, found)
+        return found
 
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Make a number that is read when somebody asks."""
-        self.gauge(name, text).set_function(read)
+        name = f"roquet_{name}"
+        self._add(name, _Standard(name, text, ({}, ()), lambda: [((), read())], counts=False))
 
     def watch_many(
         self,
@@ -100,7 +96,9 @@ class Metrics:
 
         `counts` says that they only grow: the name gets `_total`.
         """
-        self.registry.register(_Many(f"roquet_{name}", text, label, read, counts=counts))
+        name = f"roquet_{name}"
+        rows = functools.partial(_rows, read)
+        self._add(name, _Standard(name, text, ({}, (label,)), rows, counts=counts))
 
     def watch_lanes(self, lanes: Lanes) -> None:
         """Show each lane's queue, running jobs and refusals."""
@@ -120,7 +118,25 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return all numbers as Prometheus text."""
-        return generate_latest(self.registry)
+        from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+
+        registry = CollectorRegistry(auto_describe=False)
+        for collector in self._collectors.values():
+            registry.register(collector)
+        return generate_latest(registry)
+
+    def _add(self, name: str, collector: Collector) -> None:
+        if name in self._collectors:
+            raise ValueError(f"two numbers are called {name}")
+        self._collectors[name] = collector
+
+
+class Collector(Protocol):
+    """What a Prometheus registry asks."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the numbers of now."""
+        ...
 
 
 class _Standard:
@@ -138,10 +154,14 @@ class _Standard:
         self._name, self._text, self._read = name, text, read
         self._node = list(labels[0].values())
         self._labels = [*labels[0], *labels[1]]
-        self._kind = CounterMetricFamily if counts else GaugeMetricFamily
+        self._counts = counts
 
     def collect(self) -> Iterable[Metric]:
-        family = self._kind(self._name, self._text, labels=self._labels)
+        """Yield the numbers of now."""
+        from prometheus_client import core  # noqa: PLC0415
+
+        kind = core.CounterMetricFamily if self._counts else core.GaugeMetricFamily
+        family = kind(self._name, self._text, labels=self._labels)
         for values, number in self._read():
             family.add_metric([*self._node, *values], number)
         yield family
@@ -181,6 +201,8 @@ class Distribution:
 
     def collect(self) -> Iterable[Metric]:
         """Yield what a Prometheus registry asks for."""
+        from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
+
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         # As Java writes them: queries may name a class.
         names = [*map(repr, self._bounds), "+Inf"]
@@ -192,26 +214,13 @@ class Distribution:
         yield family
 
 
-class _Many:
-    """A collector for one name with one label."""
+def prepare() -> None:
+    """Import what rendering needs; from any thread."""
+    importlib.import_module("prometheus_client")
 
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        label: str,
-        read: Callable[[], Mapping[str, float]],
-        *,
-        counts: bool,
-    ) -> None:
-        self._name, self._text, self._label, self._read = name, text, label, read
-        self._kind = CounterMetricFamily if counts else GaugeMetricFamily
 
-    def collect(self) -> Iterable[Metric]:
-        family = self._kind(self._name, self._text, labels=[self._label])
-        for value, number in self._read().items():
-            family.add_metric([value], number)
-        yield family
+def _rows(read: Callable[[], Mapping[str, float]]) -> Iterable[tuple[Sequence[str], float]]:
+    return (((value,), number) for value, number in read().items())
 
 
 def _by_lane(lanes: Lanes, what: str) -> dict[str, float]:
@@ -279,7 +288,7 @@ class LoopLag:
         self.last_ms = lag_s * 1000
         self._max_ms = max(self._max_ms, self.last_ms)
         if self._histogram is not None:
-            self._histogram.observe(lag_s)
+            self._histogram.observe((), lag_s)
         self._tell()
         self._schedule(loop)
 

@@ -8,11 +8,11 @@ which knows no plugins; replication and recovery append below the chain.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.config import setting
 from roquet.base.errors import UsageError
+from roquet.base.installed import entry_points
 from roquet.base.overriding import override
 from roquet.store.store import GET_BYTES_MAX, Durability, MessageStore
 
@@ -140,12 +140,13 @@ class PluginRules:
 def find_plugins(rules: PluginRules) -> list[PluginMaker]:
     """Load the plugins that are asked for. Raises UsageError for one that is not there."""
     makers: list[PluginMaker] = []
+    known = {point.name: point for point in entry_points(GROUP)} if rules.chosen else {}
     for name in rules.chosen:
-        found = importlib.metadata.entry_points(group=GROUP, name=name)
-        if not found:
-            known = sorted(importlib.metadata.entry_points(group=GROUP).names)
-            raise UsageError(f"messageStorePlugIn = {name!r}: must be one of {known} ({GROUP})")
-        makers.append(next(iter(found)).load())
+        if name not in known:
+            raise UsageError(
+                f"messageStorePlugIn = {name!r}: must be one of {sorted(known)} ({GROUP})"
+            )
+        makers.append(known[name].load())
     return makers
 
 

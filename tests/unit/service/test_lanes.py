@@ -201,7 +201,9 @@ def test_health_endpoint() -> None:
         clock, health, metrics = FakeClock(), Health(["registered", "store"]), Metrics()
         lanes = Lanes([LaneConfig("send", 1, 1)], clock)
         metrics.watch_lanes(lanes)
-        metrics.counter("sent", "Messages sent", ["topic"]).labels("t").inc(3)
+        metrics.watch_many("sent", "Messages sent", "topic", lambda: {"t": 3.0}, counts=True)
+        with pytest.raises(ValueError, match="roquet_sent"):
+            metrics.watch("sent", "Something else", lambda: 0.0)
         endpoint = HealthEndpoint(host="127.0.0.1", port=0, health=health, metrics=metrics)
         await endpoint.start()
 

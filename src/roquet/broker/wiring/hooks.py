@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 from typing import Any
 
 from roquet.base.errors import UsageError
+from roquet.base.installed import entry_points
 from roquet.broker.hooks import CONSUME_GROUP, RPC_GROUP, SEND_GROUP, Hooks
 
 log = logging.getLogger(__name__)
@@ -22,9 +22,8 @@ def load_hooks() -> Hooks:
 
 
 def _load(group: str) -> list[Any]:
-    found = sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name)
     hooks: list[Any] = []
-    for point in found:
+    for point in entry_points(group):
         try:
             hooks.append(point.load()())
         except Exception as error:

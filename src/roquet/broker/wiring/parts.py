@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.base.release import release
+from roquet.base.installed import release
 from roquet.broker.wiring.network import (
     make_address_lookup,
     make_endpoint,

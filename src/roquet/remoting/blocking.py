@@ -11,7 +11,7 @@ from roquet.remoting.client import split_address
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from roquet.protocol.command import Command
     from roquet.remoting.tls import ClientTls
@@ -20,7 +20,7 @@ _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
 
 
 class BlockingConnection:
-    """One socket, one call at a time. Requests and late answers of the peer are dropped."""
+    """One socket, one user at a time. Requests and late answers of the peer are dropped."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class BlockingConnection:
         self._frame_size_max = frame_size_max
         self._partial = bytearray()
         self._opaque = 0
+        self._codes: list[int] = []
         try:
             self._socket = _connect(address, connect_s, tls)
         except OSError as error:
@@ -66,23 +67,49 @@ class BlockingConnection:
         Raises Unreachable when nothing was sent, OutcomeUnknown when it was and no answer came;
         the connection is closed then, since a late answer would be taken for the next one's.
         """
+        return self.take(self.post((command,), timeout), timeout)[0]
+
+    def post(self, commands: Sequence[Command], timeout: float = 3.0) -> list[int]:
+        """Send requests and do not wait; return the numbers by which `take` knows their answers.
+
+        They have to be taken before others are sent, and be so few that the answers fit into the
+        buffers between the two sides. Raises as `call` does.
+        """
         if not self._open:
             raise Unreachable(f"the connection to {self.address} is closed")
-        self._opaque = (self._opaque + 1) % 2**31
-        self._socket.settimeout(timeout)
-        if self._sign is not None:
-            command = self._sign(command)
+        numbers: list[int] = []
+        frames = bytearray()
+        for command in commands:
+            self._opaque = (self._opaque + 1) % 2**31
+            numbers.append(self._opaque)
+            signed = command if self._sign is None else self._sign(command)
+            frames += encode(signed, opaque=self._opaque, flag=signed.flag & _ASK)
+        self._codes = [command.code for command in commands]
         try:
-            self._socket.sendall(encode(command, opaque=self._opaque, flag=command.flag & _ASK))
-            while True:
+            self._socket.settimeout(timeout)
+            self._socket.sendall(frames)
+        except OSError as error:
+            raise self._failed(error) from error
+        return numbers
+
+    def take(self, numbers: Sequence[int], timeout: float = 3.0) -> list[Command]:
+        """Wait for the answers to what was posted, in that order. Raises OutcomeUnknown."""
+        found: dict[int, Command] = {}
+        wanted = frozenset(numbers)
+        try:
+            self._socket.settimeout(timeout)
+            while len(found) < len(wanted):
                 for answer in self._receive():
-                    if answer.is_response and answer.opaque == self._opaque:
-                        return answer
+                    if answer.is_response and answer.opaque in wanted:
+                        found[answer.opaque] = answer
         except (OSError, BrokenFrame) as error:
-            self.close()
-            raise OutcomeUnknown(
-                f"{self.address} did not answer request {command.code}: {error}"
-            ) from error
+            raise self._failed(error) from error
+        return [found[number] for number in numbers]
+
+    def _failed(self, error: Exception) -> OutcomeUnknown:
+        self.close()
+        codes = ", ".join(map(str, dict.fromkeys(self._codes)))
+        return OutcomeUnknown(f"{self.address} did not answer request {codes}: {error}")
 
     def _receive(self) -> list[Command]:
         data = self._socket.recv(256 * 1024)

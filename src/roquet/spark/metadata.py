@@ -34,7 +34,7 @@ from roquet.remoting.tls import client_tls, environment_options
 from roquet.spark.offsets import Bounds, QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from roquet.model.queue import MessageQueue
     from roquet.model.route import BrokerData, TopicRoute
@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 SAMPLE = 32
 """Messages whose sizes are looked at."""
+WINDOW = 64
+"""Requests to one address that wait for their answers: about 100 KiB with tables of bounds."""
 
 _LATER = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
@@ -104,10 +106,48 @@ class Connections:
 
     def ask(self, addresses: Iterable[str], command: Command) -> Command:
         """Call, and raise Refused unless the answer is a success."""
-        answer = self.call(addresses, command)
-        if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer.code, answer.remark or "")
-        return answer
+        return _succeeded(self.call(addresses, command))
+
+    def call_all(self, wanted: Sequence[tuple[Sequence[str], Command]]) -> list[Command]:
+        """Ask many at once, each at one of its addresses; return the answers in that order.
+
+        All addresses work at the same time, each on up to `WINDOW` requests. What is not answered
+        like this is asked once more by itself, with all tries. Raises Unreachable.
+        """
+        waiting: dict[str, list[int]] = {}
+        for at, (addresses, _) in enumerate(wanted):
+            for address in sorted(addresses, key=self._failed.__contains__)[:1]:
+                waiting.setdefault(address, []).append(at)
+        found: dict[int, Command] = {}
+        while waiting:
+            posted: list[tuple[str, list[int], list[int]]] = []
+            for address, places in waiting.items():
+                with self._noted(address):
+                    part = [wanted[at][1] for at in places[:WINDOW]]
+                    numbers = self._connection(address).post(part, self._wire.timeout_s)
+                    posted.append((address, places, numbers))
+            waiting = {}
+            for address, places, numbers in posted:
+                with self._noted(address):
+                    taken = self._connection(address).take(numbers, self._wire.timeout_s)
+                    found.update(zip(places, taken, strict=False))
+                    if places[WINDOW:]:
+                        waiting[address] = places[WINDOW:]
+        return [
+            answer
+            if (answer := found.get(at)) is not None and answer.code not in _LATER
+            else self.call(addresses, command)
+            for at, (addresses, command) in enumerate(wanted)
+        ]
+
+    @contextlib.contextmanager
+    def _noted(self, address: str) -> Generator[None]:
+        """Note a failure of an address; whoever has asked goes on with another one."""
+        try:
+            yield
+        except (Unreachable, OutcomeUnknown):
+            self._failed.add(address)
+            self._drop(address)
 
     def _connection(self, address: str) -> BlockingConnection:
         connection = self._open.get(address)
@@ -155,22 +195,21 @@ class Metadata:
         self._connections.forgive()
         bounds: dict[QueueKey, Bounds] = {}
         addresses: dict[str, tuple[str, ...]] = {}
-        for topic in self.topics(topics):
-            try:
-                brokers, queues = self._readable(topic)
-            except Refused as error:
-                if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-                if missing_ok or topics.pattern is not None:
-                    continue
-                raise UsageError(f"topic {topic} does not exist: {error.remark}") from error
-            for broker in sorted(brokers, key=lambda it: it.broker_name):
-                addresses[broker.broker_name] = addresses_of(broker)
-                counts = queues.get(broker.broker_name, 0)
-                found = self._bounds(topic, addresses[broker.broker_name])
-                for number in range(counts):
-                    queue = QueueKey(topic, broker.broker_name, number)
-                    bounds[queue] = found.get(queue, Bounds(0, 0))
+        counts: list[tuple[str, str, int]] = []
+        for topic, route in self._routes(topics, missing_ok=missing_ok):
+            queues = {it.broker_name: it.read_queues for it in route.queues if can_read(it.perm)}
+            for broker in sorted(route.brokers, key=lambda it: it.broker_name):
+                if broker.addresses:
+                    addresses[broker.broker_name] = addresses_of(broker)
+                    counts.append((topic, broker.broker_name, queues.get(broker.broker_name, 0)))
+        asked = [(addresses[broker], _stats_request(topic)) for topic, broker, _ in counts]
+        for (topic, broker_name, count), answer in zip(
+            counts, self._connections.call_all(asked), strict=True
+        ):
+            found = _bounds(_read(TopicStats.decode, _succeeded(answer)))
+            for number in range(count):
+                queue = QueueKey(topic, broker_name, number)
+                bounds[queue] = found.get(queue, Bounds(0, 0))
         if topics.queues:
             absent = sorted(topics.queues - bounds.keys())
             if absent and not missing_ok:
@@ -206,16 +245,13 @@ class Metadata:
 
     def route(self, topic: str) -> TopicRoute:
         """Return where a topic is. Raises Refused, TOPIC_NOT_EXIST when it is nowhere."""
-        header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
-        command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
+        command = _route_request(topic)
         return _read(decode_route, self._connections.ask(self._wire.name_servers, command))
 
     def stats(self, topic: str, addresses: tuple[str, ...]) -> TopicStats:
         """Return the bounds of a topic's queues on one broker."""
-        command = Command(
-            RequestCode.GET_TOPIC_STATS_INFO, ext=GetTopicStatsInfoRequest(topic=topic).encode()
-        )
-        return _read(TopicStats.decode, self._connections.ask(addresses, command))
+        answer = self._connections.ask(addresses, _stats_request(topic))
+        return _read(TopicStats.decode, answer)
 
     def group_offsets(self, addresses: tuple[str, ...]) -> Mapping[str, Mapping[int, int]]:
         """Return what groups have committed on one broker: `topic@group` -> queue -> offset."""
@@ -273,18 +309,41 @@ class Metadata:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _readable(self, topic: str) -> tuple[tuple[BrokerData, ...], dict[str, int]]:
-        route = self.route(topic)
-        queues = {it.broker_name: it.read_queues for it in route.queues if can_read(it.perm)}
-        return tuple(it for it in route.brokers if it.addresses), queues
+    def _routes(self, topics: Topics, *, missing_ok: bool) -> Iterator[tuple[str, TopicRoute]]:
+        """Return topics that are there, with their routes. Raises UsageError, Refused."""
+        known = self.topics(topics)
+        asked = [(self._wire.name_servers, _route_request(topic)) for topic in known]
+        for topic, answer in zip(known, self._connections.call_all(asked), strict=True):
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                if missing_ok or topics.pattern is not None:
+                    continue
+                raise UsageError(f"topic {topic} does not exist: {answer.remark or ''}")
+            yield topic, _read(decode_route, _succeeded(answer))
 
-    def _bounds(self, topic: str, addresses: tuple[str, ...]) -> dict[QueueKey, Bounds]:
-        return {
-            QueueKey(queue.topic, queue.broker_name, queue.queue_id): Bounds(
-                max(0, it.min_offset), max(0, it.min_offset, it.max_offset)
-            )
-            for queue, it in self.stats(topic, addresses).offsets.items()
-        }
+
+def _route_request(topic: str) -> Command:
+    header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
+
+
+def _stats_request(topic: str) -> Command:
+    header = GetTopicStatsInfoRequest(topic=topic)
+    return Command(RequestCode.GET_TOPIC_STATS_INFO, ext=header.encode())
+
+
+def _succeeded(answer: Command) -> Command:
+    if answer.code != ResponseCode.SUCCESS:
+        raise Refused(answer.code, answer.remark or "")
+    return answer
+
+
+def _bounds(stats: TopicStats) -> dict[QueueKey, Bounds]:
+    return {
+        QueueKey(queue.topic, queue.broker_name, queue.queue_id): Bounds(
+            max(0, it.min_offset), max(0, it.min_offset, it.max_offset)
+        )
+        for queue, it in stats.offsets.items()
+    }
 
 
 def addresses_of(broker: BrokerData) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from roquet import sync
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -50,6 +52,8 @@ def servers(folder: Path) -> Iterator[Servers]:
             _process(folder / "broker.log", "broker", "-c", str(properties))
         )
         _until_open(broker_port)
+        with sync.connect(address) as mq:
+            until_registered(mq)
         yield Servers(address, broker.pid)
 
 
@@ -82,6 +86,15 @@ def free_port() -> int:
             with contextlib.suppress(OSError):
                 second.bind(("127.0.0.1", port - 2))
                 return port
+
+
+def until_registered(mq: sync.MQ) -> None:
+    """Wait until the name server knows a broker: it serves a moment before. Raises TimeoutError."""
+    end = time.monotonic() + START_S
+    while not mq.admin().cluster().brokers:
+        if time.monotonic() > end:
+            raise TimeoutError("no broker has registered; see the logs")
+        time.sleep(0.05)
 
 
 def _until_open(port: int) -> None:

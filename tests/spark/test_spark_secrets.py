@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from demo.servers import _process, _until_open, free_port
+from demo.servers import _process, _until_open, free_port, until_registered
 
 from roquet import sync
 from roquet.acl.credentials import Credentials
@@ -73,6 +73,7 @@ def test_keys_are_used_and_seen_nowhere(tmp_path: Path) -> None:
         stack.enter_context(_process(home / "broker.log", "broker", "-c", str(properties)))
         _until_open(broker)
         with sync.connect(address, credentials=Credentials(KEY, SECRET)) as mq:
+            until_registered(mq)
             mq.admin().create_topic("Guarded", queues=2)
         given = {"nameServers": address, "subscribe": "Guarded"}
         with pytest.raises(Refused):

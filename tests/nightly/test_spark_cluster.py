@@ -1,0 +1,89 @@
+"""Jobs, sources and sink on a Spark cluster whose workers have nothing of the driver's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from demo.servers import BROKER, servers
+
+from roquet import sync
+from roquet.client import Message, MessageQueue
+from roquet.spark.batch import BatchReader
+from roquet.spark.options import SourceOptions
+from spark_cluster import ROOT, standalone
+
+if TYPE_CHECKING:
+    from spark_cluster import Standalone
+
+pytestmark = pytest.mark.spark
+QUEUES = 4
+ROWS, BODIES = 400, 300
+
+
+def fill(name_servers: str) -> None:
+    """Make both topics, and send rows of which a quarter have the body of another one."""
+    with sync.connect(name_servers) as mq:
+        for topic in ("Source", "Target"):
+            mq.admin().create_topic(topic, queues=QUEUES)
+        with mq.producer("fill") as producer:
+            for number in range(QUEUES):
+                queue = MessageQueue("Source", BROKER, number)
+                made = [
+                    Message("Source", b"%d" % (n % BODIES)) for n in range(number, ROWS, QUEUES)
+                ]
+                producer.send_batch("Source", made, queue=queue)
+
+
+def bodies(name_servers: str, topic: str) -> list[int]:
+    """Return what a topic has."""
+    given = {"nameServers": name_servers, "subscribe": topic, "columns": "body"}
+    reader = BatchReader(SourceOptions.parse(given, streaming=False))
+    rows = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return sorted(int(body) for batch in rows for body in batch.column("body").to_pylist())
+
+
+def nothing_is_there(cluster: Standalone) -> None:
+    """Look from a worker's place for what belongs to the driver."""
+    (cluster.driver / "mine").touch()
+    for folder in (cluster.driver, ROOT, Path(sys.prefix)):
+        assert any(folder.iterdir())
+        seen = cluster.as_worker(f"ls -A {folder}")
+        assert (seen.returncode, seen.stdout) == (0, ""), seen
+    found = cluster.as_worker(f"{os.path.realpath(sys.executable)} -c 'import roquet'")
+    assert "No module named 'roquet'" in found.stderr
+
+
+@pytest.mark.timeout(7000)
+def test_jobs_run_where_only_the_archive_is(tmp_path: Path) -> None:
+    shared, rocket = tmp_path / "shared", tmp_path / "roquet"
+    shared.mkdir()
+    rocket.mkdir()
+    with standalone(tmp_path / "spark") as cluster:
+        nothing_is_there(cluster)
+        archive = cluster.driver / "env.tar.gz"
+        cluster.run("pipeline", "pack", str(archive))
+        with servers(rocket) as it:
+            fill(it.name_servers)
+            read = ["--nameServers", it.name_servers, "--subscribe", "Source"]
+            told = cluster.job(archive, "stats", *read, "--out", f"{shared}/stats")
+            assert f"{ROWS} messages" in told
+            # Source, state and sink.
+            given = ["--key", "bodyCRC", "--topic", "Target", "--checkpoint", f"{shared}/state"]
+            told = cluster.job(archive, "dedup", *read, *given)
+            assert f"{ROWS} messages read, {ROWS - BODIES} repetitions dropped" in told
+            assert bodies(it.name_servers, "Target") == list(range(BODIES))
+            told = cluster.job(archive, "archive", *read, "--out", f"{shared}/lake", "--check")
+            assert told.splitlines()[-1] == "no difference"
+        # The log of a broker that is no more, beside the lake.
+        ends = ["--left", f"store:{rocket / 'store'}", "--right", f"lake:{shared}/lake"]
+        scope = ["--subscribe", "Source", "--brokerName", BROKER]
+        told = cluster.job(archive, "audit", *ends, *scope, "--out", f"{shared}/audit")
+        assert told.count("100 left (0 to 99), 100 right (0 to 99)") == QUEUES
+        assert told.splitlines()[-1] == "no difference"
+        executors = cluster.executors()
+    assert len(executors) >= 8
+    assert all("Unpacking an archive" in text for text in executors)

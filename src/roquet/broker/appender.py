@@ -85,7 +85,8 @@ class Appender:
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
         result = await self._store.put(draft, wait=wait)
         # What the message says counts, as in Java; `wait` is about the flush.
-        if draft.properties.get(props.WAIT) == "false" or result.status is not PutStatus.PUT_OK:
+        is_done = self._copies is None or result.status is not PutStatus.PUT_OK
+        if is_done or draft.properties.get(props.WAIT) == "false":
             return result
         status, why = await self._copied(result.physical_offset + result.size)
         return result._replace(status=status, why=why)

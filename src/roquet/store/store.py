@@ -137,6 +137,8 @@ class MessageStore:
         if not wait or result.status is not PutStatus.PUT_OK:
             return result
         status, why = await self._durable(result.physical_offset + result.size)
+        if status is PutStatus.PUT_OK:
+            return result
         return result._replace(status=status, why=why)
 
     async def put_batch(self, batch: BatchDraft) -> BatchResult:

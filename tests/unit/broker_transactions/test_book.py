@@ -137,7 +137,7 @@ def test_records_are_those_of_a_java_broker() -> None:
     java = recorded()
     committed, rolled_back = java[drafts.HALF_TOPIC]
     (seen,) = java["GoldenTx"]
-    draft = drafts.commit_draft(committed)
+    draft = drafts.commit_draft(committed, props.read(committed.properties))
     assert draft is not None
     assert (draft.topic, draft.queue_id, draft.body) == ("GoldenTx", 1, seen.body)
     assert props.write(draft.properties).encode() == seen.properties

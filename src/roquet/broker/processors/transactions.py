@@ -17,6 +17,8 @@ from roquet.remoting.router import Request, Route
 from roquet.store.results import PutStatus, StoreFault
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roquet.base.clock import Clock
     from roquet.broker.checks import SendChecks
     from roquet.broker.state import BrokerState
@@ -103,21 +105,23 @@ class EndTransaction:
         ):
             return reply_to(command, ResponseCode.SYSTEM_ERROR)
         record = self._half(header.commit_log_offset)
-        if self._is_late(header, record):
+        properties = props.read(record.properties)
+        if self._is_late(header, record, properties):
             # A check is the only one to be believed by now.
             return reply_to(command, ResponseCode.ILLEGAL_OPERATION)
-        _compare(header, record)
+        _compare(header, record, properties)
+        real_topic = properties.get(props.REAL_TOPIC, "")
         if header.commit_or_rollback == sys_flag.TRANSACTION_ROLLBACK:
-            await self._transactions.settle(record, None)
+            await self._transactions.settle(record, None, real_topic)
             if not command.is_one_way:
                 # Whoever waits for the answer is not asked again, not even after a crash.
                 await self._transactions.ops.write()
             return reply_to(command)
-        draft = drafts.commit_draft(record)
+        draft = drafts.commit_draft(record, properties)
         if draft is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         topic, queue_id = draft.topic, draft.queue_id
-        result = await self._transactions.settle(record, draft)
+        result = await self._transactions.settle(record, draft, real_topic)
         if result is not None:
             if not result.status.is_stored:
                 _refuse(result, self._body_max)
@@ -170,19 +174,20 @@ class EndTransaction:
                 raise
             return None
 
-    def _is_late(self, header: EndTransactionRequest, record: Record) -> bool:
+    def _is_late(
+        self, header: EndTransactionRequest, record: Record, properties: Mapping[str, str]
+    ) -> bool:
         """Tell whether a producer speaks up unasked after the time that it had asked for."""
-        text = props.read(record.properties).get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if header.from_transaction_check or not text:
             return False
         age_ms = self._clock.now_ms() - record.born_timestamp
         return age_ms > immunity_ms(text, self._rules().timeout_ms)
 
 
-def _compare(header: EndTransactionRequest, record: Record) -> None:
+def _compare(header: EndTransactionRequest, record: Record, properties: Mapping[str, str]) -> None:
     """Check that a request means the half message that it names; texts are Java's."""
-    group = props.read(record.properties).get(props.PRODUCER_GROUP)
-    if header.producer_group != group:
+    if header.producer_group != properties.get(props.PRODUCER_GROUP):
         raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
     if header.tran_state_table_offset != record.queue_offset:
         raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")

@@ -9,7 +9,7 @@ from roquet.protocol import properties as props
 from roquet.store.results import Draft
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from roquet.store.records import Record
 
@@ -46,7 +46,7 @@ def to_half(draft: Draft, producer_group: str) -> None:
     draft.sys_flag = sys_flag.with_transaction(draft.sys_flag, sys_flag.TRANSACTION_NONE)
 
 
-def real_place(properties: dict[str, str]) -> tuple[str, int] | None:
+def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Return where a half message is for, None when its record does not say."""
     topic, queue = properties.get(props.REAL_TOPIC), properties.get(props.REAL_QUEUE_ID, "")
     if not topic or not (queue.isascii() and queue.isdigit() and len(queue) <= 10):
@@ -54,12 +54,15 @@ def real_place(properties: dict[str, str]) -> tuple[str, int] | None:
     return (topic, int(queue)) if int(queue) <= _I32_MAX else None
 
 
-def commit_draft(record: Record) -> Draft | None:
-    """Make the message that consumers see; None when the half message names no place for it."""
-    properties = props.read(record.properties)
-    place = real_place(properties)
+def commit_draft(record: Record, half: Mapping[str, str]) -> Draft | None:
+    """Make the message that consumers see; `half` are the half message's properties, read.
+
+    Returns None when they name no place for it.
+    """
+    place = real_place(half)
     if place is None:
         return None
+    properties = dict(half)
     del properties[props.REAL_TOPIC], properties[props.REAL_QUEUE_ID]
     draft = _again(record, *place, properties)
     draft.sys_flag = sys_flag.with_transaction(record.sys_flag, sys_flag.TRANSACTION_COMMIT)

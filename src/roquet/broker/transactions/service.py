@@ -97,9 +97,12 @@ class Transactions:
         """Note that a half message for a topic has been stored."""
         self.counts.opened(topic)
 
-    async def settle(self, record: Record, draft: Draft | None) -> PutResult | None:
+    async def settle(
+        self, record: Record, draft: Draft | None, real_topic: str
+    ) -> PutResult | None:
         """Commit (`draft` is what consumers see) or roll back (None) an open half message.
 
+        `real_topic` is the one that the half message is counted under.
         Returns None when there was nothing to do any more, or it was a rollback; otherwise what
         became of the append. Only a stored message settles the half message.
         """
@@ -107,7 +110,7 @@ class Transactions:
         while (living := self.book.living(record.queue_offset)) is not None:
             under_way = self._ending.get(living)
             if under_way is None:
-                return await self._settle_at(living, record, draft)
+                return await self._settle_at(living, record, draft, real_topic)
             await asyncio.wait([under_way])
         return None
 
@@ -116,7 +119,7 @@ class Transactions:
         return half_offset in self._ending
 
     async def _settle_at(
-        self, living: int, record: Record, draft: Draft | None
+        self, living: int, record: Record, draft: Draft | None, real_topic: str
     ) -> PutResult | None:
         future = self._ending[living] = asyncio.get_running_loop().create_future()
         try:
@@ -126,8 +129,7 @@ class Transactions:
                 if not result.status.is_stored:
                     return result
             self.settled(living)
-            topic = props.read(record.properties).get(props.REAL_TOPIC, "")
-            self.counts.settled(topic, committed=draft is not None)
+            self.counts.settled(real_topic, committed=draft is not None)
             return result
         finally:
             del self._ending[living]

@@ -105,10 +105,21 @@ pub fn pairs(properties: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Returns the value of a property, or `None` when there is none.
 pub fn find<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    entries(properties)
-        .filter(|(found, _)| *found == name)
-        .last()
-        .map(|(_, value)| value)
+    if name.is_empty() || memchr::memchr2(NAME_END, VALUE_END, name).is_some() {
+        return None;
+    }
+    // From the end, since the last one counts. Every VALUE_END ends a pair, so that what stands
+    // behind one, or at the start, is where a name begins.
+    memchr::memrchr_iter(NAME_END, properties).find_map(|at| {
+        let before = properties.get(..at)?.strip_suffix(name)?;
+        let begins = before.last().is_none_or(|last| *last == VALUE_END);
+        let rest = properties.get(at + 1..).filter(|_| begins)?;
+        let value = match position(rest, VALUE_END) {
+            Some(end) => rest.get(..end)?,
+            None => rest,
+        };
+        (!value.is_empty()).then_some(value)
+    })
 }
 
 /// Returns the delay level: `None` when absent or no number, negative ones as they are.
@@ -135,6 +146,22 @@ mod tests {
     use super::{delay_level, entries, find, push, KEYS, TAGS};
 
     const TEXT: &[u8] = b"KEYS\x01k1 k2\x02TAGS\x01TagA\x02DELAY\x013\x02";
+
+    #[test]
+    fn finding_is_the_same_as_looking_at_all_pairs() {
+        let alphabet = [b'a', b'b', 0x01, 0x02];
+        for length in 0..=8_u32 {
+            for number in 0..4_usize.pow(length) {
+                let text: Vec<u8> = (0..length)
+                    .map(|place| alphabet[(number >> (2 * place)) & 3])
+                    .collect();
+                for name in [&b"a"[..], b"b", b"ab", b"", b"a\x02b", b"a\x01b"] {
+                    let last = entries(&text).filter(|(found, _)| *found == name).last();
+                    assert_eq!(find(&text, name), last.map(|(_, value)| value), "{text:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn finds_by_name() {

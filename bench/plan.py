@@ -36,12 +36,13 @@ class Plan:
     def run_s(self, scenario: Scenario, *, read_back: bool) -> float:
         """Return the seconds that one run is expected to take."""
         load = self.shape_secs if scenario.is_shape else self.secs
+        beside = load + CALL_S if scenario.is_shape else 0.0
         if scenario.send_rate:
             return load + 3 + CALL_S
         if scenario.mode != "send" or not read_back:
-            return load + CALL_S
+            return load + beside + CALL_S
         slow = scenario.flush == "sync" or scenario.half_of or scenario.options.get("depth") == 1
-        return load * (1 + (READ_BACK_SLOW if slow else READ_BACK)) + CALL_S
+        return load * (1 + (READ_BACK_SLOW if slow else READ_BACK)) + beside + CALL_S
 
     def group_s(self, group: Sequence[Scenario], kinds: int, *, read_back: bool) -> float:
         """Return the seconds that a group of scenarios takes with its brokers' warm-up."""

@@ -47,6 +47,8 @@ class Broker:
     namesrv: subprocess.Popen[bytes]
     process: subprocess.Popen[bytes]
     metrics_port: int = 0
+    exec_s: float = 0.0
+    """When its process began (`time.monotonic`); the name server served by then."""
 
     def loop_lag(self) -> dict[str, float]:
         """Return the counts of the loop-lag histogram by upper bound, and `max`; Java has none."""
@@ -192,10 +194,15 @@ def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Bro
         )
     )
     namesrv = _spawn(kind, "namesrv", folder)
-    broker = Broker(
-        kind, flush, folder, port, namesrv, _spawn(kind, "broker", folder), metrics_port
-    )
-    _wait_for(broker)
+    _wait_for(namesrv, namesrv_port, folder / "namesrv.log")
+    exec_s = time.monotonic()
+    process = _spawn(kind, "broker", folder)
+    broker = Broker(kind, flush, folder, port, namesrv, process, metrics_port, exec_s)
+    try:
+        _wait_for(process, port, folder / "broker.log")
+    except RuntimeError:
+        broker.stop()
+        raise
     return broker
 
 
@@ -220,14 +227,14 @@ def _spawn(kind: str, role: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait_for(broker: Broker) -> None:
+def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     end = time.monotonic() + START_LIMIT_S
     while time.monotonic() < end:
-        if broker.process.poll() is not None:
+        if process.poll() is not None:
             break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", broker.port), 1):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
-        time.sleep(0.02)
-    text = (broker.folder / "broker.log").read_text()[-2000:]
-    broker.stop()
-    raise RuntimeError(f"{broker.kind} broker did not start:\n{text}")
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    raise RuntimeError(f"a process did not start:\n{log.read_text()[-2000:]}")

@@ -110,6 +110,10 @@ SPREAD_AT_MOST = 1.3
 """How far CPU per message may differ between frame shapes."""
 
 
+REFERENCE = send("reference", None, conns=4, depth=32)
+"""What runs behind each run of a frame shape, so that the two can be compared."""
+
+
 def frame_shapes(seed: int, count: int = 10) -> list[Scenario]:
     """Draw frame shapes."""
     rng = random.Random(seed)

@@ -45,8 +45,9 @@ def test_the_spread_over_shapes_is_a_row_of_the_table(dearest: float, word: str)
     shapes = frame_shapes(1)
     assert len(shapes) == 10
     rows = [
-        report.row(shape, {"roquet": [figures(cost)] * 3})
-        for shape, cost in zip(shapes, [7.0] * 9 + [dearest], strict=True)
+        report.row(shape, {"roquet": [figures(pace * cost) | {"to_reference": cost}] * 3})
+        # The machine is slower for some: what counts is the reference beside each.
+        for shape, cost, pace in zip(shapes, [7.0] * 9 + [dearest], [1, 3] * 5, strict=True)
     ]
     line = report.spread(rows)
     assert line["spread"] == pytest.approx(dearest / 7.0)

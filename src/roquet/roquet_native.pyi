@@ -5,7 +5,7 @@
 # Calls that can take longer than a millisecond release the GIL.
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, ClassVar, Final, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -480,7 +480,7 @@ def follow_log(
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
 _Fed: TypeAlias = bytes | tuple[bytes, list[_Frame], str | None]
-_Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int]
+_Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int, int]
 # Whether everybody, else the lowest and highest value of each of the 4 or 8 parts of addresses.
 _White: TypeAlias = tuple[bool, Sequence[Sequence[tuple[int, int]]]]
 # Access key, secret, peers that need no signature, whether all is allowed, rights with topics and
@@ -496,9 +496,12 @@ class Ingest:
     One for all ports of a process; only the loop thread calls it. With an empty table every frame
     comes out. `feed` returns (replies to write now, frames for the processors, why the connection
     must be closed). A frame is as `decode_frames` gives it. `flushed`, `expire`,
-    `fail` and `set_replicated` return (connection, bytes to write to it).
+    `fail` and `set_replicated` return (connection, bytes to write to it). `now_ms` is Unix
+    milliseconds, of one clock for all.
     """
 
+    CLASSES_MS: ClassVar[list[int]]
+    """Upper bounds of the classes of `take_answered`, in milliseconds; one more has none."""
     def __new__(cls, store: Store, frame_size_max: int = 16_777_216, seed: int = 0) -> Ingest: ...
     def open(self, key: int, host: bytes, pulls: bool = True) -> None:
         """Know a connection, its peer's address (8 or 20 bytes, else its sends are not admitted), and whether its port serves pulls."""
@@ -514,13 +517,13 @@ class Ingest:
         """
     def idle(self, key: int) -> None:
         """The processors have finished all frames they got of a connection: admit its frames again."""
-    def flushed(self, offset: int) -> list[tuple[int, bytes]]:
+    def flushed(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
         """The log is durable up to `offset`: answers that waited for that."""
-    def set_replicated(self, offset: int) -> list[tuple[int, bytes]]:
+    def set_replicated(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
         """Slaves have copied the log up to `offset`: answers that waited for that."""
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> bool:
         """A queue has grown: tells whether held pulls are due."""
-    def serve(self) -> tuple[list[tuple[int, bytes]], list[tuple[int, _Frame]], bool]:
+    def serve(self, now_ms: int) -> tuple[list[tuple[int, bytes]], list[tuple[int, _Frame]], bool]:
         """Answer due pulls for at most about 5 ms: (answers, pulls for the processors, whether more are due).
 
         Answers and pulls name their connection. Pulls are re-read by the table of now.
@@ -534,7 +537,7 @@ class Ingest:
 
         Held pulls whose time is over are due from now on.
         """
-    def fail(self, remark: str) -> list[tuple[int, bytes]]:
+    def fail(self, remark: str, now_ms: int) -> list[tuple[int, bytes]]:
         """A flush failed: refusals of every send that waits."""
     def set_state(
         self,
@@ -601,13 +604,22 @@ class Ingest:
         """Say what an expression of a kind (`TAG`, `SQL92`) means that pulls bring."""
     def drop_expressions(self) -> None:
         """Forget what expressions mean."""
-    def take_stored(self) -> list[tuple[str, int, int, int]]:
-        """(topic, queue id, messages, bytes) stored since the last call."""
+    def take_stored(self) -> list[tuple[str, int, int, int, int, int]]:
+        """(topic, queue id, messages, bytes, sends, microseconds of the sends) since the last call.
+
+        Messages and bytes count when they are stored, sends and their time when they are answered.
+        """
     def take_pulled(self) -> list[tuple[str, str, int, _Sums]]:
         """(group, topic, queue id, sums) of the pulls answered or held since the last call.
 
         The sums are (offset last asked for, offset last committed, commits, answers with messages,
-        answers without, messages, bytes, messages left behind).
+        answers without, messages, bytes, messages left behind, microseconds of the reads).
+        """
+    def take_answered(self) -> list[tuple[int, int, bool, bool, list[int], int]]:
+        """How long answers took since the last call, from arrival to answer.
+
+        (request code, response code, whether it was a pull that waited, whether it was one-way,
+        answers by class, microseconds of all).
         """
     def counters(self) -> dict[str, int]:
         """What happened so far: `sends pulls held passed returned parked refused`, and answers now `waiting`."""

@@ -13,6 +13,7 @@ use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, Py, PyAny, PyResult
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
 use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
+use roquet_core::ingest::answered::{self, Kind, Took, Way};
 use roquet_core::ingest::books::Line;
 use roquet_core::ingest::output::Output;
 use roquet_core::ingest::send::Fixed;
@@ -32,8 +33,16 @@ use crate::store::Store;
 /// (answers, held pulls for Python, whether more are due).
 type ServedTuple<'py> = (Vec<(u64, Py<PyBytes>)>, Bound<'py, PyList>, bool);
 
-/// (offset asked for, offset to commit, commits, reads, misses, messages, bytes, behind).
-type SumsTuple = (Option<i64>, Option<i64>, u64, u64, u64, u64, u64, u64);
+/// (offset asked for, offset to commit, commits, reads, misses, messages, bytes, behind,
+/// microseconds of the reads).
+type SumsTuple = (Option<i64>, Option<i64>, u64, u64, u64, u64, u64, u64, u64);
+
+/// (request code, response code, whether it was held, whether it was one-way, counts by class,
+/// microseconds together).
+type AnsweredTuple = (i32, i32, bool, bool, Vec<u64>, u64);
+
+/// (topic, queue, messages, bytes, sends, microseconds of the sends).
+type StoredTuple = (String, i32, u64, u64, u64, u64);
 
 /// How long held pulls are served in one turn of the loop.
 const TURN: Duration = Duration::from_millis(5);
@@ -69,8 +78,20 @@ fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTup
         sums.messages,
         sums.bytes,
         sums.behind,
+        sums.took_us,
     );
     (group.into(), topic.into(), queue_id, sums)
+}
+
+fn answered((kind, took): (Kind, Took)) -> AnsweredTuple {
+    (
+        kind.request,
+        kind.response,
+        kind.way == Way::Held,
+        kind.way == Way::OneWay,
+        took.counts.to_vec(),
+        took.sum_us,
+    )
 }
 
 fn rest_of<'py>(py: Python<'py>, output: &Output, from: usize) -> PyResult<Bound<'py, PyBytes>> {
@@ -173,13 +194,13 @@ impl Ingest {
     }
 
     /// Answers to write after the log became durable up to an offset.
-    fn flushed(&self, py: Python<'_>, offset: u64) -> Vec<(u64, Py<PyBytes>)> {
-        outbound(py, self.core().flushed(offset))
+    fn flushed(&self, py: Python<'_>, offset: u64, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().flushed(offset, now_ms))
     }
 
     /// Answers to write after slaves have copied the log up to an offset.
-    fn set_replicated(&self, py: Python<'_>, offset: u64) -> Vec<(u64, Py<PyBytes>)> {
-        outbound(py, self.core().replicated(offset))
+    fn set_replicated(&self, py: Python<'_>, offset: u64, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().replicated(offset, now_ms))
     }
 
     /// Hear how far a queue has grown; true when held pulls are due.
@@ -190,13 +211,14 @@ impl Ingest {
     }
 
     /// Answer held pulls that are due, for a few milliseconds.
-    fn serve<'py>(&self, py: Python<'py>) -> PyResult<ServedTuple<'py>> {
+    fn serve<'py>(&self, py: Python<'py>, now_ms: i64) -> PyResult<ServedTuple<'py>> {
         let left = PyList::empty(py);
         let mut failure = None;
         let start = Instant::now();
         let mut core = self.core();
         let answers = core.serve(
             &self.store,
+            now_ms,
             &mut || start.elapsed() < TURN,
             &mut |key, frame, header| {
                 let pushed =
@@ -228,8 +250,8 @@ impl Ingest {
     }
 
     /// Refusals of every send that waits.
-    fn fail(&self, py: Python<'_>, remark: &str) -> Vec<(u64, Py<PyBytes>)> {
-        outbound(py, self.core().fail(remark))
+    fn fail(&self, py: Python<'_>, remark: &str, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().fail(remark, now_ms))
     }
 
     /// Set what holds for every message and answer; all names of the stub must be there.
@@ -347,14 +369,23 @@ impl Ingest {
         self.core().table().expressions.clear();
     }
 
-    /// Messages and bytes stored by queue since the last call: (topic, queue, messages, bytes).
-    fn take_stored(&self) -> Vec<(String, i32, u64, u64)> {
+    /// What sends came to by queue since the last call: (topic, queue, messages, bytes, sends,
+    /// microseconds of the sends).
+    fn take_stored(&self) -> Vec<StoredTuple> {
         let stored = self.core().take_stored();
         stored
             .into_iter()
             .flat_map(|(topic, queues)| {
-                queues.into_iter().map(move |(queue, (messages, bytes))| {
-                    (topic.to_string(), queue, messages, bytes)
+                queues.into_iter().map(move |(queue, put)| {
+                    let topic = topic.to_string();
+                    (
+                        topic,
+                        queue,
+                        put.messages,
+                        put.bytes,
+                        put.sends,
+                        put.took_us,
+                    )
                 })
             })
             .collect()
@@ -364,6 +395,19 @@ impl Ingest {
     fn take_pulled(&self) -> Vec<(String, String, i32, SumsTuple)> {
         let lines = self.core().take_pulled();
         lines.into_iter().map(pulled).collect()
+    }
+
+    /// How long answers took by request, response and way since the last call.
+    fn take_answered(&self) -> Vec<AnsweredTuple> {
+        let lines = self.core().take_answered();
+        lines.into_iter().map(answered).collect()
+    }
+
+    /// Upper bounds of the classes of `take_answered`, in milliseconds.
+    #[classattr]
+    #[pyo3(name = "CLASSES_MS")]
+    fn classes_ms() -> Vec<u64> {
+        answered::BOUNDS_MS.to_vec()
     }
 
     /// What happened so far.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from roquet.broker.account_rows import AccountRows
+    from roquet.broker.answers import Answers
     from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
     from roquet.broker.processors.pull import PullRules
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig
-    from roquet.remoting.fast_ingest import FastPath, PulledHere, Rows, StoredHere
+    from roquet.remoting.fast_ingest import AnsweredHere, FastPath, PulledHere, Rows, StoredHere
     from roquet.store.filters import Filter
     from roquet.store.store import Durability, MessageStore
 
@@ -106,9 +107,11 @@ class Admission:
         rules: Rules,
         expressions: Expressions,
         accounts: AccountRows | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._expressions = expressions
         self._accounts = accounts
+        self._answers = answers
         self._metadata = metadata
         self._registry = registry
         self._state = state
@@ -307,14 +310,30 @@ class Admission:
             offsets.commit(*where, pulls.commit, commits=pulls.commits)
         if pulls.reads:
             self._traffic.found_many(
-                *where, pulls.messages, pulls.size, behind=pulls.behind, reads=pulls.reads
+                *where,
+                pulls.messages,
+                pulls.size,
+                behind=pulls.behind,
+                reads=pulls.reads,
+                took_ms=round(pulls.took_us / 1000),
             )
         if pulls.misses:
             self._traffic.missed_many(pulls.misses)
 
     def stored(self, messages: StoredHere) -> None:
         """Count messages as their processor would have."""
-        self._traffic.stored_many(*messages)
+        if messages.messages:
+            self._traffic.stored_many(
+                messages.topic, messages.queue_id, messages.messages, messages.size
+            )
+        if messages.sends:
+            took_ms = round(messages.took_us / 1000)
+            self._traffic.sent_many(messages.topic, messages.queue_id, messages.sends, took_ms)
+
+    def answered(self, answers: AnsweredHere) -> None:
+        """Count how long answers took, if anybody asks."""
+        if self._answers is not None:
+            self._answers.answered_many(answers)
 
 
 class FastIngest:

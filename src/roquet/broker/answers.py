@@ -1,7 +1,7 @@
 """How long answers took and how large messages are, as RocketMQ 5 tells it: names, labels, classes.
 
-Told of what the processors answer. What the native fast path answers is counted elsewhere, without
-looking at a clock for each.
+Processors tell of each of their answers, the native fast path of many together: it counts them
+by the same classes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.remoting.fast_ingest import CLASSES_MS
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
+    from roquet.remoting.fast_ingest import AnsweredHere
     from roquet.service.metrics import Metrics
 
-RPC_MS = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 CREATE_MS = (10.0, 100.0, 1000.0, 3000.0, 5000.0)
 
 _REQUESTS = {int(code): code.name.lower() for code in RequestCode}
@@ -29,14 +30,14 @@ _OF_TOPICS = frozenset(
 
 
 class Answers:
-    """Hears of each answer of a processor."""
+    """Hears of every answer."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         """Show the distributions."""
         self._clock = clock
         labels = ("protocol_type", "request_code", "response_code", "is_long_polling", "result")
         self._rpc = metrics.distribution(
-            "rpc_latency_milliseconds", "From a request's arrival to its answer", labels, RPC_MS
+            "rpc_latency_milliseconds", "From a request's arrival to its answer", labels, CLASSES_MS
         )
         self._topics = metrics.distribution(
             "topic_create_execution_time_milliseconds",
@@ -55,13 +56,30 @@ class Answers:
         """Note an answer; `held` says that it came later than the handler returned."""
         took_ms = float(max(0, self._clock.now_ms() - received_ms))
         code = command.code
-        name = _REQUESTS.get(code, _OTHER)
-        said = _RESPONSES.get(answer.code, _OTHER)
-        polled = "true" if held and code in _PULLS else "false"
-        result = "oneway" if command.is_one_way else "success"
-        self._rpc.observe(("remoting", name, said, polled, result), took_ms)
+        labels = _labels(code, answer.code, polled=held, one_way=command.is_one_way)
+        self._rpc.observe(labels, took_ms)
         status = ("success" if answer.code == ResponseCode.SUCCESS else "failure",)
         if code in _OF_TOPICS:
             self._topics.observe(status, took_ms)
         elif code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
             self._groups.observe(status, took_ms)
+
+    def answered_many(self, answers: AnsweredHere) -> None:
+        """Note answers of one kind that the fast path gave."""
+        labels = _labels(
+            answers.request_code,
+            answers.response_code,
+            polled=answers.held,
+            one_way=answers.one_way,
+        )
+        self._rpc.add(labels, answers.counts, answers.took_us / 1000)
+
+
+def _labels(request: int, response: int, *, polled: bool, one_way: bool) -> tuple[str, ...]:
+    return (
+        "remoting",
+        _REQUESTS.get(request, _OTHER),
+        _RESPONSES.get(response, _OTHER),
+        "true" if polled and request in _PULLS else "false",
+        "oneway" if one_way else "success",
+    )

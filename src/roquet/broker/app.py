@@ -37,7 +37,7 @@ from roquet.broker.wiring.messages import (
     make_send_back,
     share_holds,
 )
-from roquet.broker.wiring.network import make_listeners, make_routers
+from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.transactions import make_transactions
@@ -119,13 +119,15 @@ def build(
         make_send_back(base, appender),
         *make_administration(base, schedule, transactions),
     ]
-    admission = make_admission(base, fast_fail, expressions)
+    answers = make_answers(base)
+    admission = make_admission(base, fast_fail, expressions, answers)
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
     lock = make_lock(base, pair.client)
     routes = hooked(all_routes([*processors, pair.admin, lock]), base.hooks, make_stamps(base).ext)
     routers = make_routers(base, routes)
-    listeners = make_listeners(base, routers, path, [base.holds.drop_peer, clients.peer_closed])
+    leavers = [base.holds.drop_peer, clients.peer_closed]
+    listeners = make_listeners(base, routers, path, leavers, answers)
     path.deliver_by(listeners.write)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX)
     share_holds(base, path, listeners, pull)

@@ -166,6 +166,8 @@ _SETS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "GROUP_GET_SIZE": (("GROUP_GET",), False),
     "SNDBCK_PUT_NUMS": (("SNDBCK_PUT",), True),
     "SNDBCK2DLQ_TIMES": (("SNDBCK2DLQ",), True),
+    "TOPIC_PUT_LATENCY": (("TOPIC_PUT_LATENCY",), False),
+    "GROUP_GET_LATENCY": (("GROUP_GET_LATENCY",), False),
     "GROUP_GET_FALL_SIZE": (("GROUP_GET_FALL",), False),
     "DLQ_PUT_NUMS": (("DLQ_PUT",), True),
     "BROKER_PUT_NUMS": (("BROKER_PUT", "SYSTEM_PUT"), True),
@@ -176,6 +178,9 @@ _SETS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "BROKER_GET_MISSES": (("MISS",), True),
 }
 """Name that tools know -> (kinds of meters, whether events are counted)."""
+
+_OF_TOPICS = frozenset({"TOPIC_PUT", "TOPIC_PUT_LATENCY", "DLQ_PUT"})
+"""Kinds whose key ends with a topic; that of all others with a group, or names everything."""
 
 
 class BrokerStats:
@@ -219,13 +224,21 @@ class BrokerStats:
         if names.is_dlq(topic):
             self._add("DLQ_PUT", topic, size, now_ms, messages)
 
-    def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
-        """Note what a read for a group was answered with."""
+    def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
+        """Note sends that were stored and took so long together, from their arrival on."""
+        now_ms = self._clock.now_ms()
+        self._add("TOPIC_PUT_LATENCY", f"{queue_id}@{topic}", took_ms, now_ms, sends)
+
+    def pulled(
+        self, group: str, topic: str, queue_id: int, result: GetResult, took_ms: int = 0
+    ) -> None:
+        """Note what a read for a group was answered with, and how long reading took."""
         if result.status is not GetStatus.FOUND:
             self.missed_many(1)
             return
         behind = max(0, result.max_offset - result.next_begin_offset)
-        self.found_many(group, topic, queue_id, result.messages, len(result.records), behind=behind)
+        count, size = result.messages, len(result.records)
+        self.found_many(group, topic, queue_id, count, size, behind=behind, took_ms=took_ms)
 
     def found_many(
         self,
@@ -237,6 +250,7 @@ class BrokerStats:
         *,
         behind: int,
         reads: int = 1,
+        took_ms: int = 0,
     ) -> None:
         """Note reads for a group that found messages and left `behind` unread, all together."""
         now_ms = self._clock.now_ms()
@@ -247,6 +261,7 @@ class BrokerStats:
         kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
         self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
         self._add("GROUP_GET_FALL", f"{queue_id}@{key}", behind, now_ms, reads)
+        self._add("GROUP_GET_LATENCY", f"{queue_id}@{key}", took_ms, now_ms, reads)
 
     def missed_many(self, reads: int) -> None:
         """Note reads that found nothing."""
@@ -334,16 +349,16 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the meters of a deleted topic."""
-        self._forget(lambda parts: topic in parts)
+        self._forget(lambda _, parts: topic in parts)
         if self._sizes is not None:
             self._sizes.forget((topic,))
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""
-        self._forget(lambda parts: len(parts) > 1 and parts[-1] == group)
+        self._forget(lambda kind, parts: kind not in _OF_TOPICS and parts[-1] == group)
 
-    def _forget(self, match: Callable[[list[str]], bool]) -> None:
-        for name in [name for name in self._meters if match(name[1].split("@"))]:
+    def _forget(self, match: Callable[[str, list[str]], bool]) -> None:
+        for name in [name for name in self._meters if match(name[0], name[1].split("@"))]:
             del self._meters[name]
         self._full = len(self._meters) >= METERS_MAX
 

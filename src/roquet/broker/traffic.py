@@ -15,8 +15,14 @@ class Traffic(Protocol):
         """Note what became of a message, or of a batch, that a producer sent."""
         ...
 
-    def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
-        """Note what a read for a group was answered with."""
+    def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
+        """Note sends that were stored and took so long together, from their arrival on."""
+        ...
+
+    def pulled(
+        self, group: str, topic: str, queue_id: int, result: GetResult, took_ms: int = 0
+    ) -> None:
+        """Note what a read for a group was answered with, and how long reading took."""
         ...
 
     def stored_many(self, topic: str, queue_id: int, messages: int, size: int) -> None:
@@ -33,10 +39,11 @@ class Traffic(Protocol):
         *,
         behind: int,
         reads: int = 1,
+        took_ms: int = 0,
     ) -> None:
         """Note reads for a group that found messages and left `behind` unread in the queue.
 
-        `behind` is the sum over the reads.
+        `behind` and `took_ms` are sums over the reads.
         """
         ...
 
@@ -51,7 +58,12 @@ class NoTraffic:
     def stored(self, topic: str, queue_id: int, result: PutResult | BatchResult) -> None:
         """Note nothing."""
 
-    def pulled(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
+    def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
+        """Note nothing."""
+
+    def pulled(
+        self, group: str, topic: str, queue_id: int, result: GetResult, took_ms: int = 0
+    ) -> None:
         """Note nothing."""
 
     def stored_many(self, topic: str, queue_id: int, messages: int, size: int) -> None:
@@ -67,6 +79,7 @@ class NoTraffic:
         *,
         behind: int,
         reads: int = 1,
+        took_ms: int = 0,
     ) -> None:
         """Note nothing."""
 

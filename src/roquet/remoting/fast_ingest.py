@@ -46,15 +46,40 @@ class PulledHere(NamedTuple):
     size: int
     behind: int
     """Messages left unread behind each answer that found some, added up."""
+    took_us: int
+    """Microseconds that reading took for the answers that found some, added up."""
 
 
 class StoredHere(NamedTuple):
-    """Messages that were stored without a processor."""
+    """Messages that were stored without a processor, and sends that were answered."""
 
     topic: str
     queue_id: int
     messages: int
     size: int
+    sends: int
+    """Answers: with a flush to wait for they come later than their messages."""
+    took_us: int
+    """Microseconds from the arrival of these sends on, added up."""
+
+
+CLASSES_MS = tuple(float(bound) for bound in NativeIngest.CLASSES_MS)
+"""Upper bounds of the classes that answers are counted by, in milliseconds; one more has none."""
+
+
+class AnsweredHere(NamedTuple):
+    """How long the answers of one kind took that no processor gave, from arrival on."""
+
+    request_code: int
+    response_code: int
+    held: bool
+    """Whether they are answers to pulls that waited for a message."""
+    one_way: bool
+    """Whether nobody waited for them."""
+    counts: list[int]
+    """Answers by class."""
+    took_us: int
+    """Microseconds of all of them."""
 
 
 class Owner(Protocol):
@@ -70,6 +95,10 @@ class Owner(Protocol):
 
     def stored(self, messages: StoredHere) -> None:
         """Note messages that were stored."""
+        ...
+
+    def answered(self, answers: AnsweredHere) -> None:
+        """Note how long answers took; told some moments later."""
         ...
 
 
@@ -106,6 +135,7 @@ class FastPath:
     def close(self) -> None:
         """Let go of the store, once no connection is left."""
         self.settle()
+        self._settle_answers()
         self._native = None
 
     @property
@@ -139,7 +169,9 @@ class FastPath:
         """Answer the sends that waited for this flush, or refuse all that wait: it failed."""
         native = self._native
         if native is not None:
-            self._deliver(native.flushed(offset) if failure is None else native.fail(failure))
+            now_ms = self.now_ms()
+            late = native.fail(failure, now_ms) if failure else native.flushed(offset, now_ms)
+            self._deliver(late)
 
     def set_replicated(self, offset: int) -> None:
         """Answer the sends that waited for their copy on slaves: the log up to `offset` is there.
@@ -148,7 +180,7 @@ class FastPath:
         """
         native = self._native
         if native is not None:
-            self._deliver(native.set_replicated(offset))
+            self._deliver(native.set_replicated(offset, self.now_ms()))
 
     @property
     def held_pulls(self) -> int:
@@ -177,6 +209,7 @@ class FastPath:
         if not self._serving:
             self._serve()
         self.settle()
+        self._settle_answers()
 
     def settle(self) -> None:
         """Tell the owner of everything stored and pulled so far."""
@@ -185,14 +218,20 @@ class FastPath:
         for group, topic, queue_id, sums in self.native.take_pulled():
             self._owner.pulled(PulledHere(group, topic, queue_id, *sums))
 
+    def _settle_answers(self) -> None:
+        # No processor asks for these, so that they can wait for the next tick.
+        for kind in self.native.take_answered():
+            self._owner.answered(AnsweredHere(*kind))
+
     def _serve(self) -> None:
         """Answer held pulls that are due; those for which there is no time have the next turn."""
         self._serving = False
         native = self._native
         if native is None:
             return
-        self._before(native, self.now_ms())
-        answers, left, more = native.serve()
+        now_ms = self.now_ms()
+        self._before(native, now_ms)
+        answers, left, more = native.serve(now_ms)
         self._deliver(answers)
         if left:
             self.settle()

@@ -186,14 +186,29 @@ class Distribution:
 
     def observe(self, key: tuple[str, ...], number: float, count: int = 1) -> None:
         """Count a number, or `count` of them; beyond so many keys nothing new is counted."""
-        row = self._rows.get(key)
+        row = self._row(key)
         if row is None:
-            if len(self._rows) >= ROWS_MAX:
-                return
-            # The classes, the one without a bound, the sum.
-            row = self._rows[key] = [0.0] * (len(self._bounds) + 2)
+            return
         row[bisect.bisect_left(self._bounds, number)] += count
         row[-1] += number * count
+
+    def add(self, key: tuple[str, ...], counts: Sequence[int], total: float) -> None:
+        """Count numbers that were counted by the same classes elsewhere; `total` is their sum.
+
+        `counts` has one more for those above the last bound. Raises ValueError if it has not.
+        """
+        row = self._row(key)
+        if row is not None:
+            for place, (count, _) in enumerate(zip(counts, row[:-1], strict=True)):
+                row[place] += count
+            row[-1] += total
+
+    def _row(self, key: tuple[str, ...]) -> list[float] | None:
+        row = self._rows.get(key)
+        if row is None and len(self._rows) < ROWS_MAX:
+            # The classes, the one without a bound, the sum.
+            row = self._rows[key] = [0.0] * (len(self._bounds) + 2)
+        return row
 
     def forget(self, key: tuple[str, ...]) -> None:
         """Drop what was counted under a key."""

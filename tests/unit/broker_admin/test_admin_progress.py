@@ -302,6 +302,32 @@ def test_units_of_a_queue(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_how_long_sends_and_reads_took(tmp_path: Path) -> None:
+    """The names and keys of RocketMQ 5: queue first, and milliseconds."""
+
+    async def story(broker: Broker) -> None:
+        broker.stats.sent_many("T", 3, 4, 10)
+        broker.stats.found_many("G", "T", 3, 40, 9_000, behind=0, reads=5, took_ms=15)
+        code = RequestCode.VIEW_BROKER_STATS_DATA
+        await broker.clock.advance(30)
+        for name, key, total, each in (
+            ("TOPIC_PUT_LATENCY", "3@T", 10, 2.5),
+            ("GROUP_GET_LATENCY", "3@T@G", 15, 3.0),
+        ):
+            answer = await broker.ask(code, statsName=name, statsKey=key)
+            minute = json.loads(answer.body)["statsMinute"]
+            assert (minute["sum"], minute["avgpt"]) == (total, each), name
+        # A group of the same name as a topic is none of its queues.
+        broker.stats.forget_group("T")
+        assert (await broker.ask(code, statsName="TOPIC_PUT_LATENCY", statsKey="3@T")).code == 0
+        broker.stats.forget_group("G")
+        assert (await broker.ask(code, statsName="GROUP_GET_LATENCY", statsKey="3@T@G")).code == 1
+        broker.stats.forget_topic("T")
+        assert (await broker.ask(code, statsName="TOPIC_PUT_LATENCY", statsKey="3@T")).code == 1
+
+    play(tmp_path, story)
+
+
 def test_rates_by_name(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         for _ in range(6):

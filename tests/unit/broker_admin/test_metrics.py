@@ -156,6 +156,53 @@ def test_distributions_have_rocketmqs_names_labels_and_classes(tmp_path: Path) -
     )
 
 
+def test_answers_of_the_fast_path_are_counted_one_by_one(tmp_path: Path) -> None:
+    port = free_port(random.Random())
+    sent, pulled = 23, 7
+
+    async def tell(it: Cluster) -> None:
+        await some_traffic(it)
+        before = it.broker.path.native.counters()
+        waits = asyncio.ensure_future(
+            it.pull("orders", 5, sysFlag="6", suspendTimeoutMillis="20000")
+        )
+        async with asyncio.timeout(60):
+            while not it.broker.path.held_pulls:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for number in range(sent):
+            key = f"UNIQ_KEY\x01U{number}\x02"
+            assert (await it.send("orders", properties=key)).code == 0
+        assert (await waits).code == 0
+        for _ in range(pulled):
+            assert (await it.pull("orders", 5)).code == 0
+        after = it.broker.path.native.counters()
+        # The log may have been busy: such a send is a processor's, and counted by it.
+        assert after["sends"] > before["sends"]
+        assert after["pulls"] - before["pulls"] == pulled + 1
+        plain = {"protocol_type": "remoting", "result": "success", "response_code": "success"}
+        at_once = {**plain, "is_long_polling": "false"}
+        held = {**plain, "is_long_polling": "true", "request_code": "pull_message"}
+        async with asyncio.timeout(60):
+            while True:
+                rpc = (await scrape(port))["rocketmq_rpc_latency_milliseconds"]
+                pulls = counted_so_far(rpc, request_code="pull_message", **at_once)
+                # Two of the traffic before.
+                if (pulls, counted_so_far(rpc, **held)) == (pulled + 2, 1):
+                    break
+        assert counted(rpc, request_code="send_message_v2", **at_once) == sent + 6
+        asked = {"statsName": "TOPIC_PUT_LATENCY", "statsKey": "0@orders"}
+        answer = await it.call(Command(RequestCode.VIEW_BROKER_STATS_DATA, asked))
+        assert (answer.code, answer.remark) == (0, None)
+
+    play(tmp_path, tell, metricsExporterType="PROM", metricsPromExporterPort=str(port))
+
+
+def counted_so_far(metric: Metric, **labels: str) -> float:
+    """Return the count under these labels, 0 as long as there is none."""
+    known = any(labels.items() <= sample.labels.items() for sample in metric.samples)
+    return counted(metric, **labels) if known else 0
+
+
 def distributed(found: dict[str, Metric]) -> None:
     size = found["rocketmq_message_size"]
     of_size = {**NODE, "topic": "made", "message_type": "normal", "is_system": "false"}

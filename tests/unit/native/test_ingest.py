@@ -22,7 +22,7 @@ def test_answers_wait_for_their_flush_and_no_longer(tmp_path: Path) -> None:
     with ingest(tmp_path, sync=True) as it:
         replies, frames, broken = feed(it, 1, send(1) + send(2), 1000)
         assert (frames, broken) == ([], None)
-        late = it.flushed(1 << 40)
+        late = it.flushed(1 << 40, 0)
         assert it.counters()["waiting"] == 0
         told = [answers(replies), *(answers(data) for _, data in late)]
         assert {opaque: code for one in told for opaque, (code, _) in one.items()} == {1: 0, 2: 0}
@@ -37,12 +37,12 @@ def test_a_flush_releases_what_it_covers_in_order(tmp_path: Path) -> None:
             assert feed(it, key, send(opaque), 1000)[0] == b""
             ends.append(it.counters()["waiting"])
         assert ends == [1, 2, 3]
-        assert it.flushed(10) == []
+        assert it.flushed(10, 0) == []
         size = (
             91 + len("body") + len("T") + len("UNIQ_KEY U1 ") + len("MSG_REGION R TRACE_ON true ")
         )
         size += len("CLUSTER C ")
-        released = it.flushed(91 + len("Warm") + 2 * size)
+        released = it.flushed(91 + len("Warm") + 2 * size, 0)
         assert [(key, answers(data)) for key, data in released] == [
             (1, {1: (0, None)}),
             (2, {2: (0, None)}),
@@ -57,11 +57,11 @@ def test_late_failed_and_orphaned_answers(tmp_path: Path) -> None:
         ((key, data),) = it.expire(1100)
         assert (key, answers(data)) == (1, {1: (10, None)})
         feed(it, 1, send(2) + send(3), 2000)
-        ((key, data),) = it.fail("the disk said no")
+        ((key, data),) = it.fail("the disk said no", 0)
         assert answers(data) == {2: (1, "the disk said no"), 3: (1, "the disk said no")}
         feed(it, 1, send(4), 3000)
         it.close(1)
-        assert it.flushed(1 << 40) == []
+        assert it.flushed(1 << 40, 0) == []
         assert it.counters()["waiting"] == 0
 
 
@@ -72,10 +72,10 @@ def codes(released: list[tuple[int, bytes]]) -> dict[int, int]:
 def test_a_copy_on_a_slave_is_waited_for_beside_the_flush(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait") as it:
         feed(it, 1, send(1) + send(2), 1000)
-        assert it.flushed(1 << 40) == []
-        assert codes(it.set_replicated(1 << 40)) == {1: 0, 2: 0}
+        assert it.flushed(1 << 40, 0) == []
+        assert codes(it.set_replicated(1 << 40, 0)) == {1: 0, 2: 0}
         feed(it, 1, send(3), 1000)  # Copied already, as it seems; both marks only ever go on.
-        assert codes(it.set_replicated(0)) == {3: 0}
+        assert codes(it.set_replicated(0, 0)) == {3: 0}
         assert it.counters()["waiting"] == 0
 
 
@@ -83,12 +83,12 @@ def test_a_late_copy_is_told_and_so_is_a_late_flush(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait") as it:
         feed(it, 1, send(1), 1000)
         assert it.expire(1060) == []  # The flush is still waited for.
-        assert codes(it.flushed(1 << 40)) == {1: 12}
+        assert codes(it.flushed(1 << 40, 0)) == {1: 12}
     with ingest(tmp_path / "late", slave="wait") as it:
         feed(it, 1, send(1), 1000)
         assert codes(it.expire(1100)) == {1: 12}
         feed(it, 1, send(2), 2000)
-        assert it.set_replicated(1 << 40) == []
+        assert it.set_replicated(1 << 40, 0) == []
         assert codes(it.expire(2100)) == {2: 10}
 
 
@@ -98,7 +98,7 @@ def test_without_flush_only_the_copy_counts(tmp_path: Path) -> None:
         assert answers(replies) == {2: (0, None)}
         assert codes(it.expire(1060)) == {1: 12}
         feed(it, 1, send(3), 1000)
-        assert codes(it.fail("gone")) == {3: 1}
+        assert codes(it.fail("gone", 0)) == {3: 1}
 
 
 def test_a_missing_slave_is_told_at_once_or_with_the_flush(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_missing_slave_is_told_at_once_or_with_the_flush(tmp_path: Path) -> No
         assert answers(feed(it, 1, data, 1000)[0]) == {1: (11, None), 2: (0, None)}
     with ingest(tmp_path / "flush", slave="lack") as it:
         assert feed(it, 1, send(1), 1000)[0] == b""
-        assert codes(it.flushed(1 << 40)) == {1: 11}
+        assert codes(it.flushed(1 << 40, 0)) == {1: 11}
 
 
 def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
         replies, frames, _ = feed(it, 1, data, 1000)
         assert (answers(replies), frames) == ({1: (0, None)}, [])
         assert it.counters()["waiting"] == 0
-        ((topic, queue_id, messages, _),) = it.take_stored()
-        assert (topic, queue_id, messages) == ("T", 1, 2)
+        ((topic, queue_id, messages, _, sends, _),) = it.take_stored()
+        assert (topic, queue_id, messages, sends) == ("T", 1, 2, 2)
 
 
 def test_beyond_the_bound_sends_are_refused(tmp_path: Path) -> None:
@@ -194,7 +194,8 @@ def test_a_pull_gets_the_records_and_says_what_to_note(tmp_path: Path) -> None:
         ((_, code, _, _, _, opaque, remark, _, body),), _ = decode_frames(replies)
         assert (code, opaque, remark) == (0, 5, "FOUND")
         assert [record[13] for record in decode_records(body)] == [b"body"]
-        assert it.take_pulled() == [("g", "T", 1, (0, 1, 1, 1, 0, 1, len(body), 0))]
+        ((*where, sums),) = it.take_pulled()
+        assert (where, sums[:8]) == (["g", "T", 1], (0, 1, 1, 1, 0, 1, len(body), 0))
         assert it.take_pulled() == []
         assert [frame[5] for frame in feed(it, 1, pull(6, subVersion="8"), 1000)[1]] == [6]
         it.drop_group("g")
@@ -214,7 +215,7 @@ def test_what_finds_nothing_is_answered_as_well(tmp_path: Path) -> None:
             9: (19, "NO_MESSAGE_IN_QUEUE")
         }
         sums = {queue_id: sums for _, _, queue_id, sums in it.take_pulled()}
-        assert sums == {1: (0, None, 0, 0, 3, 0, 0, 0), 2: (0, None, 0, 0, 1, 0, 0, 0)}
+        assert sums == {1: (0, None, 0, 0, 3, 0, 0, 0, 0), 2: (0, None, 0, 0, 1, 0, 0, 0, 0)}
 
 
 def waiting_pull(opaque: int, *, code: int = 11, queue_id: str = "1") -> bytes:
@@ -227,12 +228,12 @@ def test_a_pull_waits_for_its_message(tmp_path: Path) -> None:
         waiting = waiting_pull(1) + waiting_pull(2, code=361)
         assert feed(it, 1, waiting, 1000)[:2] == (b"", [])
         assert it.held_pulls() == 2
-        assert it.take_pulled() == [("g", "T", 1, (0, 0, 2, 0, 0, 0, 0, 0))]
+        assert it.take_pulled() == [("g", "T", 1, (0, 0, 2, 0, 0, 0, 0, 0, 0))]
         feed(it, 1, send(1), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         assert not it.arrived("T", 0, 5)
         assert it.arrived("T", 1, 1)
-        out, left, more = it.serve()
+        out, left, more = it.serve(2000)
         assert (left, more, it.held_pulls()) == ([], False, 0)
         assert [(key, answers(data)) for key, data in out] == [
             (1, {1: (0, "FOUND"), 2: (0, "FOUND")})
@@ -253,7 +254,7 @@ def test_answers_that_are_due_together_are_one_write_for_each_connection(tmp_pat
         for queue_id in (0, 1):
             arrival(functools.partial(store.max_offset, "T", queue_id), 1)
             it.arrived("T", queue_id, 1)
-        out, left, more = it.serve()
+        out, left, more = it.serve(2000)
         assert (left, more) == ([], False)
         assert {key: set(answers(data)) for key, data in out} == {1: {1, 3}, 2: {2}}
         assert len(out) == 2
@@ -266,12 +267,12 @@ def test_a_tag_decides_which_message_wakes_it(tmp_path: Path) -> None:
         feed(it, 1, send(1, more="TAGS\x01A\x02"), 1000)
         arrival(lambda: store.max_offset("T", 1), 1)
         assert it.arrived("T", 1, 1)
-        assert it.serve() == ([], [], False)
+        assert it.serve(2000) == ([], [], False)
         assert it.held_pulls() == 1
         feed(it, 1, send(2, more="TAGS\x01B\x02"), 1000)
         arrival(lambda: store.max_offset("T", 1), 2)
         assert it.arrived("T", 1, 2)
-        ((_, data),), _, _ = it.serve()
+        ((_, data),), _, _ = it.serve(2000)
         ((_, code, _, _, _, opaque, _, ext, body),), _ = decode_frames(data)
         assert (code, opaque, ext["nextBeginOffset"] if ext else "") == (0, 1, "2")
         assert len(decode_records(body)) == 1
@@ -293,7 +294,7 @@ def test_a_filter_decides_what_is_given_and_what_wakes_it(tmp_path: Path) -> Non
             feed(it, 1, send(number, more=f"price\x01{price}\x02"), 1000)
             arrival(functools.partial(store.max_offset, "T", 1), number + 1)
             it.arrived("T", 1, number + 1)
-            out = it.serve()[0]
+            out = it.serve(2000)[0]
             assert [answers(data) for _, data in out] == ([{6: (0, "FOUND")}] if price > 2 else [])
 
 
@@ -327,9 +328,9 @@ def test_the_time_of_a_held_pull_ends(tmp_path: Path) -> None:
         it.set_group("g", 0, [("T", 7, None, None)])
         feed(it, 1, waiting_pull(1), 1000)
         assert it.expire(18_999) == []
-        assert it.serve() == ([], [], False)
+        assert it.serve(2000) == ([], [], False)
         assert it.expire(23_001) == []
-        ((_, data),), _, _ = it.serve()
+        ((_, data),), _, _ = it.serve(2000)
         assert answers(data) == {1: (19, "NO_MESSAGE_IN_QUEUE")}
         ((_, _, _, sums),) = it.take_pulled()
         assert sums[3:5] == (0, 1)
@@ -347,7 +348,7 @@ def test_held_pulls_are_bounded_and_go_with_their_connection(tmp_path: Path) -> 
         it.close(1)
         assert it.held_pulls() == 1
         it.expire(1 << 40)
-        ((key, _),), _, _ = it.serve()
+        ((key, _),), _, _ = it.serve(2000)
         assert key == 2
 
 
@@ -357,7 +358,7 @@ def test_what_is_no_longer_admitted_is_for_the_processors(tmp_path: Path) -> Non
         feed(it, 1, waiting_pull(1), 1000)
         it.set_topic("T", 4, 0, 0, 0)
         it.expire(1 << 40)
-        out, ((key, frame),), more = it.serve()
+        out, ((key, frame),), more = it.serve(2000)
         assert ([data for _, data in out if data], key, frame[5], more) == ([], 1, 1, False)
         assert it.held_pulls() == 0
 

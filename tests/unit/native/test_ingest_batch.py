@@ -80,8 +80,8 @@ def test_a_batch_waits_for_the_flush_of_its_last_message(tmp_path: Path) -> None
         assert feed(it, 1, batch(1, elements), 1000)[0] == b""
         # 91 bytes of a record without body, topic and properties.
         begin, size = 91 + len("Warm"), 91 + 100 + len("T")
-        assert it.flushed(begin + 2 * size - 1) == []
-        [(key, data)] = it.flushed(begin + 2 * size)
+        assert it.flushed(begin + 2 * size - 1, 0) == []
+        [(key, data)] = it.flushed(begin + 2 * size, 0)
         [frame] = decode_frames(data)[0]
         assert (key, frame[5], frame[1]) == (1, 1, 0)
         assert frame[7] is not None

@@ -1,8 +1,51 @@
 //! What was done and must be entered in Python's tables: counted here, handed out together.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use super::answered::{micros, Answered};
+use super::Counters;
 use crate::get::{GetStatus, Got};
+
+/// What sends to one queue came to since they were last handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// Messages stored.
+    pub messages: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+    /// Sends whose time is known: with a flush to wait for, later than their messages.
+    pub sends: u64,
+    /// What they took from their arrival on, together, in microseconds.
+    pub took_us: u64,
+}
+
+impl Put {
+    /// Enters how long one of the sends took.
+    pub(super) fn sent(&mut self, took: Duration) {
+        self.sends += 1;
+        self.took_us = self.took_us.saturating_add(micros(took));
+    }
+}
+
+/// By topic and queue.
+pub type Stored = HashMap<Box<str>, HashMap<i32, Put>>;
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) counters: Counters,
+    pub(super) stored: Stored,
+    pub(super) books: Books,
+    pub(super) answered: Answered,
+}
+
+impl Ledger {
+    /// The sums of a queue's sends.
+    pub(super) fn put(&mut self, topic: &str, queue_id: i32) -> &mut Put {
+        below(&mut self.stored, topic).entry(queue_id).or_default()
+    }
+}
 
 /// What the pulls of one queue for one group came to since they were last handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +66,8 @@ pub struct Pulled {
     pub bytes: u64,
     /// Messages left unread behind each answer that found some, added up.
     pub behind: u64,
+    /// What the answers that found messages took, added up, in microseconds; without any wait.
+    pub took_us: u64,
 }
 
 type Topics = HashMap<Box<str>, HashMap<i32, Pulled>>;
@@ -54,10 +99,16 @@ impl Books {
     }
 
     /// Enters what it was answered with.
-    pub(super) fn answered(&mut self, request: &super::pull::Request<'_>, got: &Got) {
+    pub(super) fn answered(
+        &mut self,
+        request: &super::pull::Request<'_>,
+        got: &Got,
+        took: Duration,
+    ) {
         let line = self.line(request.group, request.topic, request.queue_id);
         if got.status == GetStatus::Found {
             line.reads += 1;
+            line.took_us = line.took_us.saturating_add(micros(took));
             line.messages += got.messages;
             line.bytes += got.bytes;
             line.behind += u64::try_from(got.max - got.next).unwrap_or(0);

@@ -1,5 +1,7 @@
 //! What the ingest keeps of each connection: its peer's address and the bytes not yet used.
 
+use std::time::{Duration, Instant};
+
 use crate::host;
 
 /// A peer's address in the form of records.
@@ -39,6 +41,15 @@ pub(super) struct Source {
     pub(super) passing: bool,
     /// Unix milliseconds.
     pub(super) now_ms: i64,
+    /// When work on them began.
+    pub(super) began: Instant,
+}
+
+impl Source {
+    /// How long they have been worked on.
+    pub(super) fn took(&self) -> Duration {
+        self.began.elapsed()
+    }
 }
 
 /// One connection.

@@ -19,6 +19,8 @@ pub(super) struct Held {
     pub(super) frame: Box<[u8]>,
     /// When it is given up, Unix milliseconds.
     pub(super) deadline_ms: i64,
+    /// When it came, Unix milliseconds.
+    pub(super) since_ms: i64,
     state: Turn,
 }
 
@@ -117,6 +119,7 @@ impl Holds {
             choice: request.choice.clone(),
             frame: wait.frame.into(),
             deadline_ms,
+            since_ms: wait.now_ms,
             state: Turn::Waits,
         };
         self.held.insert(id, held);

@@ -5,6 +5,7 @@
 //! processors, which do the same work with all the rules.
 
 pub mod accounts;
+pub mod answered;
 pub mod books;
 mod connection;
 mod holds;
@@ -18,17 +19,20 @@ mod sends;
 pub mod table;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use crate::codec_error::CodecError;
 use crate::command::{Header, FLAG_RESPONSE};
 use crate::frame::{self, Frame};
 use crate::store::Store;
-use books::Books;
+use answered::{Kind, Took};
+use books::Ledger;
+pub use books::Stored;
 use connection::{Connection, Peer, Source};
 use holds::Holds;
 use output::Output;
 pub use parked::Outbound;
-use parked::Waiting;
+use parked::{Late, Waiting};
 pub use pulls::Left;
 use pulls::Pulls;
 use sends::{Refused, Sends};
@@ -46,9 +50,6 @@ pub struct Fed {
     /// Why the connection must be closed.
     pub broken: Option<CodecError>,
 }
-
-/// Messages and bytes stored in one queue since they were last asked for.
-pub type Stored = HashMap<Box<str>, HashMap<i32, (u64, u64)>>;
 
 /// Counts of what the fast path did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,9 +79,7 @@ pub struct Ingest {
     connections: HashMap<u64, Connection>,
     waiting: Waiting,
     holds: Holds,
-    stored: Stored,
-    books: Books,
-    counters: Counters,
+    ledger: Ledger,
     /// A buffer that may be used again.
     spare: Output,
     /// The same for records about to be stored.
@@ -101,9 +100,7 @@ impl Ingest {
             connections: HashMap::new(),
             waiting: Waiting::default(),
             holds: Holds::new(seed),
-            stored: Stored::new(),
-            books: Books::default(),
-            counters: Counters::default(),
+            ledger: Ledger::default(),
             spare: Output::default(),
             room: Vec::new(),
         }
@@ -142,7 +139,7 @@ impl Ingest {
 
     /// What happened so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.ledger.counters
     }
 
     /// Answers that wait for a flush.
@@ -176,6 +173,7 @@ impl Ingest {
     pub fn serve(
         &mut self,
         store: &Store,
+        now_ms: i64,
         spare: &mut dyn FnMut() -> bool,
         left: Left<'_>,
     ) -> Vec<Outbound> {
@@ -183,22 +181,26 @@ impl Ingest {
             table: &self.table,
             store,
             holds: &mut self.holds,
-            books: &mut self.books,
-            counters: &mut self.counters,
+            ledger: &mut self.ledger,
         };
-        let out = pulls.serve(spare, left);
+        let out = pulls.serve(now_ms, spare, left);
         store.set_awaited(self.holds.len() + self.holds.beside > 0);
         out
     }
 
     /// Takes what pulls came to since the last call.
     pub fn take_pulled(&mut self) -> Vec<books::Line> {
-        self.books.take()
+        self.ledger.books.take()
     }
 
     /// Takes what was stored since the last call.
     pub fn take_stored(&mut self) -> Stored {
-        std::mem::take(&mut self.stored)
+        std::mem::take(&mut self.ledger.stored)
+    }
+
+    /// Takes how long answers took since the last call.
+    pub fn take_answered(&mut self) -> Vec<(Kind, Took)> {
+        self.ledger.answered.take()
     }
 
     /// Takes what a connection received.
@@ -218,6 +220,7 @@ impl Ingest {
             pulls: connection.pulls,
             passing: connection.passing,
             now_ms,
+            began: Instant::now(),
         };
         if connection.kept.is_empty() {
             let (mut fed, used) = self.run(store, from, data, replies, sink);
@@ -259,28 +262,44 @@ impl Ingest {
     }
 
     /// The answers that a flush up to `offset` allows.
-    pub fn flushed(&mut self, offset: u64) -> Vec<Outbound> {
-        let open = |key| self.connections.contains_key(&key);
-        self.waiting.flushed(offset, &self.table.state, open)
+    pub fn flushed(&mut self, offset: u64, now_ms: i64) -> Vec<Outbound> {
+        let (waiting, mut replies) = self.late(now_ms);
+        waiting.flushed(offset, &mut replies);
+        replies.out
     }
 
     /// The answers that copies on slaves up to `offset` allow.
-    pub fn replicated(&mut self, offset: u64) -> Vec<Outbound> {
-        let open = |key| self.connections.contains_key(&key);
-        self.waiting.replicated(offset, &self.table.state, open)
+    pub fn replicated(&mut self, offset: u64, now_ms: i64) -> Vec<Outbound> {
+        let (waiting, mut replies) = self.late(now_ms);
+        waiting.replicated(offset, &mut replies);
+        replies.out
     }
 
     /// The answers that have waited too long; held pulls whose time is over are due.
     pub fn expire(&mut self, now_ms: i64) -> Vec<Outbound> {
         self.holds.expire(now_ms);
-        let open = |key| self.connections.contains_key(&key);
-        self.waiting.expire(now_ms, &self.table.state, open)
+        let (waiting, mut replies) = self.late(now_ms);
+        waiting.expire(&mut replies);
+        replies.out
     }
 
     /// Refuses every send that waits: there will be no flush.
-    pub fn fail(&mut self, remark: &str) -> Vec<Outbound> {
-        let open = |key| self.connections.contains_key(&key);
-        self.waiting.fail(remark, &self.table.state, open)
+    pub fn fail(&mut self, remark: &str, now_ms: i64) -> Vec<Outbound> {
+        let (waiting, mut replies) = self.late(now_ms);
+        waiting.fail(remark, &mut replies);
+        replies.out
+    }
+
+    /// What waits, and where its answers go.
+    fn late(&mut self, now_ms: i64) -> (&mut Waiting, Late<'_>) {
+        let late = Late {
+            state: &self.table.state,
+            connections: &self.connections,
+            ledger: &mut self.ledger,
+            now_ms,
+            out: Vec::new(),
+        };
+        (&mut self.waiting, late)
     }
 
     /// Works through whole frames; returns what came of it and how many bytes were used.
@@ -297,9 +316,7 @@ impl Ingest {
             barrier,
             waiting,
             holds,
-            stored,
-            books,
-            counters,
+            ledger,
             frame_size_max,
             room,
             ..
@@ -331,7 +348,7 @@ impl Ingest {
             let permitted = admits && table.permits(&header, frame.body, trusted, from.peer);
             let mut refused = Refused {
                 replies: fed.replies.bytes(),
-                count: &mut counters.refused,
+                ledger,
             };
             if permitted && sends.take(&frame, &header, waiting.len(), &mut refused) {
                 continue;
@@ -342,8 +359,7 @@ impl Ingest {
                     table,
                     store,
                     holds,
-                    books,
-                    counters,
+                    ledger,
                 };
                 if pulls.take(&header, whole, from, &mut fed.replies) {
                     continue;
@@ -353,15 +369,15 @@ impl Ingest {
                 // What came before is in the log before the processors hear of it, and what comes
                 // behind takes the same way, so that nothing overtakes it.
                 let replies = fed.replies.bytes();
-                sends.commit(store, waiting, stored, counters, replies, &mut *sink);
+                sends.commit(store, waiting, ledger, replies, &mut *sink);
                 fed.passing = true;
             }
-            counters.passed += 1;
+            ledger.counters.passed += 1;
             passed = true;
             sink(&frame, &header);
         }
         let replies = fed.replies.bytes();
-        fed.passing |= sends.commit(store, waiting, stored, counters, replies, &mut *sink);
+        fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
         *room = sends.into_room();
         (fed, used)
     }

@@ -5,8 +5,11 @@
 //! kept in the order of the log, so that one step of a watermark releases all it covers from the
 //! front; those that need no slave do not stand behind those that do.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
+use super::answered::{between, Kind};
+use super::books::Ledger;
+use super::connection::Connection;
 use super::send::{write_answer, write_refusal, Answer};
 use super::table::{Slaves, State};
 
@@ -80,6 +83,18 @@ impl Needs {
     }
 }
 
+/// The send that an answer is for.
+#[derive(Clone, Debug)]
+pub(super) struct Sent<'a> {
+    /// Connection it came from.
+    pub(super) key: u64,
+    /// Request code.
+    pub(super) code: i32,
+    pub(super) topic: &'a str,
+    /// When it arrived, Unix milliseconds.
+    pub(super) at_ms: i64,
+}
+
 /// One waiting answer.
 #[derive(Clone, Debug)]
 pub(super) struct Parked {
@@ -88,6 +103,11 @@ pub(super) struct Parked {
     /// Offset of the log that must be durable or copied.
     pub(super) end: u64,
     pub(super) needs: Needs,
+    /// Code of the request.
+    request: i32,
+    /// When it arrived, Unix milliseconds.
+    since_ms: i64,
+    topic: Box<str>,
     opaque: i32,
     queue_id: i32,
     queue_offset: i64,
@@ -97,11 +117,14 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    pub(super) fn new(key: u64, end: u64, needs: Needs, answer: &Answer<'_>) -> Self {
+    pub(super) fn new(sent: &Sent<'_>, end: u64, needs: Needs, answer: &Answer<'_>) -> Self {
         Self {
-            key,
+            key: sent.key,
             end,
             needs,
+            request: sent.code,
+            since_ms: sent.at_ms,
+            topic: sent.topic.into(),
             opaque: answer.opaque,
             queue_id: answer.queue_id,
             queue_offset: answer.queue_offset,
@@ -120,6 +143,63 @@ pub type Outbound = (u64, Vec<u8>);
 pub(super) struct Marks {
     pub(super) flushed: u64,
     pub(super) copied: u64,
+}
+
+/// Where late answers go: to the connections that are still there, and into the ledger.
+pub(super) struct Late<'i> {
+    pub(super) state: &'i State,
+    pub(super) connections: &'i HashMap<u64, Connection>,
+    pub(super) ledger: &'i mut Ledger,
+    /// Unix milliseconds.
+    pub(super) now_ms: i64,
+    pub(super) out: Vec<Outbound>,
+}
+
+impl Late<'_> {
+    /// The place for an answer to a connection: behind the one before when it is for the same
+    /// one; `None` when there is no connection any more.
+    fn place(&mut self, key: u64) -> Option<&mut Vec<u8>> {
+        if !self.connections.contains_key(&key) {
+            return None;
+        }
+        if self.out.last().is_none_or(|(last, _)| *last != key) {
+            self.out.push((key, Vec::with_capacity(256)));
+        }
+        self.out.last_mut().map(|(_, bytes)| bytes)
+    }
+
+    fn answer(&mut self, parked: &Parked) {
+        let state = self.state;
+        let Some(bytes) = self.place(parked.key) else {
+            return;
+        };
+        let answer = Answer {
+            opaque: parked.opaque,
+            queue_id: parked.queue_id,
+            queue_offset: parked.queue_offset,
+            physical_offset: parked.physical_offset,
+            others: &parked.others,
+            unique_key: parked.unique_key.as_deref(),
+        };
+        // A header of this size always fits its length.
+        let _ = write_answer(state, &answer, parked.needs.code, bytes);
+        let took = between(parked.since_ms, self.now_ms);
+        self.ledger.put(&parked.topic, parked.queue_id).sent(took);
+        let kind = Kind::plain(parked.request, parked.needs.code);
+        self.ledger.answered.add(kind, took);
+    }
+
+    fn refuse(&mut self, parked: &Parked, remark: &str) {
+        let state = self.state;
+        let Some(bytes) = self.place(parked.key) else {
+            return;
+        };
+        // A header of this size always fits its length.
+        let _ = write_refusal(state, parked.opaque, SYSTEM_ERROR, remark, bytes);
+        let took = between(parked.since_ms, self.now_ms);
+        let kind = Kind::plain(parked.request, SYSTEM_ERROR);
+        self.ledger.answered.add(kind, took);
+    }
 }
 
 /// All waiting answers.
@@ -157,29 +237,18 @@ impl Waiting {
     }
 
     /// The answers that a flush up to `offset` allows.
-    pub(super) fn flushed(
-        &mut self,
-        offset: u64,
-        state: &State,
-        is_open: impl Fn(u64) -> bool,
-    ) -> Vec<Outbound> {
+    pub(super) fn flushed(&mut self, offset: u64, to: &mut Late<'_>) {
         self.marks.flushed = self.marks.flushed.max(offset);
-        self.release(state, is_open)
+        self.release(to);
     }
 
     /// The answers that copies up to `offset` allow.
-    pub(super) fn replicated(
-        &mut self,
-        offset: u64,
-        state: &State,
-        is_open: impl Fn(u64) -> bool,
-    ) -> Vec<Outbound> {
+    pub(super) fn replicated(&mut self, offset: u64, to: &mut Late<'_>) {
         self.marks.copied = self.marks.copied.max(offset);
-        self.release(state, is_open)
+        self.release(to);
     }
 
-    fn release(&mut self, state: &State, is_open: impl Fn(u64) -> bool) -> Vec<Outbound> {
-        let mut out = Vec::new();
+    fn release(&mut self, to: &mut Late<'_>) {
         let marks = self.marks;
         for queue in [&mut self.flushes, &mut self.copies] {
             while let Some(first) = queue.front_mut() {
@@ -187,24 +256,15 @@ impl Waiting {
                 if first.needs.waits() {
                     break;
                 }
-                if is_open(first.key) {
-                    answer(first, state, &mut out);
-                }
+                to.answer(first);
                 queue.pop_front();
             }
         }
-        out
     }
 
     /// The answers that have waited too long: stored, but perhaps not durable or not copied.
-    pub(super) fn expire(
-        &mut self,
-        now_ms: i64,
-        state: &State,
-        is_open: impl Fn(u64) -> bool,
-    ) -> Vec<Outbound> {
-        let mut out = Vec::new();
-        let marks = self.marks;
+    pub(super) fn expire(&mut self, to: &mut Late<'_>) {
+        let (marks, now_ms) = (self.marks, to.now_ms);
         for queue in [&mut self.flushes, &mut self.copies] {
             // Time-outs may have been changed meanwhile, so the front need not be the first.
             if queue.iter().any(|parked| parked.needs.is_late(now_ms)) {
@@ -212,59 +272,19 @@ impl Waiting {
                     parked.needs.reached(parked.end, marks);
                     parked.needs.expire(now_ms);
                     let stays = parked.needs.waits();
-                    if !stays && is_open(parked.key) {
-                        answer(parked, state, &mut out);
+                    if !stays {
+                        to.answer(parked);
                     }
                     stays
                 });
             }
         }
-        out
     }
 
     /// Refuses everything: a flush failed, and nothing unflushed is ever acknowledged.
-    pub(super) fn fail(
-        &mut self,
-        remark: &str,
-        state: &State,
-        is_open: impl Fn(u64) -> bool,
-    ) -> Vec<Outbound> {
-        let mut out = Vec::new();
-        let all = self.flushes.drain(..).chain(self.copies.drain(..));
-        for parked in all.filter(|parked| is_open(parked.key)) {
-            let bytes = bytes_for(parked.key, &mut out);
-            // A header of this size always fits its length.
-            let _ = write_refusal(state, parked.opaque, SYSTEM_ERROR, remark, bytes);
+    pub(super) fn fail(&mut self, remark: &str, to: &mut Late<'_>) {
+        for parked in self.flushes.drain(..).chain(self.copies.drain(..)) {
+            to.refuse(&parked, remark);
         }
-        out
-    }
-}
-
-fn answer(parked: &Parked, state: &State, out: &mut Vec<Outbound>) {
-    let answer = Answer {
-        opaque: parked.opaque,
-        queue_id: parked.queue_id,
-        queue_offset: parked.queue_offset,
-        physical_offset: parked.physical_offset,
-        others: &parked.others,
-        unique_key: parked.unique_key.as_deref(),
-    };
-    // A header of this size always fits its length.
-    let _ = write_answer(
-        state,
-        &answer,
-        parked.needs.code,
-        bytes_for(parked.key, out),
-    );
-}
-
-/// The bytes for a connection: the last entry when it is for the same one, else a new one.
-fn bytes_for(key: u64, out: &mut Vec<Outbound>) -> &mut Vec<u8> {
-    if out.last().is_none_or(|(last, _)| *last != key) {
-        out.push((key, Vec::with_capacity(256)));
-    }
-    match out.last_mut() {
-        Some((_, bytes)) => bytes,
-        None => unreachable!("pushed above"),
     }
 }

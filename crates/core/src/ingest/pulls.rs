@@ -1,15 +1,16 @@
 //! Pulls: answered at once, held until a message comes, and answered then.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use super::books::Books;
+use super::answered::{between, Kind, Way};
+use super::books::Ledger;
 use super::connection::Source;
 use super::holds::{Holds, Wait};
 use super::output::Output;
 use super::parked::Outbound;
 use super::pull::{self, Request};
 use super::table::Table;
-use super::Counters;
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::frame::{self, Frame};
 use crate::get::{GetStatus, Got, Wanted};
@@ -49,8 +50,7 @@ pub(super) struct Pulls<'i> {
     pub(super) table: &'i Table,
     pub(super) store: &'i Store,
     pub(super) holds: &'i mut Holds,
-    pub(super) books: &'i mut Books,
-    pub(super) counters: &'i mut Counters,
+    pub(super) ledger: &'i mut Ledger,
 }
 
 impl Pulls<'_> {
@@ -92,8 +92,8 @@ impl Pulls<'_> {
             };
             self.holds.hold(&request, wait);
             self.store.set_awaited(true);
-            self.books.asked(&request, got.max);
-            self.counters.held += 1;
+            self.ledger.books.asked(&request, got.max);
+            self.ledger.counters.held += 1;
             return Some(());
         }
         pull::write_answer(
@@ -107,15 +107,30 @@ impl Pulls<'_> {
         for part in &got.parts {
             replies.lease(part);
         }
-        self.books.asked(&request, got.max);
-        self.books.answered(&request, &got);
-        self.counters.pulls += 1;
+        self.ledger.books.asked(&request, got.max);
+        let took = from.took();
+        let kind = Kind::plain(header.code, code);
+        self.answered(&request, &got, took, (kind, took));
         Some(())
+    }
+
+    /// Enters an answer: what reading for it took, and what became of the request in what time.
+    fn answered(
+        &mut self,
+        request: &Request<'_>,
+        got: &Got,
+        read: Duration,
+        all: (Kind, Duration),
+    ) {
+        self.ledger.books.answered(request, got, read);
+        self.ledger.answered.add(all.0, all.1);
+        self.ledger.counters.pulls += 1;
     }
 
     /// Serves the pulls that are due for as long as there is time to spare, but at least one.
     pub(super) fn serve(
         &mut self,
+        now_ms: i64,
         spare: &mut dyn FnMut() -> bool,
         left: Left<'_>,
     ) -> Vec<Outbound> {
@@ -141,7 +156,7 @@ impl Pulls<'_> {
                 }
             };
             if found {
-                written += self.resume(id, &mut out, left);
+                written += self.resume((id, now_ms), &mut out, left);
             }
             if written > TURN_BYTES || !spare() {
                 break;
@@ -151,7 +166,7 @@ impl Pulls<'_> {
     }
 
     /// Answers a held pull by the table of now; returns the bytes written.
-    fn resume(&mut self, id: u64, out: &mut Answers, left: Left<'_>) -> usize {
+    fn resume(&mut self, (id, now_ms): (u64, i64), out: &mut Answers, left: Left<'_>) -> usize {
         let Some(held) = self.holds.take(id) else {
             return 0;
         };
@@ -164,21 +179,31 @@ impl Pulls<'_> {
         };
         let bytes = out.of(held.key);
         let before = bytes.len();
-        if self.answer_now(&header, bytes).is_none() {
+        let waited = between(held.since_ms, now_ms);
+        if self.answer_now(&header, waited, bytes).is_none() {
             left(held.key, &frame, &header);
         }
         bytes.len() - before
     }
 
-    fn answer_now(&mut self, header: &Header<'_>, bytes: &mut Vec<u8>) -> Option<()> {
+    fn answer_now(
+        &mut self,
+        header: &Header<'_>,
+        waited: Duration,
+        bytes: &mut Vec<u8>,
+    ) -> Option<()> {
+        let began = Instant::now();
         let request = plain(self.table, header)?;
         let got = read(self.store, &request)?;
         pull::write_answer(&self.table.state, header.opaque, &request, &got, bytes).ok()?;
         for part in &got.parts {
             bytes.extend_from_slice(part);
         }
-        self.books.answered(&request, &got);
-        self.counters.pulls += 1;
+        let kind = Kind {
+            way: Way::Held,
+            ..Kind::plain(header.code, pull::code_of(got.status, request.offset))
+        };
+        self.answered(&request, &got, began.elapsed(), (kind, waited));
         Some(())
     }
 }

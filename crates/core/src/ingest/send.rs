@@ -21,7 +21,7 @@ pub const SEND_SHORT: i32 = 310;
 pub const SEND_BATCH: i32 = 320;
 
 /// SYSTEM_BUSY.
-const SYSTEM_BUSY: i32 = 2;
+pub const SYSTEM_BUSY: i32 = 2;
 
 /// sysFlag bits that make a message something else than a plain one.
 const SYS_UNPLAIN: i32 = SYS_TRANSACTION | 0x40 | 0x80;

@@ -1,11 +1,15 @@
 //! The plain sends of one read: collected, appended with one write, answered.
 
+use std::time::Duration;
+
+use super::answered::{Kind, Way};
+use super::books::Ledger;
 use super::connection::Source;
-use super::parked::{Needs, Parked, Waiting};
+use super::parked::{Needs, Parked, Sent, Waiting};
 use super::scan::{self, Scanned};
 use super::send::{self, write_answer, Answer};
 use super::table::Table;
-use super::{Counters, Sink, Stored};
+use super::Sink;
 use crate::batch;
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::commit_log::{Placed, Prepared};
@@ -22,6 +26,8 @@ const BATCH_MAX: usize = 65_536;
 /// A send that was taken and is not appended yet.
 struct Taken<'t, 'f> {
     frame: Frame<'f>,
+    /// Request code.
+    code: i32,
     topic: &'t str,
     opaque: i32,
     queue_id: i32,
@@ -46,7 +52,7 @@ pub(super) struct Sends<'t, 'f> {
 /// Where sends are refused, and counted.
 pub(super) struct Refused<'r> {
     pub(super) replies: &'r mut Vec<u8>,
-    pub(super) count: &'r mut u64,
+    pub(super) ledger: &'r mut Ledger,
 }
 
 impl<'t, 'f> Sends<'t, 'f> {
@@ -104,7 +110,9 @@ impl<'t, 'f> Sends<'t, 'f> {
         if waits && Needs::of(state, 0).waits() && parked + self.taken.len() >= state.parked_max {
             let remark = &state.busy_remark;
             send::write_busy(state, header.opaque, remark, refused.replies).ok()?;
-            *refused.count += 1;
+            refused.ledger.counters.refused += 1;
+            let kind = Kind::plain(header.code, send::SYSTEM_BUSY);
+            refused.ledger.answered.add(kind, self.from.took());
             return Some(());
         }
         let peer = self.from.peer;
@@ -130,6 +138,7 @@ impl<'t, 'f> Sends<'t, 'f> {
             .push_str(scanned.unique_key.unwrap_or_default());
         self.taken.push(Taken {
             frame: *frame,
+            code: header.code,
             topic,
             opaque: header.opaque,
             queue_id: request.queue_id,
@@ -194,8 +203,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         &mut self,
         store: &Store,
         waiting: &mut Waiting,
-        stored: &mut Stored,
-        counters: &mut Counters,
+        ledger: &mut Ledger,
         replies: &mut Vec<u8>,
         sink: Sink<'_>,
     ) -> bool {
@@ -211,6 +219,7 @@ impl<'t, 'f> Sends<'t, 'f> {
             None => &[],
         };
         let flushed = store.log().flushed();
+        let took = self.from.took();
         let mut key_start = 0;
         let mut left = placed;
         let mut done = 0;
@@ -226,8 +235,6 @@ impl<'t, 'f> Sends<'t, 'f> {
                 .get(key_start..send.key_end)
                 .filter(|key| !key.is_empty());
             key_start = send.key_end;
-            count(stored, send, own);
-            counters.sends += 1;
             self.others.clear();
             let offset = |place: &Placed| place.physical_offset.cast_signed();
             self.others.extend(others.iter().map(offset));
@@ -245,22 +252,31 @@ impl<'t, 'f> Sends<'t, 'f> {
                 needs = Needs::of(&self.table.state, self.from.now_ms);
                 waiting.settle(&mut needs, end, flushed);
             }
+            let answered = (!needs.waits()).then_some(took);
+            count(ledger, send, own, answered);
             if needs.waits() {
-                counters.parked += 1;
-                waiting.park(Parked::new(self.from.key, end, needs, &answer));
-            } else if !send.one_way {
+                let sent = Sent {
+                    key: self.from.key,
+                    code: send.code,
+                    topic: send.topic,
+                    at_ms: self.from.now_ms,
+                };
+                ledger.counters.parked += 1;
+                waiting.park(Parked::new(&sent, end, needs, &answer));
+                continue;
+            }
+            let mut kind = Kind::plain(send.code, needs.code);
+            if send.one_way {
+                kind.way = Way::OneWay;
+            } else {
                 // A header of this size always fits its length.
                 let _ = write_answer(&self.table.state, &answer, needs.code, replies);
             }
+            ledger.answered.add(kind, took);
         }
         self.prepared = Prepared::reusing(prepared.into_bytes());
         let returned = taken.get(done..).unwrap_or_default();
-        for send in returned {
-            if let Ok(header) = send.frame.decode_header() {
-                counters.returned += 1;
-                sink(&send.frame, &header);
-            }
-        }
+        give_back(returned, ledger, sink);
         !returned.is_empty()
     }
 
@@ -274,12 +290,23 @@ impl<'t, 'f> Sends<'t, 'f> {
     }
 }
 
-fn count(stored: &mut Stored, send: &Taken<'_, '_>, own: &[Placed]) {
-    let queues = match stored.get_mut(send.topic) {
-        Some(queues) => queues,
-        None => stored.entry(send.topic.into()).or_default(),
-    };
-    let (messages, bytes) = queues.entry(send.queue_id).or_default();
-    *messages += own.len() as u64;
-    *bytes += own.iter().map(|place| place.size).sum::<u64>();
+/// Leaves sends to the processors.
+fn give_back(sends: &[Taken<'_, '_>], ledger: &mut Ledger, sink: Sink<'_>) {
+    for send in sends {
+        if let Ok(header) = send.frame.decode_header() {
+            ledger.counters.returned += 1;
+            sink(&send.frame, &header);
+        }
+    }
+}
+
+/// Counts a send that is stored, and what it took when it is answered as well.
+fn count(ledger: &mut Ledger, send: &Taken<'_, '_>, own: &[Placed], took: Option<Duration>) {
+    ledger.counters.sends += 1;
+    let put = ledger.put(send.topic, send.queue_id);
+    put.messages += own.len() as u64;
+    put.bytes += own.iter().map(|place| place.size).sum::<u64>();
+    if let Some(took) = took {
+        put.sent(took);
+    }
 }

@@ -29,6 +29,7 @@ from roquet.store.results import GetResult, GetStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roquet.base.clock import Clock
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
     from roquet.model.group import SubscriptionGroupConfig
@@ -311,7 +312,9 @@ class PullProcessor:
         holds: Holds,
         traffic: Traffic,
         rules: PullRules,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._checks = checks
         self._state = checks.state
         self._store = store
@@ -346,13 +349,16 @@ class PullProcessor:
             ext = {"forbiddenType": str(refused.kind)} if isinstance(refused, Forbidden) else {}
             return reply_to(command, refused.code, remark=refused.remark, ext=ext)
         header = admitted.header
+        began_ms = self._clock.now_ms()
         result = self._read(admitted)
+        took_ms = max(0, self._clock.now_ms() - began_ms)
         code, result, suggested = self._directed(admitted, result)
         if may_hold:
             self._note_offsets(admitted, result)
             if code is ResponseCode.PULL_NOT_FOUND and self._hold(request, admitted):
                 return None
-        self._traffic.pulled(header.consumer_group, header.topic, header.queue_id, result)
+        where = (header.consumer_group, header.topic, header.queue_id)
+        self._traffic.pulled(*where, result, took_ms)
         answer = PullMessageResponse(
             suggest_which_broker_id=suggested,
             next_begin_offset=result.next_begin_offset,

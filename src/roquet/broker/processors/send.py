@@ -22,7 +22,7 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
 from roquet.protocol.message_id import offset_id
 from roquet.remoting.router import Request, Route
-from roquet.store.results import BatchDraft, Draft, PutStatus
+from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -207,7 +207,7 @@ class SendProcessor:
         if is_half:
             self._halves.opened(topic)
             topic = draft.topic
-        self._traffic.stored(topic, queue_id, result)
+        self._note(request, topic, queue_id, result)
         answer = SendMessageResponse(
             msg_id=offset_id(draft.store_host, result.physical_offset),
             queue_id=queue_id,
@@ -247,7 +247,7 @@ class SendProcessor:
         result = await self._appender.append_batch(batch)
         if not result.status.is_stored:
             self._refuse(result.status, result.why)
-        self._traffic.stored(batch.topic, batch.queue_id, result)
+        self._note(request, batch.topic, batch.queue_id, result)
         answer = SendMessageResponse(
             msg_id=",".join(offset_id(batch.store_host, at) for at in result.physical_offsets),
             queue_id=batch.queue_id,
@@ -255,6 +255,13 @@ class SendProcessor:
             transaction_id=properties.get(props.UNIQ_KEY),
         )
         return self._reply(request.command, result.status, answer)
+
+    def _note(
+        self, request: Request, topic: str, queue_id: int, result: PutResult | BatchResult
+    ) -> None:
+        self._traffic.stored(topic, queue_id, result)
+        took_ms = max(0, self._stamps.clock.now_ms() - request.received_ms)
+        self._traffic.sent_many(topic, queue_id, 1, took_ms)
 
     # --- what a message must fulfil ----------------------------------------------------------
 

@@ -19,6 +19,7 @@ from roquet.broker.wiring.base import make_stamps
 from roquet.protocol.hosts import split_addresses
 
 if TYPE_CHECKING:
+    from roquet.broker.answers import Answers
     from roquet.broker.appender import Appender
     from roquet.broker.expressions import Expressions
     from roquet.broker.fast_fail import FastFail
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from roquet.remoting.fast_ingest import FastPath
 
 
-def make_admission(base: Base, fast_fail: FastFail, expressions: Expressions) -> Admission:
+def make_admission(
+    base: Base, fast_fail: FastFail, expressions: Expressions, answers: Answers | None
+) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
     # What plugins want to see must not pass them by.
@@ -51,6 +54,7 @@ def make_admission(base: Base, fast_fail: FastFail, expressions: Expressions) ->
         ),
         expressions=expressions,
         accounts=None if base.accounts is None else AccountRows(base.accounts),
+        answers=answers,
     )
 
 
@@ -150,6 +154,7 @@ def make_pull(base: Base, expressions: Expressions) -> PullProcessor:
         holds=base.holds,
         traffic=base.stats,
         rules=base.config.pull,
+        clock=base.clock,
     )
 
 

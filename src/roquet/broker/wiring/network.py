@@ -31,18 +31,25 @@ def make_routers(base: Base, routes: Sequence[Route]) -> tuple[Router, Router]:
     return main, Router(routes, None, base.lanes, base.clock, Ports.FAST, guard=guard)
 
 
+def make_answers(base: Base) -> Answers | None:
+    """Make what counts how long answers took."""
+    # Nobody asks for figures without the exporter, and then they cost nothing.
+    exported = base.config.server.metrics == "PROM"
+    return Answers(base.metrics, base.clock) if exported else None
+
+
 def make_listeners(
     base: Base,
     routers: tuple[Router, Router],
     path: FastPath,
     on_close: Sequence[Callable[[Peer], None]],
+    answers: Answers | None,
 ) -> Listeners:
     """Make the two ports: the ordinary one and the fast one, two below it."""
     rules = base.config.server
     host = rules.bind_address or "127.0.0.1"
     limits = ServerConfig(idle_s=rules.idle_s)
-    # Nobody asks for figures without the exporter, and then they cost nothing.
-    on_answer = Answers(base.metrics, base.clock).answered if rules.metrics == "PROM" else None
+    on_answer = None if answers is None else answers.answered
 
     def closed(peer: Peer) -> None:
         for tell in on_close:

@@ -46,7 +46,8 @@ class NameServers:
             try:
                 return await ask(self._client, address, command, timeout_s)
             except (Unreachable, OutcomeUnknown) as error:
-                errors.append(f"{address}: {error}")
+                text = str(error)
+                errors.append(text if address in text else f"{address}: {text}")
                 if self._addresses[0] == address:
                     self._addresses.append(self._addresses.pop(0))
         raise Unreachable("no name server answers: " + "; ".join(errors))

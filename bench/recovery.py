@@ -1,9 +1,13 @@
-"""How long a broker takes to serve again after kill -9, with its log in memory and without."""
+"""How long a broker takes to serve again after kill -9, with its log in memory and without.
+
+And what the disk does alone, which bounds how often a broker can say that a message is safe.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +22,27 @@ if TYPE_CHECKING:
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 TOPIC = "BenchTopic"
+
+
+SYNCS = 1_500
+
+
+def disk_alone(folder: Path) -> dict[str, object]:
+    """Append 1 KiB and sync it, one by one, in a file that has its room: what 1x1 is bounded by."""
+    path = folder / "alone"
+    with path.open("wb", buffering=0) as file:
+        number = file.fileno()
+        os.posix_fallocate(number, 0, SYNCS * 2048)
+        os.fsync(number)
+        times: list[float] = []
+        for _ in range(SYNCS):
+            file.write(b"x" * 1024)
+            began = time.perf_counter()
+            os.fdatasync(number)
+            times.append(time.perf_counter() - began)
+    path.unlink()
+    median_s = statistics.median(times)
+    return {"name": "the disk alone: 1 KiB and a sync", "alone_per_second": 1 / median_s}
 
 
 def rows(

@@ -1,6 +1,7 @@
 """From runs to rows, and from rows to a table for people.
 
-`python -m bench.report RESULT.json ...` prints the Markdown table of docs/performance.md.
+`python -m bench.report RESULT.json ...` prints the Markdown table of docs/performance.md, and a
+list of what has no place in it.
 """
 
 from __future__ import annotations
@@ -174,6 +175,25 @@ def markdown(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def remarks(results: list[dict[str, Any]]) -> str:
+    """Return a Markdown list of the rows that are no loads: memory, start, recovery, the disk."""
+    lines: list[str] = []
+    for line in (row for result in results for row in result["rows"]):
+        parts: list[str] = []
+        if "alone_per_second" in line:
+            parts.append(f"{line['alone_per_second']:,.0f} a second")
+        for kind, memory in line.get("memory", {}).items():
+            parts.append(f"{kind} {memory['private']:,.0f}")
+        for kind, seconds in (line.get("start_s") or line.get("seconds") or {}).items():
+            size = line.get("log_mib", {}).get(kind)
+            parts.append(f"{kind} {seconds:.2f}" + (f" s for {size:,.0f} MiB" if size else ""))
+        idle = line.get("idle_rss_mib", {}).items()
+        parts += [f"{kind} idle {size:,.0f} MiB" for kind, size in idle]
+        if parts:
+            lines.append(f"- {line['name']}: {', '.join(parts)}")
+    return "\n".join(lines)
+
+
 def _medians(figures: dict[str, Any]) -> dict[str, float]:
     return {name: values["median"] for name, values in figures.items()}
 
@@ -191,4 +211,5 @@ def _span(figures: dict[str, Any], name: str, scale: float, digits: int) -> str:
 
 
 if __name__ == "__main__":
-    print(markdown([json.loads(Path(name).read_text()) for name in sys.argv[1:]]))
+    read = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
+    print(markdown(read), remarks(read), sep="\n\n")

@@ -135,6 +135,8 @@ def run_group(
             _warm_up(brokers[-1], plan.warm_up)
             watch.done(f"{group.name}: {kind} is warm", plan.warm_up + START_S)
         rows += _rows(group, plan, watch, brokers, read_back=not arguments.no_read_back)
+        if group.flush == "sync":
+            rows.append(recovery.disk_alone(folder))
         memory = {broker.kind: broker.memory_mib() for broker in brokers}
         rows.append({"name": f"memory after {group.name} load, MiB", "memory": memory})
     finally:

@@ -71,3 +71,18 @@ def test_pairs_are_told_with_their_range() -> None:
 
 def figures(cpu_us: float) -> dict[str, float]:
     return {"per_second": 1000.0, "cpu_us": cpu_us, "p50_us": 1.0, "p99_us": 2.0}
+
+
+def test_what_is_no_load_is_told_in_a_list() -> None:
+    rows = [
+        {"name": "disk", "alone_per_second": 3500.4},
+        {"name": "memory", "memory": {"roquet": {"rss": 90.0, "private": 44.6}}},
+        {"name": "start", "start_s": {"roquet": 0.456}, "idle_rss_mib": {"roquet": 43.9}},
+        {"name": "kill", "seconds": {"java": 2.0}, "log_mib": {"java": 1024.0}},
+    ]
+    assert report.remarks([{"rows": rows}]).splitlines() == [
+        "- disk: 3,500 a second",
+        "- memory: roquet 45",
+        "- start: roquet 0.46, roquet idle 44 MiB",
+        "- kill: java 2.00 s for 1,024 MiB",
+    ]

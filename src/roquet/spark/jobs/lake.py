@@ -30,8 +30,19 @@ VERSION: Final = 1
 TRIES: Final = 5
 """How often a reader looks again when parts were replaced between two looks."""
 DELTA: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""Delta for PySpark 4.2. Its client of Unity Catalog is left out: lakes here are folders."""
-DELTA_LEFT_OUT: Final = "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop"
+"""Delta for PySpark 4.2."""
+DELTA_LEFT_OUT: Final = (
+    "com.fasterxml.jackson.core:*",
+    "io.unitycatalog:*",
+    "org.apache.hadoop:*",
+    "org.apache.parquet:*",
+    "org.slf4j:*",
+)
+"""What Spark has itself, in other versions; and the client of Unity Catalog: lakes are folders.
+
+Spark's resolver takes what it finds a description of in Maven's folder of this machine, and fails
+where Maven has left no jar beside it: the fewer it looks for, the better.
+"""
 
 
 def configuration(kind: str) -> dict[str, str]:
@@ -40,7 +51,7 @@ def configuration(kind: str) -> dict[str, str]:
         return {}
     return {
         "spark.jars.packages": DELTA,
-        "spark.jars.excludes": DELTA_LEFT_OUT,
+        "spark.jars.excludes": ",".join(DELTA_LEFT_OUT),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

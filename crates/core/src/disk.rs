@@ -106,7 +106,8 @@ pub trait Disk: Send + Sync {
         }
     }
 
-    /// Lists (path, is folder, length), sorted by name; empty when the folder does not exist.
+    /// Lists (path, is folder, length of a file), sorted by name; empty when the folder does not
+    /// exist.
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool, u64)>>;
 
     /// Last modification time of a file in Unix milliseconds.

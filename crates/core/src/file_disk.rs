@@ -295,8 +295,10 @@ impl Disk for FileDisk {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry?;
-            let about = entry.metadata()?;
-            found.push((entry.path(), about.is_dir(), about.len()));
+            // The kind comes with the name; a folder's length is of use to nobody.
+            let is_dir = entry.file_type()?.is_dir();
+            let len = if is_dir { 0 } else { entry.metadata()?.len() };
+            found.push((entry.path(), is_dir, len));
         }
         found.sort();
         Ok(found)

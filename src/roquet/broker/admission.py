@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 PARKED_MAX = 100_000
 """Answers that may wait for a flush or a slave at a time; sends beyond that are refused."""
 
+ROWS_AT_ONCE = 1_000
+"""Rows written between two looks at sockets: some five milliseconds."""
+
 BARRIER = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
@@ -128,6 +131,7 @@ class Admission:
         self._port = 0
         self._known: tuple[int, bool] | None = None
         self._failed = False
+        self._filling = False
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
         metadata.groups.listen(self._groups.update)
@@ -149,16 +153,30 @@ class Admission:
             self._accounts.write(rows)
         if self._stale or self._state.version != self._version or self._identity.port != self._port:
             self._state_changed(rows)
-        if self._topics:
-            for name in self._topics:
-                self._write_topic(rows, name)
-            self._topics.clear()
-        if self._groups:
-            for name in self._groups:
-                self._write_group(rows, name)
-            self._groups.clear()
+        if self._topics or self._groups:
+            self._write_some(rows)
         if self._expressions.news:
             self._write_expressions(rows)
+
+    def _write_some(self, rows: Rows) -> None:
+        """Write rows that have changed; while some have to wait, the processors answer alone.
+
+        The permission of the broker is part of every row, and there may be thousands.
+        """
+        has_more = len(self._topics) + len(self._groups) > ROWS_AT_ONCE
+        if has_more and not self._filling:
+            self._filling = True
+            self._write_state(rows)
+        left = ROWS_AT_ONCE
+        while left and self._topics:
+            self._write_topic(rows, self._topics.pop())
+            left -= 1
+        while left and self._groups:
+            self._write_group(rows, self._groups.pop())
+            left -= 1
+        if self._filling and not has_more:
+            self._filling = False
+            self._write_state(rows)
 
     def _write_expressions(self, rows: Rows) -> None:
         news, self._expressions.news = self._expressions.news, []
@@ -205,7 +223,7 @@ class Admission:
 
     def _write_state(self, rows: Rows) -> None:
         stamps = self._rules.stamps
-        on = self._rules.enabled and not self._state.is_slave
+        on = self._rules.enabled and not self._state.is_slave and not self._filling
         ext = list(stamps.ext.items())
         rows.set_state(
             sends=on and self._open_for_sends and not self._failed,

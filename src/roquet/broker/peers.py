@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNREGISTER_S = 3.0
+AT_ONCE = 400
+"""Topics above which a registration is encoded in a thread: some four milliseconds."""
 
 
 def _addresses_fault(text: str | None) -> str | None:
@@ -120,6 +122,7 @@ class Registration:
         self._stopped = True
         self._started_ms = clock.now_ms()
         self._body: tuple[object, bytes] | None = None
+        self._encoding = asyncio.Lock()
 
     async def start(self) -> None:
         """Register for the first time; a name server that is away is tried again later."""
@@ -166,7 +169,8 @@ class Registration:
                 if not known:
                     await self.register()
                 else:
-                    send = functools.partial(self._send, self._encode(known))
+                    body = await self._encoded(known)
+                    send = functools.partial(self._send, body)
                     await self._all(send, self._rules.timeout_ms / 1000, "register topics with")
                 self._telling = bool(self._changed)
         finally:
@@ -177,7 +181,7 @@ class Registration:
     async def _register_with(self, address: str) -> Mapping[str, str] | None:
         if not self._rules.force and not await self._is_news_for(address):
             return None
-        return await self._send(self._full_body(), address)
+        return await self._send(await self._full_body(), address)
 
     async def _is_news_for(self, address: str) -> bool:
         """Ask whether this name server's table differs; no answer counts as yes."""
@@ -261,16 +265,24 @@ class Registration:
 
     # --- the body ----------------------------------------------------------------------------
 
-    def _full_body(self) -> bytes:
+    async def _full_body(self) -> bytes:
         """Return all topics, encoded once for as long as they do not change."""
-        topics = self._topics.all()
-        key = (topics, self._state.permission)
-        if self._body is None or self._body[0] != key:
-            self._body = (key, self._encode(topics))
-        return self._body[1]
+        async with self._encoding:
+            topics = self._topics.all()
+            key = (topics, self._state.permission)
+            if self._body is None or self._body[0] != key:
+                self._body = (key, await self._encoded(topics))
+            return self._body[1]
 
-    def _encode(self, topics: Mapping[str, TopicConfig]) -> bytes:
-        mask = self._state.permission
+    async def _encoded(self, topics: Mapping[str, TopicConfig]) -> bytes:
+        """Return the body of a registration; clients do not wait while a long one is encoded."""
+        # What other threads must not see change is looked at here.
+        said = (topics, self._topics.version, self._state.permission)
+        if len(topics) <= AT_ONCE:
+            return self._encode(*said)
+        return await asyncio.to_thread(self._encode, *said)
+
+    def _encode(self, topics: Mapping[str, TopicConfig], version: DataVersion, mask: int) -> bytes:
         if mask != READ_WRITE:
             topics = {
                 name: dataclasses.replace(config, perm=config.perm & mask)
@@ -278,7 +290,7 @@ class Registration:
             }
         table = TopicTableBody(
             topics=topics,
-            version=self._topics.version,
+            version=version,
             mapping_version=DataVersion(timestamp=self._started_ms),
         )
         return RegisterBody(table=table).encode(compressed=self._rules.compressed)

@@ -122,7 +122,7 @@ class Registrations:
         header = headers.RegisterBrokerRequest.decode(command.ext)
         async with self._order_of_arrival:
             if is_long(command):
-                said = await asyncio.to_thread(read_registration, command, header)
+                said = await asyncio.to_thread(read_long, command, header)
             else:
                 said = read_registration(command, header)
             if not request.peer.is_open:
@@ -216,6 +216,11 @@ class Registrations:
 def is_long(command: Command) -> bool:
     """Tell whether reading the body would keep the loop from its work; zlib hides its length."""
     return len(command.body) > LONG or command.body[:1] == b"\x78"
+
+
+def read_long(command: Command, header: headers.RegisterBrokerRequest) -> Registration:
+    """Read a long registration and make what the table will hold. Raises Refused."""
+    return read_registration(command, header).with_queues()
 
 
 def read_registration(command: Command, header: headers.RegisterBrokerRequest) -> Registration:

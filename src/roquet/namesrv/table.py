@@ -55,6 +55,23 @@ class Registration:
     timeout_ms: int | None = None
     acting_master: bool | None = None
     zone: str | None = None
+    queues: Mapping[str, QueueData] = dataclasses.field(default_factory=dict[str, QueueData])
+    """What topics come to in routes, where it was made already (`with_queues`)."""
+
+    def with_queues(self) -> Registration:
+        """Return the same with the queues of every topic made: of a long one, beside the loop."""
+        queues = {name: self.queues_of(config) for name, config in self.topics.items()}
+        return dataclasses.replace(self, queues=queues)
+
+    def queues_of(self, config: TopicConfig) -> QueueData:
+        """Return what a topic of this registration comes to in routes."""
+        return self.queues.get(config.name) or QueueData(
+            broker_name=self.name,
+            read_queues=config.read_queues,
+            write_queues=config.write_queues,
+            perm=config.perm,
+            topic_sys_flag=config.sys_flag,
+        )
 
     @property
     def key(self) -> BrokerKey:
@@ -204,13 +221,9 @@ class RouteTable:
         read_only = is_prime_slave and entry.acting_master
         for topic, config in said.topics.items():
             if changed or said.name not in self.topics.get(topic, {}):
-                queues = QueueData(
-                    broker_name=said.name,
-                    read_queues=config.read_queues,
-                    write_queues=config.write_queues,
-                    perm=int(config.perm & ~Perm.WRITE) if read_only else config.perm,
-                    topic_sys_flag=config.sys_flag,
-                )
+                queues = said.queues_of(config)
+                if read_only:
+                    queues = dataclasses.replace(queues, perm=int(config.perm & ~Perm.WRITE))
                 self.topics.setdefault(topic, {})[said.name] = queues
         if changed:
             for topic, mapping in said.mappings.items():

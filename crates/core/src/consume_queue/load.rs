@@ -1,27 +1,127 @@
 //! Finding a queue on disk: its files, where it ends, and what of it cannot be trusted.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use super::queue::{Queue, Shared, State};
+use super::set::Topics;
 use super::{Unit, UNIT_SIZE};
 use crate::disk::DiskFile;
 
+/// [`UNIT_SIZE`] as a length in memory.
+const UNIT_BYTES: usize = 20;
+
 /// How many files from the end may hold damage (module documentation).
 const CHECKED_FILES: usize = 3;
-/// First and largest number of units read at once.
-const CHUNK_UNITS: (u64, u64) = (204, 13_056);
+/// First and largest number of bytes read at once. The first is one page: a short queue is known
+/// whole after it, and behind it only a hole is left to be asked for.
+const CHUNK: (u64, u64) = (4096, 262_144);
 
-/// A queue as found, and from which physical offset on the log must be dispatched again because
-/// units were cut off.
-pub(super) struct Loaded {
-    pub(super) queue: Queue,
+/// From so many topics on, several threads load the queues.
+const MANY_TOPICS: usize = 64;
+/// Most threads that load queues.
+const LOADERS_MAX: usize = 4;
+
+/// The queues of a store as found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) topics: Topics,
+    /// Queues that loading has changed.
+    pub(super) dirty: Vec<Arc<Queue>>,
+    /// The first physical offset from which on any queue lacks units that were cut off.
     pub(super) repair_from: Option<u64>,
 }
 
+/// Loads every queue under `root`. Where there are many topics, several threads do: it takes some
+/// ten system calls a queue.
+pub(super) fn load_all(shared: &Arc<Shared>, root: &Path) -> io::Result<Found> {
+    let listed = shared.disk.list(root)?;
+    let dirs: Vec<PathBuf> = listed.into_iter().filter_map(folder).collect();
+    let helpers = match thread::available_parallelism() {
+        Ok(count) if dirs.len() >= MANY_TOPICS => count.get().min(LOADERS_MAX) - 1,
+        _ => 0,
+    };
+    let (next, found) = (AtomicUsize::new(0), Mutex::default());
+    let work = || load_topics(shared, &dirs, &next, &found);
+    thread::scope(|scope| {
+        let named = || thread::Builder::new().name("queue-loader".to_owned());
+        // Where there is no further thread, those that are have more to do.
+        let started = (0..helpers).filter_map(|_| named().spawn_scoped(scope, work).ok());
+        let threads: Vec<_> = started.collect();
+        let mut done = work();
+        for thread in threads {
+            let broken = |_| Err(io::Error::other("a thread that loads queues has ended"));
+            done = done.and(thread.join().unwrap_or_else(broken));
+        }
+        done
+    })?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Loads the queues of topic folders; `next` is the number of the folder that nobody has begun.
+fn load_topics(
+    shared: &Arc<Shared>,
+    dirs: &[PathBuf],
+    next: &AtomicUsize,
+    found: &Mutex<Found>,
+) -> io::Result<()> {
+    while let Some(dir) = dirs.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let Some(topic) = name(dir) else {
+            continue;
+        };
+        let mut one = Found::default();
+        let mut queues = Vec::new();
+        for queue_dir in shared.disk.list(dir)?.into_iter().filter_map(folder) {
+            let id = name(&queue_dir).and_then(|name| name.parse::<i32>().ok());
+            let Some(id) = id.filter(|id| *id >= 0) else {
+                continue;
+            };
+            let Some(loaded) = load(shared, &queue_dir)? else {
+                continue;
+            };
+            one.repair_also(loaded.repair_from);
+            let queue = Arc::new(loaded.queue);
+            if queue.list_if_dirty() {
+                one.dirty.push(Arc::clone(&queue));
+            }
+            queues.push((id, queue));
+        }
+        queues.sort_unstable_by_key(|(id, _)| *id);
+        let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.topics.insert(topic.to_owned(), queues);
+        all.dirty.append(&mut one.dirty);
+        all.repair_also(one.repair_from);
+    }
+    Ok(())
+}
+
+impl Found {
+    fn repair_also(&mut self, from: Option<u64>) {
+        self.repair_from = [self.repair_from, from].into_iter().flatten().min();
+    }
+}
+
+/// The path of an entry of a folder, when it is a folder itself.
+fn folder((path, is_dir, _): (PathBuf, bool, u64)) -> Option<PathBuf> {
+    is_dir.then_some(path)
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name().and_then(|name| name.to_str())
+}
+
+/// A queue as found, and from which physical offset on the log must be dispatched again because
+/// units were cut off.
+struct Loaded {
+    queue: Queue,
+    repair_from: Option<u64>,
+}
+
 /// Loads the queue in `dir`; `None` when there is no file.
-pub(super) fn load(shared: &Arc<Shared>, dir: &Path) -> io::Result<Option<Loaded>> {
+fn load(shared: &Arc<Shared>, dir: &Path) -> io::Result<Option<Loaded>> {
     let found = list(shared, dir)?;
     if found.is_empty() {
         return Ok(None);
@@ -33,21 +133,50 @@ pub(super) fn load(shared: &Arc<Shared>, dir: &Path) -> io::Result<Option<Loaded
     };
     let queue = Queue::new(Arc::clone(shared), dir.to_path_buf(), owner, state);
     let mut damaged = drop_broken_files(&queue, &found)?;
-    damaged |= find_tail(&queue)?;
+    let tail = find_tail(&queue)?;
+    damaged |= tail.damaged;
     let mut state = queue.lock();
     if state.files.is_empty() {
         return Ok(None);
     }
-    state.min = first_message(&queue, &state)?;
-    let mut last = None;
-    queue.walk_back(&state, |_, unit| {
-        last = (!unit.is_filler()).then_some(unit);
-        last.is_none()
-    })?;
-    state.last = last;
-    let repair_from = damaged.then(|| last.map_or(0, |unit| unit.end()));
+    if !tail.note_ends(&mut state) {
+        state.min = first_message(&queue, &state)?;
+        let mut last = None;
+        queue.walk_back(&state, |_, unit| {
+            last = (!unit.is_filler()).then_some(unit);
+            last.is_none()
+        })?;
+        state.last = last;
+    }
+    let repair_from = damaged.then(|| state.last.map_or(0, |unit| unit.end()));
     drop(state);
     Ok(Some(Loaded { queue, repair_from }))
+}
+
+/// What looking for the end of a queue has found.
+#[derive(Default)]
+struct Tail {
+    /// Whether anything was cut off.
+    damaged: bool,
+    /// All units of the last file that was read, when its first bytes hold them all.
+    units: Vec<Unit>,
+}
+
+impl Tail {
+    /// Sets the first and the last message of a queue that was seen whole; says whether it was.
+    fn note_ends(&self, state: &mut State) -> bool {
+        let first = state.first();
+        if self.units.is_empty() || first + self.units.len() as u64 != state.max {
+            return false;
+        }
+        let mut messages = self.units.iter().enumerate();
+        let head = messages.find(|(_, unit)| !unit.is_filler());
+        state.head = head.map(|(at, unit)| (first + at as u64, *unit));
+        state.min = state.head.map_or(state.max, |(at, _)| at);
+        let mut newest = self.units.iter().rev();
+        state.last = newest.find(|unit| !unit.is_filler()).copied();
+        true
+    }
 }
 
 /// Lists (start, length) of the queue's files in order.
@@ -97,52 +226,66 @@ fn drop_broken_files(queue: &Queue, found: &[(u64, u64)]) -> io::Result<bool> {
         .is_some_and(|(base, len)| *base > cut || *len > 0))
 }
 
-/// Sets where the queue ends; says whether anything was cut off.
-fn find_tail(queue: &Queue) -> io::Result<bool> {
+/// Sets where the queue ends.
+fn find_tail(queue: &Queue) -> io::Result<Tail> {
     let shared = &queue.shared;
     let mut state = queue.lock();
     let checked = state.files.len().saturating_sub(CHECKED_FILES);
     let files: Vec<u64> = state.files.iter().copied().skip(checked).collect();
-    let mut damaged = false;
+    let mut tail = Tail::default();
     for base in files {
         let file = queue.file(base)?;
-        let count = valid_units(&*file, shared.file_units())?;
-        state.max = base / UNIT_SIZE + count;
-        if count < shared.file_units() {
-            if clear(&*file, count * UNIT_SIZE, shared.file_size)? {
+        let found = valid_units(&*file, shared.file_size)?;
+        state.max = base / UNIT_SIZE + found.count;
+        tail.units = found.units;
+        if found.count < shared.file_units() {
+            if clear(&*file, found.clean_to, shared.file_size)? {
                 state.mark(base);
-                damaged = true;
+                tail.damaged = true;
             }
             let later = state.files.last().is_some_and(|newest| *newest > base);
-            damaged |= later;
+            tail.damaged |= later;
             queue.remove_files(&mut state, |other| other > base)?;
             break;
         }
     }
     state.tail_from = state.max;
     state.written = state.max;
-    Ok(damaged)
+    Ok(tail)
 }
 
-/// Counts the units at the start of a file before the first place that holds none.
-fn valid_units(file: &dyn DiskFile, units: u64) -> io::Result<u64> {
-    let (mut chunk, largest) = CHUNK_UNITS;
+/// The units at the start of a file, up to the first place that holds none.
+struct Valid {
+    count: u64,
+    /// Behind the units there are zeros up to this byte at least.
+    clean_to: u64,
+    /// The units themselves, when the first read held them all.
+    units: Vec<Unit>,
+}
+
+fn valid_units(file: &dyn DiskFile, size: u64) -> io::Result<Valid> {
+    let (mut chunk, largest) = CHUNK;
     let mut at = 0;
-    while at < units {
-        let count = chunk.min(units - at);
-        let mut bytes = vec![0; super::queue::as_len(count)];
-        file.read_at(&mut bytes, at * UNIT_SIZE)?;
-        let valid = bytes
-            .chunks_exact(20)
-            .take_while(|unit| Unit::decode(unit).is_some())
-            .count() as u64;
-        at += valid;
-        if valid < count {
-            break;
+    loop {
+        let to = (at - at % CHUNK.0 + chunk).min(size);
+        let mut bytes = vec![0; usize::try_from(to - at).unwrap_or(0)];
+        file.read_at(&mut bytes, at)?;
+        let slots = bytes.chunks_exact(UNIT_BYTES);
+        let units: Vec<Unit> = slots.map_while(Unit::decode).collect();
+        let is_first = at == 0;
+        let behind = units.len() * UNIT_BYTES;
+        at += behind as u64;
+        let rest = bytes.get(behind..).unwrap_or_default();
+        if rest.len() >= UNIT_BYTES || at >= size {
+            let clean = rest.iter().all(|byte| *byte == 0);
+            return Ok(Valid {
+                count: at / UNIT_SIZE,
+                clean_to: if clean { to } else { at },
+                units: if is_first { units } else { Vec::new() },
+            });
         }
         chunk = (chunk * 4).min(largest);
     }
-    Ok(at)
 }
 
 /// Zeroes what lies between `from` and `to`; says whether anything did.
@@ -174,7 +317,7 @@ fn first_message(queue: &Queue, state: &State) -> io::Result<u64> {
     let first = state.first();
     let end = (first + queue.shared.file_units()).min(state.max);
     let mut at = first;
-    let (mut chunk, largest) = (1, CHUNK_UNITS.1);
+    let (mut chunk, largest) = (1, CHUNK.1 / UNIT_SIZE);
     while at < end {
         let mut found = Vec::new();
         queue.read_units(at, end.min(at + chunk), &mut found)?;

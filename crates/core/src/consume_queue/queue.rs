@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) tail_from: u64,
     pub(super) written: u64,
     pub(super) last: Option<Unit>,
+    /// The first message and its offset, once it was read; of use only where `min` is that offset.
+    pub(super) head: Option<(u64, Unit)>,
     /// Files written since their last sync: where they start, and the write that was last.
     pub(super) dirty: Vec<(u64, u64)>,
     pub(super) writes: u64,
@@ -177,6 +179,7 @@ impl Queue {
         self.remove_files(state, |_| true)?;
         self.shared.forget_bytes(state.tail.len());
         state.tail.clear();
+        state.head = None;
         state.min = file_start;
         state.max = file_start;
         state.tail_from = file_start;

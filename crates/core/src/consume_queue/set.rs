@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -17,7 +17,7 @@ const TOPIC_BYTES_MAX: usize = 255;
 /// With more dirty queues than this, the whole disk is written back before each is synced.
 const MANY_DIRTY: usize = 256;
 
-type Topics = HashMap<String, Vec<(i32, Arc<Queue>)>>;
+pub(super) type Topics = HashMap<String, Vec<(i32, Arc<Queue>)>>;
 
 /// The consume queues of one store: one writer (the dispatcher), any number of readers.
 pub struct ConsumeQueues {
@@ -48,17 +48,17 @@ impl ConsumeQueues {
             failed: AtomicBool::new(false),
             buffered: AtomicUsize::new(0),
         });
-        let mut queues = Self {
+        let root = root.into();
+        let found = load::load_all(&shared, &root)?;
+        Ok(Self {
             shared,
-            root: root.into(),
-            topics: RwLock::default(),
-            dirty: Mutex::default(),
+            root,
+            topics: RwLock::new(found.topics),
+            dirty: Mutex::new(found.dirty),
             dirs: Mutex::default(),
             conflicts: AtomicU64::new(0),
-            repair_from: None,
-        };
-        queues.load_all()?;
-        Ok(queues)
+            repair_from: found.repair_from,
+        })
     }
 
     /// Where the log must be dispatched again from, when loading had to cut a damaged queue.
@@ -338,38 +338,6 @@ impl ConsumeQueues {
         Ok(())
     }
 
-    fn load_all(&mut self) -> io::Result<()> {
-        let mut topics = Topics::new();
-        for (dir, is_dir, _) in self.shared.disk.list(&self.root)? {
-            let Some(topic) = name(&dir).filter(|_| is_dir) else {
-                continue;
-            };
-            let mut queues = Vec::new();
-            for (queue_dir, is_dir, _) in self.shared.disk.list(&dir)? {
-                let id = name(&queue_dir).and_then(|name| name.parse::<i32>().ok());
-                let Some(id) = id.filter(|id| is_dir && *id >= 0) else {
-                    continue;
-                };
-                let Some(loaded) = load::load(&self.shared, &queue_dir)? else {
-                    continue;
-                };
-                if let Some(from) = loaded.repair_from {
-                    self.repair_from = Some(self.repair_from.map_or(from, |known| known.min(from)));
-                }
-                let queue = Arc::new(loaded.queue);
-                let dirty = queue.list_if_dirty();
-                if dirty {
-                    lock(&self.dirty).push(Arc::clone(&queue));
-                }
-                queues.push((id, queue));
-            }
-            queues.sort_unstable_by_key(|(id, _)| *id);
-            topics.insert(topic.to_owned(), queues);
-        }
-        self.topics = RwLock::new(topics);
-        Ok(())
-    }
-
     fn queue(&self, topic: &str, queue_id: i32) -> Option<Arc<Queue>> {
         let topics = self.read_topics();
         let queues = topics.get(topic)?;
@@ -428,10 +396,6 @@ fn check_topic(topic: &str) -> io::Result<()> {
         return Err(invalid(&format!("topic `{shown}` cannot have a queue")));
     }
     Ok(())
-}
-
-fn name(path: &Path) -> Option<&str> {
-    path.file_name().and_then(|name| name.to_str())
 }
 
 fn invalid(text: &str) -> io::Error {

@@ -45,6 +45,7 @@ impl Queue {
         state.written = cut;
         state.tail_from = cut;
         state.last = last;
+        state.head = state.head.filter(|(at, _)| *at < cut);
         state.min = state.min.min(cut);
         let news = !state.listed;
         state.listed = true;
@@ -76,6 +77,13 @@ impl Queue {
             return Ok(());
         }
         let first = state.first();
+        // Asked for every queue at each start and each cleaning: mostly nothing has changed.
+        let head = state
+            .head
+            .filter(|(at, _)| *at == state.min && *at >= first);
+        if head.is_some_and(|(_, unit)| unit.physical_offset >= min_phy) {
+            return Ok(());
+        }
         // A foreign store may begin in the middle of a queue whose older files are elsewhere.
         let (mut low, mut high) = (state.min.max(first), state.max);
         if self.keeps(&state, low, min_phy)? {
@@ -89,10 +97,13 @@ impl Queue {
                 low = middle + 1;
             }
         }
-        while self.unit(&state, low)?.is_some_and(|unit| unit.is_filler()) {
+        let mut head = self.unit(&state, low)?;
+        while head.is_some_and(|unit| unit.is_filler()) {
             low += 1;
+            head = self.unit(&state, low)?;
         }
         state.min = low;
+        state.head = head.map(|unit| (low, unit));
         Ok(())
     }
 

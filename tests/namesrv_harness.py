@@ -61,7 +61,7 @@ class Asker:
         return await self.answer()
 
     async def answer(self) -> Command:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 if self.answers:
                     return self.answers.pop(0)
@@ -74,7 +74,7 @@ class Asker:
                 self.partial += chunk
 
     async def until_closed(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.reader.read(65536):
                 pass
 

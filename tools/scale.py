@@ -20,7 +20,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trustme
 
@@ -55,11 +55,11 @@ class Kind:
     tls: ssl.SSLContext | None = None
 
 
-async def connections(count: int, folder: Path, pulls: int, *, tls: bool) -> dict[str, object]:
+async def connections(count: int, folder: Path, pulls: int, *, tls: bool) -> dict[str, Any]:
     """Open connections with one heartbeat each and measure the broker."""
     raise_open_files()
     settings, context = certificate(folder) if tls else ({}, None)
-    broker = BrokerProcess(folder, **settings)
+    broker = BrokerProcess(folder, env=None, **settings)
     kind = Kind(pulls, context)
     lines: list[Line] = []
     try:

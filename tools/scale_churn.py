@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet.testing.cluster import send_command
 from roquet.testing.process import BrokerProcess
@@ -61,7 +61,7 @@ class Churn:
             self.times_ms.append((time.monotonic() - due) * 1000)
 
 
-async def churn(seconds: float, rate: float, folder: Path) -> dict[str, object]:
+async def churn(seconds: float, rate: float, folder: Path) -> dict[str, Any]:
     """Measure a broker beside which clients come and go."""
     broker = BrokerProcess(folder)
     try:

@@ -69,22 +69,25 @@ class Line:
         return self.answer(opaque)
 
 
-class Probe(threading.Thread):
+class Probe:
     """Asks the same thing every few milliseconds: the worst time says how long a loop stood."""
 
     PERIOD_S = 0.005
 
-    def __init__(self, address: str, ask: Command, see: Callable[[Command], None] = id) -> None:
+    def __init__(self, address: str, ask: Command, see: Callable[[Command], object] = id) -> None:
         """Show every answer to `see`."""
-        super().__init__(name=f"probe {address}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"probe {address}", daemon=True)
         self.times_ms: list[float] = []
         self._line = Line(address)
         self._ask = ask
         self._see = see
         self._ended = threading.Event()
 
-    def run(self) -> None:
-        """Ask until told to end."""
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def _run(self) -> None:
         number = 0
         while not self._ended.wait(self.PERIOD_S):
             number += 1
@@ -96,7 +99,7 @@ class Probe(threading.Thread):
     def end(self) -> None:
         """Stop asking and close the connection."""
         self._ended.set()
-        self.join(CALL_S)
+        self._thread.join(CALL_S)
         self._line.close()
 
 

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet._native import Store
 from roquet.base.clock import SystemClock
@@ -58,13 +58,13 @@ def fill(store: Path, count: int, messages: int) -> None:
     (store / "config" / "topics.json").write_bytes(body.encode_file())
 
 
-async def topics(count: int, messages: int, folder: Path) -> dict[str, object]:
+async def topics(count: int, messages: int, folder: Path) -> dict[str, Any]:
     """Make topics, then measure restarts and registrations."""
     begun = time.monotonic()
     fill(folder / "store", count, messages)
     made_s = time.monotonic() - begun
     sizes = {"mappedFileSizeCommitLog": str(64 << 20), "metricsExporterType": "DISABLE"}
-    broker = BrokerProcess(folder, **sizes)
+    broker = BrokerProcess(folder, env=None, **sizes)
     starts: list[float] = []
     used: list[float] = []
     stops: list[float] = []
@@ -102,13 +102,13 @@ async def started(broker: BrokerProcess) -> float:
     return time.monotonic() - begun
 
 
-async def registered(count: int, folder: Path, settings: dict[str, str]) -> dict[str, object]:
+async def registered(count: int, folder: Path, settings: dict[str, str]) -> dict[str, Any]:
     """Start beside a name server and let the broker register all topics anew, some times."""
     port = free_port(random.Random(time.monotonic_ns()))
     flags = ("namesrv", "--listen-port", str(port))
     name_server = roquet_process("scale-namesrv", folder / "namesrv", *flags).start()
     names = f"127.0.0.1:{port}"
-    broker = BrokerProcess(folder, namesrvAddr=names, **settings)
+    broker = BrokerProcess(folder, env=None, namesrvAddr=names, **settings)
     try:
         start_s = await started(broker)
         quiet = watch(broker, names, lambda _: time.sleep(QUIET_S))

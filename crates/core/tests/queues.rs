@@ -386,6 +386,56 @@ fn any_power_loss_leaves_a_prefix_that_dispatch_completes() {
 }
 
 #[test]
+fn many_topics_are_loaded_by_several_threads_as_few_are() {
+    let disk = SimDisk::new();
+    let queues = open(&disk);
+    let topics: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
+    for (topic, number) in topics.iter().zip(0..) {
+        // One file, several files, and queues that begin with what stands for no message.
+        for offset in number % 5..number % 23 + 1 {
+            put(&queues, topic, offset, 1000 * number + offset);
+        }
+    }
+    queues.sync().unwrap();
+    let again = open(&disk);
+    assert_eq!(again.list(), queues.list());
+    assert!(again.list().len() > 150);
+    assert_eq!(again.max_phy(), queues.max_phy());
+    assert_eq!(again.repair_from(), None);
+    for topic in &topics {
+        assert_eq!(units(&again, topic), units(&queues, topic));
+        assert_eq!(again.last(topic, 0), queues.last(topic, 0));
+    }
+    disk.plant(&queue_file("t77", 0), &[0; 30]);
+    let error = try_open(&disk).err().expect("a file of another length");
+    assert!(error.to_string().contains("t77"), "{error}");
+}
+
+#[test]
+fn what_is_remembered_of_the_first_message_ends_with_it() {
+    let disk = SimDisk::new();
+    let queues = open(&disk);
+    for n in 0..25 {
+        put(&queues, "a", n, n);
+    }
+    queues.sync().unwrap();
+    let again = open(&disk);
+    for (phy, min) in [(0, 0), (0, 0), (1150, 12), (1200, 12), (1201, 13)] {
+        again.correct_min(phy).unwrap();
+        assert_eq!(again.min("a", 0), min);
+    }
+    again.truncate(500).unwrap();
+    assert_eq!((again.min("a", 0), again.max("a", 0)), (5, 5));
+    for n in 5..9 {
+        put(&again, "a", n, 100 + n);
+    }
+    for (phy, min) in [(0, 5), (10_500, 5), (10_501, 6), (20_000, 9)] {
+        again.correct_min(phy).unwrap();
+        assert_eq!(again.min("a", 0), min, "from {phy} on");
+    }
+}
+
+#[test]
 fn queues_of_the_java_broker_are_read_and_written_alike() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/store");
     for state in ["clean", "running"] {

@@ -121,17 +121,17 @@ class Registrations:
         command = request.command
         header = headers.RegisterBrokerRequest.decode(command.ext)
         async with self._order_of_arrival:
+            port_min = self._settings.now.broker_port_min
             if is_long(command):
-                said = await asyncio.to_thread(read_long, command, header)
+                said = await asyncio.to_thread(read_long, command, header, port_min)
             else:
-                said = read_registration(command, header)
+                said = read_checked(command, header, port_min)
             if not request.peer.is_open:
                 # It left while its body was read: nobody would ever notice that it is gone.
                 raise Refused(ResponseCode.SYSTEM_ERROR, "the connection has ended")
             return self._take(request, said)
 
     def _take(self, request: Request, said: Registration) -> Command:
-        check_registration(said, self._settings.now.broker_port_min)
         self._departures.apply()
         is_new = said.key not in self._table.live
         before = lowest(self._table, (said.name,))
@@ -218,9 +218,20 @@ def is_long(command: Command) -> bool:
     return len(command.body) > LONG or command.body[:1] == b"\x78"
 
 
-def read_long(command: Command, header: headers.RegisterBrokerRequest) -> Registration:
-    """Read a long registration and make what the table will hold. Raises Refused."""
-    return read_registration(command, header).with_queues()
+def read_long(
+    command: Command, header: headers.RegisterBrokerRequest, port_min: int
+) -> Registration:
+    """Read and check a long registration, and make what the table will hold. Raises Refused."""
+    return read_checked(command, header, port_min).with_queues()
+
+
+def read_checked(
+    command: Command, header: headers.RegisterBrokerRequest, port_min: int
+) -> Registration:
+    """Read a registration and check all that it says. Raises Refused."""
+    said = read_registration(command, header)
+    check_registration(said, port_min)
+    return said
 
 
 def read_registration(command: Command, header: headers.RegisterBrokerRequest) -> Registration:

@@ -9,6 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from broker_harness import dispatched, ext, play, records
+from roquet.broker.admission import ROWS_AT_ONCE
+from roquet.model.topic import TopicConfig
 from roquet.remoting.codec import decode, encode
 from roquet.testing.cluster import send_command
 
@@ -121,6 +123,25 @@ def test_the_bound_of_held_pulls_holds_for_both_ways_together(tmp_path: Path) ->
         assert {(await first).code, (await second).code} == {0}
 
     play(tmp_path, tell, heldPullsMax="2")
+
+
+def test_thousands_of_topics_that_change_at_once_are_admitted_bit_by_bit(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await some(it, 1)
+        native = it.broker.path.native
+        others = [TopicConfig(name=f"t{number}") for number in range(8 * ROWS_AT_ONCE)]
+        it.broker.metadata.topics.put(*others)
+        # Nobody is answered by a rule of yesterday: the processors serve until all is written.
+        sent = native.counters()["sends"]
+        answer = await it.send("orders", properties="UNIQ_KEY\x01X\x02")
+        assert (answer.code, native.counters()["sends"]) == (0, sent)
+        async with asyncio.timeout(60):
+            while native.counters()["sends"] == sent:
+                assert (await it.send("t2", properties="UNIQ_KEY\x01Y\x02")).code == 0
+        assert (await it.send("orders", properties="UNIQ_KEY\x01Z\x02")).code == 0
+        assert native.counters()["sends"] == sent + 2
+
+    play(tmp_path, tell)
 
 
 def test_a_loop_that_lags_takes_no_sends_until_it_has_caught_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Unreachable
@@ -168,6 +169,37 @@ def test_the_brokers_permission_masks_its_topics(tmp_path: Path) -> None:
         perms = {name: it.perm for name, it in story.body().table.topics.items()}
         assert perms["TBW102"] == 4
         assert set(perms.values()) == {4, 0}
+
+    asyncio.run(tell())
+
+
+def test_many_topics_are_encoded_in_a_thread_once_for_all_name_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def encode(body: RegisterBody, *, compressed: bool) -> bytes:
+        threads.append(threading.current_thread())
+        return plain(body, compressed=compressed)
+
+    plain = RegisterBody.encode
+    monkeypatch.setattr(RegisterBody, "encode", encode)
+
+    async def tell() -> None:
+        story = Story(tmp_path, f"{ONE};{TWO}")
+        story.topics.put(*(TopicConfig(name=f"t{number}") for number in range(2_000)))
+        await story.registration.start()
+        assert set(story.body().table.topics) == set(story.topics.all())
+        assert story.servers.take() == [(ONE, 103), (TWO, 103)]
+        await story.registration.register()
+        assert len(threads) == 1
+        assert threads[0] is not threading.main_thread()
+        story.state.permission = 4
+        story.topics.touch()
+        await story.registration.register()
+        assert {it.perm for it in story.body().table.topics.values()} == {4, 0}
+        assert story.body().table.version == story.topics.version
+        await story.registration.stop()
 
     asyncio.run(tell())
 

@@ -14,6 +14,7 @@ import pytest
 from namesrv_harness import Asker, Serving, looped, serving
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import TopicConfig
+from roquet.namesrv.registration import LONG
 from roquet.protocol.bodies.routes import ClusterInfo, decode_member_group, decode_route
 from roquet.protocol.bodies.stats import decode_kv_table
 from roquet.protocol.bodies.topics import (
@@ -93,6 +94,29 @@ async def test_every_form_of_registration_is_understood(tmp_path: Path) -> None:
             assert (answer.code, answer.ext, answer.body) == (0, {}, b"")
         names = ["A1", "A2", "B1", "B2", "C1", "C2", "D1", "D2"]
         assert await topics_of(asker) == names
+
+
+@looped
+async def test_a_long_registration_makes_the_same_routes_as_a_short_one(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(2_000)]
+    async with serving(tmp_path) as served:
+        asker = await served.connect()
+        long, short = register_body(names).encode(), register_body(names[:2]).encode()
+        assert len(long) > LONG > len(short)
+        ext = register_ext()
+        assert (await asker.ask(103, ext, short)).code == 0
+        short_route = (await asker.ask(105, {"topic": "t1"})).body
+        assert (await asker.ask(104, ext)).code == 0
+        assert not await has_route(asker, "t1")
+        assert (await asker.ask(103, ext, long)).code == 0
+        assert await topics_of(asker) == sorted(names)
+        assert (await asker.ask(105, {"topic": "t1"})).body == short_route
+        # A prime slave that stands in for its master may not be written to.
+        assert (await asker.ask(104, ext)).code == 0
+        slave = register_ext(brokerId="1", enableActingMaster="true")
+        assert (await asker.ask(103, slave, long)).code == 0
+        route = json.loads((await asker.ask(105, {"topic": "t1999"})).body)
+        assert route["queueDatas"][0]["perm"] == 4
 
 
 @looped
@@ -215,9 +239,10 @@ async def test_b9_a_bomb_is_not_inflated(tmp_path: Path) -> None:
 
 @looped
 async def test_a_hundred_thousand_topics_are_too_many(tmp_path: Path) -> None:
+    # Before the connection: one that says nothing for seconds is closed.
+    body = register_body([f"t{n}" for n in range(100_000)]).encode(compressed=True)
     async with serving(tmp_path) as served:
         asker = await served.connect()
-        body = register_body([f"t{n}" for n in range(100_000)]).encode(compressed=True)
         answer = await asker.ask(103, register_ext(compressed="true"), body)
         assert answer.code == 29
         assert await topics_of(asker) == []

@@ -118,6 +118,7 @@ class Registration:
         self._addresses = split_addresses(rules.name_servers or "")
         self._tasks = Tasks()
         self._changed: set[str] = set()
+        self._all_changed = False
         self._telling = False
         self._stopped = True
         self._started_ms = clock.now_ms()
@@ -157,6 +158,7 @@ class Registration:
     def topics_changed(self, names: Collection[str]) -> None:
         """Tell the name servers soon about these topics (none named: about all)."""
         self._changed.update(names)
+        self._all_changed |= not names
         if not self._telling and not self._stopped and self._addresses:
             self._telling = True
             self._tasks.spawn(self._tell_changes(), "register changed topics")
@@ -165,14 +167,15 @@ class Registration:
         try:
             while self._telling and not self._stopped:
                 changed, self._changed = self._changed, set()
+                whole, self._all_changed = self._all_changed, False
                 known = {name: it for name in changed if (it := self._topics.get(name))}
-                if not known:
+                if whole or not known:
                     await self.register()
                 else:
                     body = await self._encoded(known)
                     send = functools.partial(self._send, body)
                     await self._all(send, self._rules.timeout_ms / 1000, "register topics with")
-                self._telling = bool(self._changed)
+                self._telling = bool(self._changed) or self._all_changed
         finally:
             self._telling = False
 

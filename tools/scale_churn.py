@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquet.testing.cluster import send_command
 from roquet.testing.process import BrokerProcess
-from tools.scale_lines import Line, Probe, descriptors, heartbeat, pid_of, resident_kib, share
+from tools.scale_lines import Line, Probe, heartbeat, pid_of, resident_kib, share, sockets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,14 +71,14 @@ async def churn(seconds: float, rate: float, folder: Path) -> dict[str, Any]:
         coming = Churn(broker.address, rate)
         coming.run(min(WARM_S, seconds / 2))
         settled = settle(pid, 0)
-        before = resident_kib(pid)
+        before = resident_kib(pid, "RssAnon")
         coming.times_ms.clear()
         beside = Probe(broker.address, send_command("warm", b"beside"))
         beside.start()
         took_s = coming.run(seconds)
         beside.end()
         left = settle(pid, settled)
-        after = resident_kib(pid)
+        after = resident_kib(pid, "RssAnon")
     finally:
         broker.kill()
     return {
@@ -88,20 +88,20 @@ async def churn(seconds: float, rate: float, folder: Path) -> dict[str, Any]:
         "first_failures": coming.failures[:3],
         "ms_p50_p99_worst": [share(coming.times_ms, part) for part in (0.5, 0.99, 1.0)],
         "send_ms_p50_p99_worst": [share(beside.times_ms, part) for part in (0.5, 0.99, 1.0)],
-        "mib_before": round(before / 1024, 1),
-        "mib_after": round(after / 1024, 1),
-        "descriptors_before": settled,
-        "descriptors_after": left,
+        "anonymous_mib_before": round(before / 1024, 1),
+        "anonymous_mib_after": round(after / 1024, 1),
+        "sockets_before": settled,
+        "sockets_after": left,
     }
 
 
 def settle(pid: int, wanted: int) -> int:
-    """Wait until the broker has closed what its clients have; return its descriptors."""
+    """Wait until the broker has closed what its clients have; return its sockets."""
     end = time.monotonic() + SETTLE_S
-    seen = descriptors(pid)
+    seen = sockets(pid)
     while time.monotonic() < end:
         time.sleep(1.0)
-        now = descriptors(pid)
+        now = sockets(pid)
         if now <= wanted or now == seen:
             return now
         seen = now

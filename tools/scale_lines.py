@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -119,10 +120,10 @@ def pid_of(broker: BrokerProcess) -> int:
     return broker.process.pid
 
 
-def resident_kib(pid: int) -> int:
-    """Return the resident memory of a process."""
+def resident_kib(pid: int, kind: str = "VmRSS") -> int:
+    """Return the resident memory of a process; `RssAnon` is that without mapped files."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{kind}:"):
             return int(line.split()[1])
     raise ValueError(f"process {pid} has no memory")
 
@@ -133,9 +134,13 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def descriptors(pid: int) -> int:
-    """Return how many descriptors a process has open."""
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+def sockets(pid: int) -> int:
+    """Return how many sockets a process has open."""
+    found = 0
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += str(one.readlink()).startswith("socket:")
+    return found
 
 
 def share(times_ms: list[float], part: float) -> float:

@@ -25,7 +25,7 @@ def test_clients_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
     found = asyncio.run(churn(2, 30, tmp_path))
     assert (found["connections"], found["failures"]) == (60, 0)
     # The line of the sends beside may be on its way out.
-    assert found["descriptors_after"] <= found["descriptors_before"] + 1
+    assert found["sockets_after"] <= found["sockets_before"] + 1
 
 
 def test_topics_are_there_after_each_start_and_registered_each_time(tmp_path: Path) -> None:

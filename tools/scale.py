@@ -26,7 +26,7 @@ import trustme
 
 from roquet.protocol import sys_flag
 from roquet.service.runtime import raise_open_files
-from roquet.testing.cluster import pull_command
+from roquet.testing.cluster import pull_command, send_command
 from roquet.testing.process import BrokerProcess
 from tools.scale_churn import RATE, churn
 from tools.scale_lines import Line, heartbeat, pid_of, resident_kib
@@ -110,7 +110,8 @@ def certificate(folder: Path) -> tuple[dict[str, str], ssl.SSLContext]:
 async def prepare(it: Caller) -> None:
     """Make the topics."""
     for queue in range(QUEUES):
-        await it.send(TOPIC, b"hello", queue)
+        made = await it.call(send_command(TOPIC, b"hello", queue, d=str(QUEUES)))
+        assert made.code == 0, made.remark
     await it.send("beside")
 
 

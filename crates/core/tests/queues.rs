@@ -392,7 +392,7 @@ fn many_topics_are_loaded_by_several_threads_as_few_are() {
     let topics: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
     for (topic, number) in topics.iter().zip(0..) {
         // One file, several files, and queues that begin with what stands for no message.
-        for offset in number % 5..number % 23 + 1 {
+        for offset in number % 5..=number % 23 {
             put(&queues, topic, offset, 1000 * number + offset);
         }
     }

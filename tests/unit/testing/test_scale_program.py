@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(("pulls", "tls"), [(2, False), (1, True)])
+@pytest.mark.parametrize(("pulls", "tls"), [(8, False), (1, True)])
 def test_every_pull_that_waits_is_answered(tmp_path: Path, pulls: int, tls: bool) -> None:
     found = asyncio.run(connections(40, tmp_path, pulls, tls=tls))
     assert found["pulls_answered"] == (40 + WORKERS) * pulls

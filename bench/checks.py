@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 Ends = dict[tuple[str, int], int]
 """(topic, queue) to the offset behind its last message."""
 
+_NOBODY = re.compile(r"(?i)accessKey|username|signature|authenticat")
+
 _QUEUE_OFFSET = 4
 """Place of the queue offset in a decoded record."""
 
@@ -25,13 +28,23 @@ _QUEUE_OFFSET = 4
 def ends(broker: Broker, topics: Iterable[str], queues: int) -> Ends:
     """Ask how far each queue reaches."""
     found: Ends = {}
-    with BlockingConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for topic in topics:
             for queue_id in range(queues):
                 ext = {"topic": topic, "queueId": str(queue_id)}
                 answer = connection.call(Command(RequestCode.GET_MAX_OFFSET, ext=ext), timeout=10)
                 found[topic, queue_id] = int((answer.ext or {}).get("offset", 0))
     return found
+
+
+def refuses_strangers(broker: Broker) -> None:
+    """Ask without a signature. Raises RuntimeError when that is answered."""
+    ext = {"topic": "Nobody", "queueId": "0"}
+    with BlockingConnection(broker.address) as connection:
+        answer = connection.call(Command(RequestCode.GET_MAX_OFFSET, ext=ext), timeout=10)
+    remark = answer.remark or ""
+    if answer.code == 0 or not _NOBODY.search(remark):
+        raise RuntimeError(f"{broker.kind} answers anybody: {answer.code} {remark}")
 
 
 def wait_for(broker: Broker, begin: Ends, count: int, limit_s: float = 120) -> None:
@@ -51,7 +64,7 @@ def read_back(broker: Broker, begin: Ends, end: Ends) -> int:
     Raises RuntimeError at the first message that is missing or damaged.
     """
     count = 0
-    with BlockingConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for where, last in end.items():
             at = begin.get(where, 0)
             while at < last:

@@ -26,6 +26,8 @@ from roquet.testing import java
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.access import Access
+
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 START_LIMIT_S = 180.0
 _LAG = re.compile(r'loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
@@ -49,6 +51,12 @@ class Broker:
     metrics_port: int = 0
     exec_s: float = 0.0
     """When its process began (`time.monotonic`); the name server served by then."""
+    access: Access | None = None
+
+    def connect(self) -> BlockingConnection:
+        """Connect for questions, in plain; signed when the broker wants that."""
+        signed = None if self.access is None else self.access.signed()
+        return BlockingConnection(self.address, sign=signed)
 
     def loop_lag(self) -> dict[str, float]:
         """Return the counts of the loop-lag histogram by upper bound, and `max`; Java has none."""
@@ -87,7 +95,7 @@ class Broker:
 
     def runtime_info(self) -> dict[str, str]:
         """Ask for GET_BROKER_RUNTIME_INFO."""
-        with BlockingConnection(self.address) as connection:
+        with self.connect() as connection:
             reply = connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout=10)
         table: dict[str, str] = json.loads(reply.body)["table"]
         return table
@@ -112,7 +120,7 @@ class Broker:
             topic_sys_flag=0,
             order=False,
         )
-        with BlockingConnection(self.address) as connection:
+        with self.connect() as connection:
             reply = connection.call(
                 Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=header.encode()), timeout=10
             )
@@ -148,7 +156,7 @@ def send_once(broker: Broker, topic: str) -> bool:
         born_timestamp=int(time.time() * 1000),
         flag=0,
     )
-    with BlockingConnection(broker.address) as connection:
+    with broker.connect() as connection:
         request = Command(
             RequestCode.SEND_MESSAGE_V2, ext=header.encode(short=True), body=b"x" * 1024
         )
@@ -165,7 +173,9 @@ def wait_for_send(broker: Broker, topic: str) -> None:
     raise TimeoutError(f"{broker.kind} took no message within {START_LIMIT_S:.0f} s")
 
 
-def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Broker:
+def start(
+    kind: str, flush: str, folder: Path, extra: Sequence[str] = (), access: Access | None = None
+) -> Broker:
     """Start a name server and a broker with their default configuration; wait until it serves."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random()
@@ -189,6 +199,7 @@ def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Bro
                 f"flushDiskType={'SYNC_FLUSH' if flush == 'sync' else 'ASYNC_FLUSH'}",
                 *(watched if metrics_port else []),
                 *extra,
+                *(access.config(kind, folder) if access else []),
                 "",
             ]
         )
@@ -197,7 +208,7 @@ def start(kind: str, flush: str, folder: Path, extra: Sequence[str] = ()) -> Bro
     _wait_for(namesrv, namesrv_port, folder / "namesrv.log")
     exec_s = time.monotonic()
     process = _spawn(kind, "broker", folder)
-    broker = Broker(kind, flush, folder, port, namesrv, process, metrics_port, exec_s)
+    broker = Broker(kind, flush, folder, port, namesrv, process, metrics_port, exec_s, access)
     try:
         _wait_for(process, port, folder / "broker.log")
     except RuntimeError:

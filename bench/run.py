@@ -31,6 +31,7 @@ from bench.scenarios import Scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from bench.access import Access
     from bench.processes import Broker
 
 HERE = Path(__file__).parent
@@ -50,13 +51,15 @@ OPEN_RATE = 20_000
 Figures = dict[str, float]
 
 
-def loadgen(scenario: Scenario, address: str, secs: float) -> list[str]:
+def loadgen(
+    scenario: Scenario, address: str, secs: float, access: Access | None = None
+) -> list[str]:
     """Return the load generator's command line for a scenario."""
     topic = TOPIC + scenario.topic
     command = [str(LOADGEN), scenario.mode, address, topic, "--secs", str(int(secs))]
     for name, value in {"queues": QUEUES, **scenario.options}.items():
         command += [f"--{name}", str(value)]
-    return command
+    return command + (access.load_options() if access else [])
 
 
 def topics_of(scenario: Scenario) -> list[str]:
@@ -77,12 +80,12 @@ def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool 
     beside = None
     if scenario.send_rate:
         sender = Scenario("", "send", {"conns": 2, "rate": scenario.send_rate, "size": 1024})
-        beside = subprocess.Popen(loadgen(sender, broker.address, secs + 2), stdout=subprocess.PIPE)
+        load = loadgen(sender, broker.address, secs + 2, broker.access)
+        beside = subprocess.Popen(load, stdout=subprocess.PIPE)
         time.sleep(1)
     before = broker.cpu_s()
-    done = subprocess.run(
-        loadgen(scenario, broker.address, secs), capture_output=True, text=True, check=False
-    )
+    load = loadgen(scenario, broker.address, secs, broker.access)
+    done = subprocess.run(load, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise RuntimeError(f"{scenario.name} on {broker.kind}: {done.stderr}")
     figures: Figures = {
@@ -128,7 +131,10 @@ def run_group(
         # One by one: those that run are stopped below when the next cannot start.
         for kind in group.kinds:
             extra = group.config.get(kind, ())
-            brokers.append(processes.start(kind, group.flush, folder / kind, extra))
+            place = folder / kind
+            brokers.append(processes.start(kind, group.flush, place, extra, group.access))
+            if group.access:
+                checks.refuses_strangers(brokers[-1])
             prepare(brokers[-1])
             if any(each.topic for each in group.scenarios):
                 measure(FILL, brokers[-1], plan.secs)
@@ -235,6 +241,8 @@ class Group:
     scenarios: list[Scenario]
     config: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     """Lines of the configuration that differ from the defaults, by kind."""
+    access: Access | None = None
+    """The account of all clients, who come over TLS then."""
 
     def rounds(self, pairs: int) -> Iterator[tuple[Scenario, bool]]:
         """Give out what to run, and whether it is the last time.
@@ -263,6 +271,7 @@ def _groups(arguments: argparse.Namespace) -> list[Group]:
         Group("sync", "sync", kinds, scenarios.SYNC),
         Group("services", "async", kinds, scenarios.SERVICES, scenarios.SERVICES_CONFIG),
         Group("processors", "async", kinds, scenarios.SLOW, scenarios.SLOW_CONFIG),
+        Group("secure", "async", kinds, scenarios.SECURE, access=scenarios.ACCESS),
     ]
     chosen = [
         dataclasses.replace(

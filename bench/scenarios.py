@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
+from bench.access import Access
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
@@ -104,6 +106,16 @@ SLOW = [
 """Our broker without its fast path."""
 
 SLOW_CONFIG = {"roquet": ("fastPathEnable=false",)}
+
+
+ACCESS = Access("bench-account", "secret-of-bench")
+
+SECURE = [
+    dataclasses.replace(each, name=f"accounts, TLS: {each.name}", cpu_at_most=1 / 2)
+    for each in ASYNC
+    if each.name in {"send 16x1", "send 4x32", "pull 8 consumers, 32 a pull"}
+]
+"""Every request is signed, and every connection of the load is over TLS."""
 
 
 SPREAD_AT_MOST = 1.3

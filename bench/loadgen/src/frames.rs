@@ -1,10 +1,20 @@
 //! Requests as bytes, and answers cut out of a stream.
 
 use std::io::{self, Read};
-use std::net::TcpStream;
 
-/// One request header as (code, opaque, fields), written in either encoding.
-pub fn push(out: &mut Vec<u8>, binary: bool, code: u16, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
+use crate::options::Options;
+
+/// One request as (code, opaque, fields, body), in the encoding of the options and signed when they have an account.
+pub fn push(out: &mut Vec<u8>, options: &Options, code: u16, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
+    let Some(signer) = &options.signer else {
+        return push_plain(out, options.binary_header(), code, opaque, fields, body);
+    };
+    let (mut all, signature) = signer.signed(fields, body);
+    all.push(("Signature", &signature));
+    push_plain(out, options.binary_header(), code, opaque, &all, body);
+}
+
+fn push_plain(out: &mut Vec<u8>, binary: bool, code: u16, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
     let start = out.len();
     out.extend_from_slice(&[0; 8]);
     if binary {
@@ -68,7 +78,7 @@ impl Answers {
     }
 
     /// Hands (header, body) of every whole frame to `take`, after reading at least once when there is none.
-    pub fn read(&mut self, stream: &mut TcpStream, mut take: impl FnMut(&str, &[u8])) -> io::Result<usize> {
+    pub fn read(&mut self, stream: &mut impl Read, mut take: impl FnMut(&str, &[u8])) -> io::Result<usize> {
         loop {
             let mut seen = 0;
             while let Some((header_end, end)) = self.whole()? {

@@ -5,6 +5,8 @@ mod measure;
 mod options;
 mod pull;
 mod send;
+mod signer;
+mod stream;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+use crate::signer::Signer;
+
 pub const USAGE: &str = "\
 usage: loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...
   all:   --conns 1  --secs 10  --queues 4  --seed 1  --topics 1 (TOPIC, or TOPIC-0 .. TOPIC-n)
+         --access-key KEY --secret-key KEY (sign every request)  --tls 0|1 (takes any certificate)
   send:  --depth 1 (frames in flight a connection)  --window 0|1 (1: refill one by one)
          --rate 0 (messages a second over all connections; 0: as fast as answers come)
          --size 1024  --header json|binary  --properties 3  --keys 0|1  --random 0|1
@@ -18,6 +21,7 @@ usage: loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...
 pub struct Options {
     pub mode: String,
     pub address: String,
+    pub signer: Option<Signer>,
     topic: String,
     named: HashMap<String, String>,
 }
@@ -32,7 +36,8 @@ impl Options {
             let value = args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"))?;
             named.insert(name.trim_start_matches("--").to_string(), value);
         }
-        Ok(Self { mode, address, topic, named })
+        let signer = named.get("access-key").zip(named.get("secret-key")).map(|(key, secret)| Signer::new(key, secret));
+        Ok(Self { mode, address, signer, topic, named })
     }
 
     pub fn number(&self, name: &str, default: u64) -> u64 {

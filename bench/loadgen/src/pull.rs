@@ -1,7 +1,6 @@
 //! Reading: a queue from its start round and round, or every queue's end by long poll.
 
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::frames::{number, push, Answers};
 use crate::measure::Shared;
 use crate::options::Options;
+use crate::stream::Stream;
 
 const SUSPEND: u64 = 2;
 const SUBSCRIPTION: u64 = 4;
@@ -31,14 +31,13 @@ impl Pull<'_> {
             ("queueOffset", &offset), ("maxMsgNums", &batch), ("sysFlag", &flag), ("commitOffset", "0"),
             ("suspendTimeoutMillis", "15000"), ("subscription", expression), ("subVersion", "0"), ("expressionType", kind),
         ];
-        push(out, self.options.binary_header(), 11, opaque, &fields, &[]);
+        push(out, self.options, 11, opaque, &fields, &[]);
     }
 }
 
 /// One connection, one request in flight, one queue from its start to its end and again.
 pub fn run(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Result<()> {
-    let mut stream = TcpStream::connect(&options.address)?;
-    stream.set_nodelay(true)?;
+    let mut stream = Stream::connect(options)?;
     let pull = Pull {
         topic: options.topic(conn),
         group: "loadgen_group".into(),
@@ -93,9 +92,8 @@ fn records(mut body: &[u8]) -> u64 {
 
 /// One connection a group: a long poll on every queue, each moved on by its answer.
 pub fn tail(options: &Arc<Options>, group: u64, shared: &Arc<Shared>) -> io::Result<()> {
-    let mut stream = TcpStream::connect(&options.address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let mut stream = Stream::connect(options)?;
+    stream.set_read_timeout(Duration::from_millis(500))?;
     let queues = options.number("queues", 4);
     let pulls: Vec<Pull> = (0..queues)
         .map(|queue| Pull {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::frames::{number, push, Answers};
 use crate::measure::{now_ms, Random, Shared};
 use crate::options::Options;
+use crate::stream::Stream;
 
 const RING: usize = 1 << 16;
 /// Set in the opaque of what ends a transaction.
@@ -65,7 +66,7 @@ impl<'a> Frames<'a> {
             ("topic", topic.as_str()), ("producerGroup", "loadgen"), ("tranStateTableOffset", &queue), ("commitLogOffset", &log),
             ("commitOrRollback", "8"), ("fromTransactionCheck", "false"), ("msgId", &id), ("transactionId", &id),
         ];
-        push(out, self.options.binary_header(), 37, END | (number & 0x3FFF_FFFF) as u32, &fields, &[]);
+        push(out, self.options, 37, END | (number & 0x3FFF_FFFF) as u32, &fields, &[]);
     }
 
     /// Adds the next frame; its opaque is its number on this connection.
@@ -98,7 +99,7 @@ impl<'a> Frames<'a> {
             ("g", &born), ("h", "0"), ("i", &properties), ("j", "0"), ("k", "false"), ("m", "false"),
         ];
         let body = &self.bodies[number as usize % self.bodies.len()];
-        push(out, options.binary_header(), 310, (number & 0x7FFF_FFFF) as u32, &fields, body);
+        push(out, options, 310, (number & 0x7FFF_FFFF) as u32, &fields, body);
     }
 }
 
@@ -111,17 +112,16 @@ fn count(shared: &Shared, header: &str) {
 }
 
 pub fn run(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Result<()> {
-    let stream = TcpStream::connect(&options.address)?;
-    stream.set_nodelay(true)?;
+    let stream = Stream::connect(options)?;
     if options.number("rate", 0) > 0 {
-        open_loop(options, conn, shared, stream)
+        open_loop(options, conn, shared, stream.into_plain()?)
     } else {
         closed_loop(options, conn, shared, stream)
     }
 }
 
 /// Keeps `depth` frames in flight; a burst waits for all its answers, a window refills at each.
-fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: TcpStream) -> io::Result<()> {
+fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: Stream) -> io::Result<()> {
     let depth = options.number("depth", 1) as usize;
     let window = options.flag("window");
     let (mut frames, mut answers) = (Frames::new(options, conn), Answers::new());
@@ -150,8 +150,7 @@ fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: TcpStr
 
 /// Transactions: `depth` first halves, then their ends, which count as messages when they are answered.
 pub fn transactions(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Result<()> {
-    let mut stream = TcpStream::connect(&options.address)?;
-    stream.set_nodelay(true)?;
+    let mut stream = Stream::connect(options)?;
     let depth = options.number("depth", 1) as usize;
     let (mut frames, mut answers) = (Frames::new(options, conn), Answers::new());
     frames.is_half = true;

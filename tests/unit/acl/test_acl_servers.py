@@ -49,6 +49,26 @@ accounts:
   admin: true
 """
 
+WRITES = {
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+}
+"""What takes messages, hands them out, or changes tables."""
+
 
 @dataclasses.dataclass
 class Guarded:
@@ -234,6 +254,40 @@ async def test_cve_2024_23321_every_code_asks_who_it_is(tmp_path: Path) -> None:
         assert shown.code == 0
         assert b"user-one" in shown.body
         assert CANARY.encode() not in shown.body
+
+
+@on_loop
+async def test_8046_no_fields_and_blank_topics_are_no_way_in(tmp_path: Path) -> None:
+    """Without extFields, with a blank topic, with fields beside the point: nobody gets in."""
+    unsigned: tuple[dict[str, str] | None, ...] = (
+        None,
+        {},
+        {"topic": ""},
+        {"topic": " ", "consumerGroup": "", "queueId": "0"},
+        {"unheard": "of"},
+        {"AccessKey": "", "Signature": ""},
+        {"AccessKey": ADMIN.access_key},
+        {"AccessKey": ADMIN.access_key, "Signature": ""},
+    )
+    blank: tuple[dict[str, str], ...] = (
+        {},
+        {"topic": ""},
+        {"topic": " "},
+        {"topic": " ", "consumerGroup": " "},
+    )
+    async with guarded(tmp_path) as it:
+        before = files_below(tmp_path / "store" / "config")
+        served = {code for route in it.broker.routes for code in route.codes}
+        for code in RequestCode:
+            for ext in unsigned:
+                answer = await it.call(Command(code, ext))
+                assert answer.code == 1, (code.name, ext)
+                assert not answer.body, (code.name, ext)
+        for code in WRITES & served:
+            for ext in blank:
+                answer = await it.call(Command(code, ext, b"x"), USER)
+                assert answer.code != 0, (code.name, ext)
+        assert files_below(tmp_path / "store" / "config") == before
 
 
 @on_loop

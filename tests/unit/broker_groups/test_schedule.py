@@ -261,7 +261,10 @@ async def test_deleted_messages_are_jumped_over(story: Story) -> None:
 
 
 @told
-async def test_an_offset_behind_the_end_waits_for_dispatch_and_then_gives_way(story: Story) -> None:
+async def test_10668_an_offset_behind_the_end_waits_for_dispatch_and_then_gives_way(
+    story: Story,
+) -> None:
+    """A log that lost its end in a crash takes the messages of a level with it."""
     story.path.write_text('{"offsetTable":{1:9}}')
     story.schedule = story.new_schedule()
     await story.schedule.start()

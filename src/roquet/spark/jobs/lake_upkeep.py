@@ -156,8 +156,9 @@ def retire(lake: Lake, days: int, grace_ms: int, clock: Clock) -> str:
         lake.catalog.commit(f"r{clock.now_ms():013}", gone(old, "retire"))
     if lake.kind == "delta":
         # Also when the catalog had it already: a killed run may have stopped in between.
-        delete = f"DELETE FROM {lake.delta_name} WHERE day < :last"  # noqa: S608  (a quoted name)
-        sql(lake.spark, delete, {"last": last})
+        # Delta's DELETE takes no parameters.
+        days_before = f"day < DATE '{last.isoformat()}'"
+        sql(lake.spark, f"DELETE FROM {lake.delta_name} WHERE {days_before}")  # noqa: S608
         sql(lake.spark, f"VACUUM {lake.delta_name}")
     else:
         clean(lake, grace_ms, clock)

@@ -20,6 +20,11 @@ TOPICS = ("Plain", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compac
 BY_SQL = ("TAGS = 'TagA' OR p0 IS NOT NULL", "TAGS IN ('TagB', 'TagÄ') AND KEYS IS NULL")
 GROUPS = ("cg", "cg_tags", "cg_off", "cg_reset", "cg_nobody")
 BODY_MAX = 4096
+_DELAYS = (
+    *(f"DELAY\x01{level}\x02" for level in (9, 10, 12, 14, 16, 18, 19, "017", 0)),
+    "DELAY\x0117\x02REAL_TOPIC\x01Other\x02",
+)
+"""Levels that no run waits for, and some that are none."""
 HOLD_MS = 1000
 """How long a pull is asked to be held."""
 
@@ -168,6 +173,8 @@ class Frames:
         odd = rng.random() < self.oddness
         fields = self._fields(topic or rng.choice(TOPICS[:4] if not odd else TOPICS))
         body = rng.randbytes(rng.choice((1, 10, 100, 1000)))
+        if rng.random() < 0.06:
+            fields["properties"] = rng.choice(_DELAYS) + fields["properties"]
         if odd:
             body = self._twist(fields, body)
         short = rng.random() < 0.7

@@ -87,6 +87,7 @@ def ingest_and_store(
         holds_max=3,
         hold_ms=None,
         hold_ms_max=60_000,
+        delays=("Later", 18),
         barrier=[310, 10],
     )
     made.set_topic("T", 4, 4, 0, 0)

@@ -561,6 +561,7 @@ class Ingest:
         holds_max: int,
         hold_ms: int | None,
         hold_ms_max: int,
+        delays: tuple[str, int] | None,
         barrier: Sequence[int],
     ) -> None:
         """Set what holds for every message and answer.
@@ -568,7 +569,8 @@ class Ingest:
         With `waits_for_slave` answers wait for `set_replicated` as well, at most `slave_timeout_ms`;
         beyond `parked_max` waiting answers sends are refused with SYSTEM_BUSY and `busy_remark`;
         with `lacks_slave` they say SLAVE_NOT_AVAILABLE instead. `stamps` are properties that every message gets (one that has any of them already is not
-        admitted), `send_ext` the fields at the end of every answer to a send, `barrier` the request
+        admitted), `send_ext` the fields at the end of every answer to a send, `delays` the topic in
+        which delayed messages wait and the highest level, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`.
         """

@@ -18,7 +18,7 @@ use roquet_core::ingest::books::Line;
 use roquet_core::ingest::output::Output;
 use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
-    Choice, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
+    Choice, Delays, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
 };
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
@@ -289,6 +289,8 @@ impl Ingest {
                 hold_ms: required(&values, "hold_ms")?,
                 hold_ms_max: required(&values, "hold_ms_max")?,
             },
+            delays: required::<Option<(String, i32)>>(&values, "delays")?
+                .map(|(topic, highest)| Delays { topic, highest }),
         };
         state.fixed = Fixed::new(&state);
         let barrier: Vec<i32> = required(&values, "barrier")?;

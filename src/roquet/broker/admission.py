@@ -93,6 +93,8 @@ class Rules:
     pull: PullRules
     durability: Durability
     holds_max: int
+    delay_levels: int
+    """The highest one."""
     encoding: int = 0
 
 
@@ -246,6 +248,7 @@ class Admission:
             holds_max=self._rules.holds_max,
             hold_ms=None if self._rules.pull.long_polling else self._rules.pull.short_polling_ms,
             hold_ms_max=SUSPEND_MS_MAX,
+            delays=(names.SCHEDULE_TOPIC, self._rules.delay_levels),
             barrier=BARRIER,
         )
 

@@ -120,7 +120,7 @@ def build(
         *make_administration(base, schedule, transactions),
     ]
     answers = make_answers(base)
-    admission = make_admission(base, fast_fail, expressions, answers)
+    admission = make_admission(base, fast_fail, expressions, delays, answers)
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
     lock = make_lock(base, pair.client)

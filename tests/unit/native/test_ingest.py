@@ -120,6 +120,29 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
         assert (topic, queue_id, messages, sends) == ("T", 1, 2, 2)
 
 
+def test_a_delayed_message_waits_elsewhere_and_counts_where_it_is_for(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        replies, frames, _ = feed(it, 1, send(1, more="DELAY\x013\x02"), 1000)
+        (answer,), _ = decode_frames(replies)
+        assert (answer[1], frames) == (0, [])
+        assert (answer[7] or {})["queueId"] == "1"
+        assert [line[:3] for line in it.take_stored()] == [("T", 1, 1)]
+        arrival(lambda: store.max_offset("Later", 2), 1)
+        ((physical, size, _),) = store.units("Later", 2, 0, 1)
+        (record,) = decode_records(store.read(physical, size) or b"")
+        assert (record[2], record[14]) == (2, "Later")
+        assert record[15].endswith(b"CLUSTER\x01C\x02REAL_TOPIC\x01T\x02REAL_QID\x011\x02")
+        assert b"DELAY\x013\x02" in record[15]
+        odd = [
+            send(n, more=f"DELAY\x01{text}\x02") for n, text in enumerate(("19", "0", "03", "x"))
+        ]
+        odd.append(send(9, more="DELAY\x012\x02REAL_QID\x017\x02"))
+        for frame in odd:
+            assert len(feed(it, 1, frame, 1000)[1]) == 1
+            it.idle(1)
+        assert store.max_offset("T", 1) == 0
+
+
 def test_beyond_the_bound_sends_are_refused(tmp_path: Path) -> None:
     with ingest(tmp_path, parked_max=2) as it:
         data = b"".join(send(n) for n in range(4)) + send(4, more="WAIT\x01false\x02")

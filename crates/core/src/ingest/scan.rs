@@ -24,9 +24,13 @@ pub fn number<T: TryFrom<i128>>(text: &str) -> Option<T> {
     .ok()
 }
 
+/// The property of a delayed message.
+const DELAY: &str = "DELAY";
+/// Where a delayed message is for, and in which queue, while it waits.
+const REAL: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
+
 /// Names that give a message a meaning of its own: its send is not plain.
-const SPECIAL: [&str; 12] = [
-    "DELAY",
+const SPECIAL: [&str; 11] = [
     "TIMER_DELAY_SEC",
     "TIMER_DELAY_MS",
     "TIMER_DELIVER_MS",
@@ -67,6 +71,8 @@ pub struct Scanned<'a> {
     pub wait: bool,
     /// Whether the text can be stored as it is: every pair counts and is closed.
     pub clean: bool,
+    /// Its delay level, from 1 on, written without anything odd.
+    pub delay: Option<i32>,
 }
 
 /// Looks through the properties of a send; `None` when it is not plain.
@@ -77,6 +83,8 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
     let mut bytes = 0;
     let mut unique_key = None;
     let mut wait = true;
+    let mut delay = None;
+    let mut real = false;
     for (count, (name, value)) in properties::pairs(text).enumerate() {
         if names.iter().take(count).any(|known| *known == name) || SPECIAL.contains(&name) {
             return None;
@@ -89,14 +97,32 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
         match name {
             "UNIQ_KEY" => unique_key = Some(value),
             "WAIT" => wait = !is_false(value)?,
-            _ => {}
+            DELAY => delay = Some(level(value)?),
+            _ => real |= REAL.contains(&name),
         }
+    }
+    if delay.is_some() && real {
+        return None;
     }
     Some(Scanned {
         unique_key,
         wait,
         clean: bytes == text.len(),
+        delay,
     })
+}
+
+/// A delay level as the broker itself writes it.
+fn level(text: &str) -> Option<i32> {
+    let found = number::<i32>(text).filter(|level| *level > 0)?;
+    (!text.starts_with('0')).then_some(found)
+}
+
+/// Appends where a delayed message is for.
+pub fn push_real(topic: &str, queue_id: i32, out: &mut Vec<u8>) {
+    for (name, value) in REAL.into_iter().zip([topic, &queue_id.to_string()]) {
+        properties::push(out, name.as_bytes(), value.as_bytes());
+    }
 }
 
 /// Whether a text is "false" in any case; `None` for texts whose lower case is not simple.
@@ -183,6 +209,12 @@ mod tests {
             "a\u{1}b\u{2}",
             "UNIQ_KEY\u{1}u\u{2}UNIQ_KEY\u{1}v\u{2}",
             &format!("{key}DELAY\u{1}0\u{2}"),
+            &format!("{key}DELAY\u{1}-1\u{2}"),
+            &format!("{key}DELAY\u{1}03\u{2}"),
+            &format!("{key}DELAY\u{1}soon\u{2}"),
+            &format!("{key}DELAY\u{1}3\u{2}REAL_QID\u{1}1\u{2}"),
+            &format!("REAL_TOPIC\u{1}T\u{2}{key}DELAY\u{1}3\u{2}"),
+            &format!("{key}DELAY\u{1}3\u{2}TIMER_DELAY_MS\u{1}1\u{2}"),
             &format!("{key}TRAN_MSG\u{1}true\u{2}"),
             &format!("{key}MSG_REGION\u{1}mine\u{2}"),
             &format!("{key}WAIT\u{1}ﬀ\u{2}"),

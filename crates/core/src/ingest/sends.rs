@@ -8,7 +8,7 @@ use super::connection::Source;
 use super::parked::{Needs, Parked, Sent, Waiting};
 use super::scan::{self, Scanned};
 use super::send::{self, write_answer, Answer};
-use super::table::Table;
+use super::table::{State, Table};
 use super::Sink;
 use crate::batch;
 use crate::command::{Header, FLAG_ONE_WAY};
@@ -130,6 +130,8 @@ impl<'t, 'f> Sends<'t, 'f> {
             properties: &[],
         };
         let records = if request.batch {
+            // A batch's own properties mean nothing to its messages, but this one to processors.
+            scanned.delay.is_none().then_some(())?;
             self.push_batch(topic, record)?
         } else {
             self.push(topic, record, request.properties, &scanned)?
@@ -161,15 +163,21 @@ impl<'t, 'f> Sends<'t, 'f> {
         let mut stored = std::mem::take(&mut self.properties);
         stored.clear();
         scan::stored_properties(properties, scanned, &state.stamps, &mut stored);
-        let record = NewRecord {
-            properties: &stored,
-            ..record
-        };
-        let pushed = self
-            .prepared
-            .push(topic, &record, state.body_max as u64, false);
+        let mut record = record;
+        let mut place = Some(topic);
+        if let Some(level) = scanned.delay {
+            scan::push_real(topic, record.queue_id, &mut stored);
+            record.queue_id = level - 1;
+            place = waiting_room(state, level);
+        }
+        let pushed = place.and_then(|place| {
+            record.topic = place.as_bytes();
+            record.properties = &stored;
+            let body_max = state.body_max as u64;
+            self.prepared.push(place, &record, body_max, false).ok()
+        });
         self.properties = stored;
-        pushed.ok().map(|()| 1)
+        pushed.map(|()| 1)
     }
 
     /// Encodes the messages of a batch, all or none.
@@ -288,6 +296,12 @@ impl<'t, 'f> Sends<'t, 'f> {
         }
         room
     }
+}
+
+/// The topic in which messages of a delay level wait.
+fn waiting_room(state: &State, level: i32) -> Option<&str> {
+    let delays = state.delays.as_ref()?;
+    (level <= delays.highest).then_some(delays.topic.as_str())
 }
 
 /// Leaves sends to the processors.

@@ -89,6 +89,15 @@ pub struct Pulling {
     pub hold_ms_max: i64,
 }
 
+/// Where delayed messages wait: those of level `n` in queue `n - 1` of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delays {
+    /// That topic.
+    pub topic: String,
+    /// The highest level; what asks for another is not taken.
+    pub highest: i32,
+}
+
 /// What holds for every message and answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -124,6 +133,8 @@ pub struct State {
     pub busy_remark: String,
     /// How pulls are answered, if they are.
     pub pulling: Pulling,
+    /// What becomes of delayed messages; `None` leaves them to the processors.
+    pub delays: Option<Delays>,
 }
 
 impl Default for State {
@@ -145,6 +156,7 @@ impl Default for State {
             parked_max: 100_000,
             busy_remark: String::new(),
             pulling: Pulling::default(),
+            delays: None,
         }
     }
 }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.fast_fail import FastFail
     from roquet.broker.ports import Listeners
     from roquet.broker.processors.transactions import HalfDoor
+    from roquet.broker.schedule import DelayLevels
     from roquet.broker.wiring.base import Base
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 
 
 def make_admission(
-    base: Base, fast_fail: FastFail, expressions: Expressions, answers: Answers | None
+    base: Base,
+    fast_fail: FastFail,
+    expressions: Expressions,
+    delays: DelayLevels,
+    answers: Answers | None,
 ) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
@@ -51,6 +56,7 @@ def make_admission(
             config.pull,
             config.store,
             config.server.holds_max,
+            delays.highest,
         ),
         expressions=expressions,
         accounts=None if base.accounts is None else AccountRows(base.accounts),

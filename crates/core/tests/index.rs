@@ -213,7 +213,7 @@ fn names_sort_like_the_files_even_when_the_clock_does_not() {
 }
 
 #[test]
-fn trouble_is_an_error_and_no_sync_is_believed_after_a_failed_one() {
+fn rocketmq_7539_trouble_is_an_error_and_no_sync_is_believed_after_a_failed_one() {
     let disk = SimDisk::new();
     let index = open(&disk, None);
     disk.set_capacity(Some(0));

@@ -374,7 +374,7 @@ async def test_a_changed_file_is_used_and_a_broken_one_is_not(
 
 
 @on_loop
-async def test_no_secret_in_logs_answers_or_files(
+async def test_9446_7347_no_secret_in_logs_answers_or_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

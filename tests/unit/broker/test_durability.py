@@ -183,7 +183,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_reads_go_on_and_space_heals_it(small_disk: Path) -> None:
+def test_3511_1790_a_full_disk_is_said_reads_go_on_and_space_heals_it(small_disk: Path) -> None:
     async def tell(it: Cluster) -> None:
         sent = 0
         while (answer := await it.send("orders", b"x" * 60_000)).code == 0:

@@ -211,7 +211,7 @@ def test_after_so_many_checks_a_message_is_put_aside_and_can_be_brought_back(
     play(tmp_path, tell, **QUICK, transactionCheckMax="3")
 
 
-def test_544_nobody_is_there_to_ask_and_the_message_waits(tmp_path: Path) -> None:
+def test_544_1517_2117_nobody_is_there_to_ask_and_the_message_waits(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await send_half(it, "orders", "K1", "PGROUP=elsewhere")
         async with TxProducer(it):
@@ -226,7 +226,7 @@ def test_544_nobody_is_there_to_ask_and_the_message_waits(tmp_path: Path) -> Non
     play(tmp_path, tell, **QUICK, transactionCheckMax="2")
 
 
-def test_9500_a_wish_for_time_is_kept_and_an_end_after_it_has_to_wait_for_the_check(
+def test_9500_8311_a_wish_for_time_is_kept_and_an_end_after_it_has_to_wait_for_the_check(
     tmp_path: Path,
 ) -> None:
     async def tell(it: Cluster) -> None:

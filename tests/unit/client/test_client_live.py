@@ -505,6 +505,16 @@ def test_an_answer_that_cannot_be_read_does_not_end_consuming(
     play(tmp_path, tell)
 
 
+def test_dashboard_2337_a_message_id_makes_nobody_connect_just_anywhere(tmp_path: Path) -> None:
+    async def tell(_: Cluster, mq: roquet.MQ) -> None:
+        with pytest.raises(UsageError, match="no broker of this cluster"):
+            await mq.admin().view_message("7F000001000000160000000000000000")
+        with pytest.raises(UsageError, match="hex"):
+            await mq.admin().view_message("nonsense")
+
+    play(tmp_path, tell)
+
+
 def test_misuse_is_told(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
         with pytest.raises(UsageError, match="within `async with`"):
@@ -515,10 +525,6 @@ def test_misuse_is_told(tmp_path: Path) -> None:
             mq.consumer("g", [])
         with pytest.raises(UsageError, match="longer than"):
             mq.consumer("g", {"t": "x" * 5000})
-        with pytest.raises(UsageError, match="no broker of this cluster"):
-            await mq.admin().view_message("7F000001000000160000000000000000")
-        with pytest.raises(UsageError, match="hex"):
-            await mq.admin().view_message("nonsense")
         await mq.admin().create_topic("t", 1)
         async with mq.consumer("g", "t"):
             with pytest.raises(UsageError, match="has a consumer"):

@@ -75,7 +75,7 @@ B4 = [
 
 
 @pytest.mark.parametrize("bad", [*B1, *B2, *B3, *B4], ids=lambda b: repr(b[:24]))
-def test_broken_frame_closes_only_its_connection(
+def test_3474_broken_frame_closes_only_its_connection(
     bad: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

@@ -63,7 +63,7 @@ class Standalone:
 
     def executors(self) -> list[str]:
         """Return what each executor has logged so far."""
-        return [path.read_text() for path in sorted(self.folder.glob("worker-*/work/*/*/stderr"))]
+        return [path.read_text() for path in sorted(self.folder.glob("worker-*/*/*/*/stderr"))]
 
     def as_worker(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a line of the shell with the folders and the environment of the first worker."""

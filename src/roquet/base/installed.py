@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from importlib.metadata import EntryPoint
 
 _NAME = "roquet"
@@ -27,26 +27,28 @@ def release() -> str:
     return "(from source)"
 
 
-def entry_points(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group, by name."""
-    if not _has_group(group):
+def entry_points(*groups: str) -> list[EntryPoint]:
+    """Return the entry points of all these groups, by name."""
+    if not _has_any(groups):
         return []
     from importlib import metadata  # noqa: PLC0415  (see above)
 
-    return sorted(metadata.entry_points(group=group), key=lambda point: point.name)
+    found = (point for group in groups for point in metadata.entry_points(group=group))
+    return sorted(found, key=lambda point: point.name)
 
 
-def _has_group(group: str) -> bool:
-    """Tell whether an installed package may have entry points of a group."""
+def _has_any(groups: Iterable[str]) -> bool:
+    """Tell whether an installed package may have entry points of one of the groups."""
     if any(Path(place).is_file() for place in sys.path):
         return True  # An archive: no folder shows what is in it.
-    header = f"[{group}]".encode()
+    headers = [f"[{group}]".encode() for group in groups]
     for folder in _descriptions():
         try:
-            if header in (folder / "entry_points.txt").read_bytes():
-                return True
+            text = (folder / "entry_points.txt").read_bytes()
         except OSError:
             continue
+        if any(header in text for header in headers):
+            return True
     return False
 
 

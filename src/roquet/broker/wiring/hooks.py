@@ -14,20 +14,18 @@ log = logging.getLogger(__name__)
 
 def load_hooks() -> Hooks:
     """Return the hooks of all installed plugins. Raises UsageError for one that cannot be made."""
-    return Hooks(
-        send=tuple(_load(SEND_GROUP)),
-        consume=tuple(_load(CONSUME_GROUP)),
-        rpc=tuple(_load(RPC_GROUP)),
-    )
-
-
-def _load(group: str) -> list[Any]:
-    hooks: list[Any] = []
-    for point in entry_points(group):
+    hooks: dict[str, list[Any]] = {SEND_GROUP: [], CONSUME_GROUP: [], RPC_GROUP: []}
+    # Asked once for all: every look goes through the folders of what is installed.
+    for point in entry_points(*hooks):
+        group = point.group
         try:
-            hooks.append(point.load()())
+            hooks[group].append(point.load()())
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise UsageError(f"plugin {point.name} of {group} ({point.value}): {why}") from error
         log.warning("plugin %s of %s is in use: no request takes the fast path", point.name, group)
-    return hooks
+    return Hooks(
+        send=tuple(hooks[SEND_GROUP]),
+        consume=tuple(hooks[CONSUME_GROUP]),
+        rpc=tuple(hooks[RPC_GROUP]),
+    )

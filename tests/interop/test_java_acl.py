@@ -165,6 +165,23 @@ def test_java_clients_are_refused_in_the_words_of_a_java_broker(signed: Signed) 
             signed.ask("send", who, topic="Readable", bodies=encoded(BODIES[:1]))
 
 
+def test_java_clients_that_sign_nothing_send_to_us_and_consume(
+    signed: Signed, tmp_path: Path
+) -> None:
+    store, port = tmp_path / "store", free_port(random.Random())
+    plan = BrokerPlan("open-ours", port, signed.namesrv, store, {"autoCreateTopicEnable": "false"})
+    broker = our_broker(tmp_path / "home", plan).start()
+    try:
+        topic = make_topic(signed, plan, "Unsigned")
+        sent = signed.ask("send", None, topic=topic, bodies=encoded(BODIES))
+        assert sent == ["SEND_OK"] * len(BODIES)
+        wanted = {"topic": topic, "count": len(BODIES), "timeout_ms": 40_000}
+        received = signed.ask("consume", None, **wanted)
+        assert sorted(received) == sorted(encoded(BODIES))
+    finally:
+        broker.kill()
+
+
 def test_mqadmin_changes_our_accounts(signed: Signed) -> None:
     where = ("-n", signed.namesrv, "-b", signed.ours.address)
     names = ("-a", "made-by-tool", "-s", "secret-of-made")

@@ -220,6 +220,9 @@ class Registration:
         command = Command(
             RequestCode.REGISTER_BROKER, ext=header.encode(), body=body, language="JAVA"
         )
+        if self._stopped:
+            # A round that was under way: after the goodbye nothing may bring the broker back.
+            raise Unreachable("the broker is stopping")
         answer = await self._caller.call(address, command, self._rules.timeout_ms / 1000)
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(answer.code, answer.remark or "")

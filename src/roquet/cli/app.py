@@ -64,6 +64,15 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (try: {self.prog} -h)")
 
 
+class _Version(argparse.Action):
+    """Prints the version and ends, as most programs do for this flag."""
+
+    # typing.override came with Python 3.12.
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:  # type: ignore[explicit-override]
+        _version(argparse.Namespace())
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the whole command line."""
     whole = _Parser(
@@ -71,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
         description="A message broker that speaks RocketMQ.",
         epilog="first steps: run 'roquet dev', then what it prints.\n" + _CODES,
     )
+    whole.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _servers(commands)
     _messages(commands)

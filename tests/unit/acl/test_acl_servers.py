@@ -98,7 +98,7 @@ class Guarded:
 
 
 @contextlib.asynccontextmanager
-async def guarded(folder: Path) -> AsyncGenerator[Guarded]:
+async def guarded(folder: Path, **changes: str) -> AsyncGenerator[Guarded]:
     (folder / "conf").mkdir(parents=True)
     accounts = folder / "conf" / "plain_acl.yml"
     accounts.touch(0o600)
@@ -122,6 +122,7 @@ async def guarded(folder: Path) -> AsyncGenerator[Guarded]:
             "storePathCommitLog": str(folder / "store" / "commitlog"),
             "namesrvAddr": f"127.0.0.1:{name_server.server.port}",
             "brokerName": "broker-a",
+            **changes,
         }
         env = {"ROQUET_ACCESS_KEY": ADMIN.access_key, "ROQUET_SECRET_KEY": ADMIN.secret_key}
         settings, report = load_config(None, env, dict(flags))
@@ -256,8 +257,37 @@ async def test_cve_2024_23321_every_code_asks_who_it_is(tmp_path: Path) -> None:
         assert CANARY.encode() not in shown.body
 
 
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_11182_what_may_be_read_may_not_be_written_for_that(tmp_path: Path, native: str) -> None:
+    """The same key, connection and topic: each request is judged by what it asks for."""
+
+    async def main() -> None:
+        async with guarded(tmp_path, fastPathEnable=native) as it:
+            send = send_command("readable", b"x", 0, "UNIQ_KEY\x01u\x02")
+            said = "No default permission for topic:readable"
+            assert (await it.call(send, ADMIN)).code == 0
+            await until(lambda: it.broker.store.max_offset("readable", 0) == 1, 60)
+            for _ in range(3):
+                # Read first, then send; and the next time round the other way.
+                assert (await it.call(pull_command("readable"), USER)).code == 0
+                assert code_of(await it.call(send, USER)) == (1, said)
+                assert code_of(await it.call(send, USER)) == (1, said)
+                assert (await it.call(pull_command("readable"), USER)).code == 0
+            for command in (
+                Command(RequestCode.GET_MAX_OFFSET, {"topic": "readable", "queueId": "0"}),
+                Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "readable"}),
+            ):
+                deletes = command.code == RequestCode.DELETE_TOPIC_IN_BROKER
+                assert ((await it.call(command, USER)).code == 0) != deletes
+            assert it.broker.store.max_offset("readable", 0) == 1
+            counters = it.broker.path.native.counters()
+            assert (counters["pulls"] > 0) == (native == "true")
+
+    asyncio.run(main())
+
+
 @on_loop
-async def test_8046_no_fields_and_blank_topics_are_no_way_in(tmp_path: Path) -> None:
+async def test_8046_11082_no_fields_and_blank_topics_are_no_way_in(tmp_path: Path) -> None:
     """Without extFields, with a blank topic, with fields beside the point: nobody gets in."""
     unsigned: tuple[dict[str, str] | None, ...] = (
         None,

@@ -11,7 +11,7 @@ import pytest
 from broker_harness import dispatched, ext, play, records
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.protocol.message_id import parse_offset_id
+from roquet.protocol.message_id import offset_id, parse_offset_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,18 @@ def test_b18_a_message_id_of_elsewhere_finds_nothing(tmp_path: Path) -> None:
             assert answer.code == code, (offset, answer.remark)
 
     play(tmp_path, tell)
-    for odd in ("", "7F", "7F00000100002A9F000000000000000", "zz" * 16, "0" * 33, "0" * 55):
+    place = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
+    assert parse_offset_id(offset_id(place, 7)) == (place, 7)
+    assert len(offset_id(place, 7)) == 56
+    for odd in (
+        "",
+        "7F",
+        "7F00000100002A9F000000000000000",
+        "zz" * 16,
+        "0" * 33,
+        "0" * 55,
+        "0" * 57,
+    ):
         with pytest.raises(ValueError):  # noqa: PT011  (any refusal will do)
             parse_offset_id(odd)
 

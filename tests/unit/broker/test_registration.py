@@ -33,6 +33,9 @@ class NameServers:
         self.body = b""
         self.changed = "false"
         self.stuck = False
+        self.asked = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
         assert timeout_s <= 24
@@ -40,6 +43,9 @@ class NameServers:
             raise Unreachable("nobody there")
         if self.stuck and address == TWO:
             await asyncio.sleep(3600)
+        if command.code == RequestCode.QUERY_DATA_VERSION:
+            self.asked += not self.gate.is_set()
+            await self.gate.wait()
         self.seen.append((address, command))
         if command.code == RequestCode.QUERY_DATA_VERSION:
             return reply_to(command, ext={"changed": self.changed})
@@ -123,6 +129,25 @@ def test_a_stuck_name_server_does_not_hold_up_the_others(tmp_path: Path) -> None
         await story.registration.start()
         assert story.servers.take() == [(ONE, 103)]
         assert story.results == [None]
+
+    asyncio.run(tell())
+
+
+def test_a_stop_during_a_round_is_the_last_that_is_said(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, f"{ONE};{TWO}", force=False)
+        story.servers.changed = "true"
+        await story.registration.start()
+        story.servers.take()
+        story.servers.gate.clear()
+        round_ = asyncio.create_task(story.registration.register())
+        await settle()
+        assert story.servers.asked == 2, "both were asked whether there is news"
+        await story.registration.stop()
+        assert story.servers.take() == [(ONE, 104), (TWO, 104)]
+        story.servers.gate.set()
+        await round_
+        assert story.servers.take() == [(ONE, 322), (TWO, 322)], "answers, and no 103"
 
     asyncio.run(tell())
 

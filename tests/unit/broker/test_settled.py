@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import socket
+import subprocess
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from broker_harness import play
 from remoting_harness import on_loop
 from roquet.base.clock import SystemClock
 from roquet.base.config import as_properties
@@ -35,7 +39,7 @@ from roquet.store.plugins import GROUP
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from roquet.testing.cluster import Cluster
 
 
 def texts(**flags: str | int | bool) -> dict[str, str]:
@@ -173,6 +177,31 @@ def test_filter_servers() -> None:
     config, report = load_config(None, {}, {})
     assert "filter" not in explain(config, "parts").replace("save filters", "")
     assert report.unknown == ()
+
+
+def test_filter_servers_are_neither_started_nor_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *what, **_: started.append(what))
+    monkeypatch.setattr(os, "posix_spawn", lambda *what, **_: started.append(what))
+    file = tmp_path / "broker.conf"
+    file.write_text("filterServerNums=1\n")
+    assert load_config(file, {}, {})[1].unknown == ("filterServerNums",)
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+
+    async def tell(it: Cluster) -> None:
+        answer = await it.call(
+            Command(RequestCode.REGISTER_FILTER_SERVER, {"filterServerAddr": "10.0.0.1:1"})
+        )
+        assert (answer.code, answer.remark) == (3, " request type 301 not supported")
+        update = Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"filterServerNums=1")
+        assert (await it.call(update)).code == 29
+
+    play(tmp_path / "a", tell)
+    assert started == []
+    assert children.read_text() == before
 
 
 def test_message_store_plug_ins() -> None:

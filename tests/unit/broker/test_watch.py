@@ -153,6 +153,8 @@ def test_the_parts_have_the_timers_of_the_documents() -> None:
     parts = explain(config, "parts")
     assert [timer for timer in TIMERS if timer not in parts] == []
     assert "RequestCode" not in parts
+    pair, _ = load_config(None, {}, {"brokerRole": "SYNC_MASTER"})
+    assert "log how far slaves are behind every 60s" in explain(pair, "parts")
 
 
 LANES = {

@@ -198,6 +198,9 @@ def test_a_broker_explains_its_parts(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_version_loads_nothing_heavy(tmp_path: Path) -> None:
+    asked = roquet(tmp_path, "--version")
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout == roquet(tmp_path, "version").stdout
     assert roquet(tmp_path, "version").stdout.endswith("speaks RocketMQ up to V5_5_0\n")
     program = (
         "import sys; from roquet.cli.app import run; run(['version'])\n"

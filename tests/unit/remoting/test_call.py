@@ -32,6 +32,7 @@ from roquet.service.lanes import LaneConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Coroutine
 
 
@@ -59,6 +60,28 @@ def test_question_and_answer(run: Callable[[Coroutine[object, object, None]], No
             assert [a.body for a in answers] == [b"%d" % n for n in range(500)]
             assert running.server.connections == 1
             assert client.connected() == [running.address]
+
+    run(main())
+
+
+def test_fifty_first_calls_at_once_make_one_connection(
+    run: Callable[[Coroutine[object, object, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        accepted: list[tuple[str, int]] = []
+        async with serving() as running, calling() as client:
+            admit = running.server._admit
+
+            def admitted(taken: socket.socket, host: str, port: int) -> None:
+                accepted.append((host, port))
+                admit(taken, host, port)
+
+            monkeypatch.setattr(running.server, "_admit", admitted)
+            answers = await asyncio.gather(
+                *(client.call(running.address, Command(ECHO, body=b"%d" % n)) for n in range(50))
+            )
+            assert [answer.body for answer in answers] == [b"%d" % n for n in range(50)]
+            assert len(accepted) == 1
 
     run(main())
 

@@ -11,6 +11,7 @@ import tracemalloc
 import pytest
 
 from remoting_harness import BIG, ECHO, LATER, SLOW, SOON, ask, calling, serving, until
+from roquet.base.errors import OutcomeUnknown
 from roquet.protocol.command import FLAG_RESPONSE, Command, reply_to
 from roquet.remoting.codec import encode
 from roquet.remoting.ingest import Fed, PlainIngest
@@ -75,7 +76,7 @@ B4 = [
 
 
 @pytest.mark.parametrize("bad", [*B1, *B2, *B3, *B4], ids=lambda b: repr(b[:24]))
-def test_3474_broken_frame_closes_only_its_connection(
+def test_b1_b2_b3_b4_3474_broken_frame_closes_only_its_connection(
     bad: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -124,7 +125,7 @@ def test_broken_frames_are_logged_once_a_peer(caplog: pytest.LogCaptureFixture) 
     assert "3 more" in caplog.records[1].getMessage()
 
 
-def test_declared_length_is_not_allocated() -> None:
+def test_b1_declared_length_is_not_allocated() -> None:
     async def main() -> None:
         async with serving() as running:
             raws = [await running.raw() for _ in range(20)]
@@ -142,7 +143,38 @@ def test_declared_length_is_not_allocated() -> None:
     asyncio.run(main())
 
 
-def test_unasked_answers_are_ignored_and_equal_opaques_both_answered() -> None:
+@pytest.mark.parametrize(
+    "said", [b"\x15\x03\x03\x00\x02\x02\x28", b"\x15\x03\x01\x00\x02\x02\x46" * 3, B1[4]]
+)
+def test_kip_498_cve_2022_34917_a_client_takes_no_alert_of_tls_for_a_length(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that wants TLS answers a plain client so: as a length it is 336 MiB."""
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answers, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, calling() as client:
+            tracemalloc.start()
+            with pytest.raises(OutcomeUnknown, match="closed"):
+                await client.call(f"127.0.0.1:{port}", Command(ECHO), 60.0)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 1_000_000
+            assert client.connected() == []
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert f"is {int.from_bytes(said[:4], 'big')}, at most" in caplog.text
+
+
+def test_b6_unasked_answers_are_ignored_and_equal_opaques_both_answered() -> None:
     async def main() -> None:
         async with serving() as running:
             raw = await running.raw()
@@ -156,7 +188,7 @@ def test_unasked_answers_are_ignored_and_equal_opaques_both_answered() -> None:
     asyncio.run(main())
 
 
-def test_reader_that_never_reads_stops_only_itself() -> None:
+def test_b19_reader_that_never_reads_stops_only_itself() -> None:
     async def main() -> None:
         config = ServerConfig(high_water=100_000)
         async with serving(config) as running, calling() as client:
@@ -243,7 +275,7 @@ def test_idle_and_silent_connections_are_closed() -> None:
     asyncio.run(main())
 
 
-def test_caps_on_connections(caplog: pytest.LogCaptureFixture) -> None:
+def test_b19_caps_on_connections(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving(ServerConfig(connections_per_address_max=2)) as running:
             raws = [await running.raw() for _ in range(3)]

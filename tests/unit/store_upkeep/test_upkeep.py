@@ -15,6 +15,8 @@ from broker_harness import dispatched, play, records
 from roquet.base.errors import Corrupt, UsageError
 from roquet.cli.app import run
 from roquet.model.topic import TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
 from roquet.store.format import NAME, StoreFormat
 from roquet.store.records import Record
 from roquet.store.upkeep.backup import backup, restore
@@ -64,6 +66,14 @@ def overwrite(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Return all names below a folder, files with their bytes."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
 def records_of(store: Path) -> list[Record]:
     return [piece for piece in scan(store) if isinstance(piece, Record)]
 
@@ -81,6 +91,47 @@ def test_javas_store_is_read_as_well(tmp_path: Path, state: str) -> None:
     seen = check(copy)
     assert seen.records > 10
     assert all(it.level is Level.NOTE for it in seen.findings), seen.findings
+
+
+@pytest.mark.parametrize("state", ["clean", "running"])
+def test_javas_store_is_dumped_and_needs_no_repair(
+    tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "java"
+    shutil.copytree(JAVA_STORE / state, copy)
+    before = contents(copy)
+    assert run(["store", "dump", str(copy)]) == 0
+    rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    assert len(rows) == check(copy).records
+    kept = [
+        (record.physical_offset, record.topic, record.queue_offset) for record in records_of(copy)
+    ]
+    assert [(row["offset"], row["topic"], row["queue_offset"]) for row in rows] == kept
+    assert all(row["properties"] for row in rows)
+    assert plan(copy) == []
+    assert run(["store", "repair", str(copy), "--dry-run"]) == 0
+    assert capsys.readouterr().out == "nothing to do: a start of the broker sees to the rest\n"
+    assert contents(copy) == before
+
+
+def test_a_dry_run_says_each_step_and_changes_no_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = filled(tmp_path)
+    (queue,) = (store / "consumequeue" / "orders" / "0").iterdir()
+    overwrite(queue, 3 * 20, b"\x00" * 20)
+    table = store / "config" / "topics.json"
+    shutil.copy(table, table.with_name("topics.json.bak"))
+    table.write_bytes(b"")
+    before = contents(store)
+    assert run(["store", "repair", str(store), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "would put consumequeue aside: the next start makes it anew",
+        "would put index aside: the next start makes it anew",
+        "would put checkpoint aside: the next start makes it anew",
+        "would take config/topics.json from its .bak",
+    ]
+    assert contents(store) == before
 
 
 def test_damage_in_the_log_is_named_and_what_is_behind_it_is_found(tmp_path: Path) -> None:
@@ -140,32 +191,58 @@ def test_a_store_in_use_is_not_repaired(tmp_path: Path) -> None:
     refuse_if_used(store)
 
 
+async def sent_until(enough: asyncio.Event, it: Cluster, acknowledged: list[bytes]) -> None:
+    """Send one message after another, and note those that were acknowledged."""
+    while not enough.is_set():
+        body = b"m%d" % len(acknowledged)
+        assert (await it.send("orders", body)).code == 0
+        acknowledged.append(body)
+
+
 def test_a_backup_of_a_running_broker_is_whole_and_grows(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    seen: list[int] = []
+    ends: list[int] = []
+    acknowledged: list[bytes] = []
+    known: list[int] = []
+    where = {"consumerGroup": "readers", "topic": "orders", "queueId": "0"}
 
     async def tell(it: Cluster) -> None:
         it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=1, write_queues=1))
-        await it.broker.metadata.topics.persist()
+        assert it.broker.metadata.groups.find("readers") is not None
+        await it.broker.metadata.persist_configs()
         (log,) = (tmp_path / "a").rglob("commitlog")
-        sending = asyncio.create_task(send(it))
-        for _ in range(3):
-            await asyncio.sleep(0.05)
+        enough = asyncio.Event()
+        sending = asyncio.create_task(sent_until(enough, it, acknowledged))
+        for step in (40, 80, 120):
+            async with asyncio.timeout(60):
+                while len(acknowledged) < step:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            commit = Command(
+                RequestCode.UPDATE_CONSUMER_OFFSET, {**where, "commitOffset": str(step)}
+            )
+            assert (await it.call(commit)).code == 0
+            await it.broker.metadata.persist_offsets()
+            known.append(len(acknowledged))
             done = await asyncio.to_thread(backup, log.parent, copy)
-            seen.append(done.log_end)
+            ends.append(done.log_end)
+        enough.set()
         await sending
 
-    async def send(it: Cluster) -> None:
-        for number in range(300):
-            await it.send("orders", b"m%d" % number)
-
     play(tmp_path / "a", tell)
-    assert seen == sorted(seen)
+    assert ends == sorted(set(ends)), "each is longer than the one before"
     restored = tmp_path / "restored"
     restore(copy, restored)
     assert check(restored).worst is not Level.DAMAGE
     found = bodies(tmp_path / "b", restored)
-    assert found == [b"m%d" % number for number in range(len(found))]
+    assert len(found) >= known[-1] >= 120
+    assert found == acknowledged[: len(found)]
+
+    async def group(it: Cluster) -> None:
+        answer = await it.call(Command(RequestCode.QUERY_CONSUMER_OFFSET, where))
+        assert (answer.code, (answer.ext or {})["offset"]) == (0, "120")
+        assert "readers" in it.broker.metadata.groups.all()
+
+    play(tmp_path / "c", group, storePathRootDir=str(restored))
 
 
 def test_a_torn_end_of_a_copy_is_cut(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
+    from roquet.base.clock import Clock
     from roquet.broker.app import Broker
     from roquet.protocol.codes import RequestCode
 
@@ -40,12 +41,14 @@ class PairWorld:
     folder: Path
     name_servers: str
     client: Client
+    clock: Clock | None = None
+    """What brokers that are run from now on take for the wall clock."""
 
     @contextlib.asynccontextmanager
     async def master(self, **changes: str) -> AsyncGenerator[Broker]:
         """Run the master over its folder."""
         async with running_broker(
-            self.folder / "master", self.name_servers, changes={**SOON, **changes}
+            self.folder / "master", self.name_servers, changes={**SOON, **changes}, clock=self.clock
         ) as broker:
             yield broker
 
@@ -59,6 +62,7 @@ class PairWorld:
             self.folder / folder,
             self.name_servers,
             changes={"brokerRole": "SLAVE", "brokerId": "1", **SOON, **more, **changes},
+            clock=self.clock,
         ) as broker:
             yield broker
 

@@ -334,7 +334,10 @@ class Store:
     def append_busy_ms(self) -> int:
         """How long the append now under way has taken; 0 when none is."""
     def stats(self) -> dict[str, int]:
-        """Counters and gauges, flat: files, bytes, mapped bytes, flushes, flush microseconds, failed puts ..."""
+        """Counters and gauges, flat: files, bytes, mapped bytes, flushes, flush microseconds, failed puts ...
+
+        The levels of the disk are per cent as they count, Java's bounds applied.
+        """
     def flush(self) -> int:
         """Make everything appended so far durable; return the flushed offset."""
     def checkpoint(self) -> None:

@@ -84,6 +84,12 @@ impl Store {
             .map(|head| head.store_timestamp)
     }
 
+    /// Store time of the newest record that is in the queues; 0 when there is none.
+    fn newest_store_time(&self) -> u64 {
+        let (_, last) = self.dispatcher.snapshot();
+        u64::try_from(last.time).unwrap_or(0)
+    }
+
     /// Deletes a topic's queues; returns how many. Its messages stay in the log, out of reach.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         self.usable()?;
@@ -193,6 +199,10 @@ impl Store {
             ("mapped_bytes", files.saturating_mul(self.log.file_size())),
             ("zero_filled_files", self.env.disk.zero_filled()),
             ("disk_used_percent", self.disk_fill()),
+            ("disk_full_level", self.config.levels.full),
+            ("disk_clean_level", self.config.levels.clean),
+            ("disk_used_level", self.config.levels.used),
+            ("newest_store_time", self.newest_store_time()),
             ("flushes", counters.flushes.load(Ordering::Relaxed)),
             ("flush_us", counters.flush_us.load(Ordering::Relaxed)),
             ("puts", counters.puts.load(Ordering::Relaxed)),

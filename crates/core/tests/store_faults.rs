@@ -6,6 +6,7 @@ mod store_help;
 
 use common::sim_disk::{Fault, Op, SimDisk};
 use roquet_core::commit_log::PutStatus;
+use roquet_core::disk::Disk;
 use roquet_core::get::GetStatus;
 use roquet_core::store::Store;
 use roquet_core::store_config::Value;
@@ -278,4 +279,84 @@ impl Durable for Store {
     fn read_durable(&self) -> usize {
         usize::try_from(self.queues().max("T", 0)).unwrap()
     }
+}
+
+/// Makes the disk say that so many per cent of it are in use.
+fn fill_to(disk: &SimDisk, store: &Store, percent: u64) {
+    let (free, total) = disk.space(Path::new("/s")).unwrap();
+    disk.set_capacity(Some(((total - free) * 100).div_ceil(percent)));
+    assert_eq!(store.disk_fill(), percent);
+    store.tend();
+}
+
+#[test]
+fn nothing_is_taken_above_the_level_of_a_full_disk() {
+    for (level, full) in [(None, 90), (Some(100), 90), (Some(60), 60), (Some(0), 35)] {
+        let disk = SimDisk::new();
+        // What is in use is counted from now on.
+        disk.set_capacity(Some(1 << 40));
+        let given = level.map(|level| ("diskSpaceWarningLevelRatio", Value::Int(level)));
+        let settings: Vec<_> = given.into_iter().chain([SMALL]).collect();
+        let store = open(&disk, &settings);
+        put(&store, b"first").unwrap();
+        for (used, taken) in [
+            (full - 1, true),
+            (full, true),
+            (full + 1, false),
+            (full, true),
+        ] {
+            fill_to(&disk, &store, used);
+            assert_eq!(store.writable().0, taken, "{level:?} at {used} %");
+            let done = put(&store, b"more");
+            assert_eq!(done.is_ok(), taken, "{level:?} at {used} %");
+            if let Err(status) = done {
+                assert_eq!(status, PutStatus::ServiceNotAvailable);
+                assert_eq!(store.writable().1, "the disk is full");
+            }
+        }
+        drain(&store);
+        assert_eq!(store.read_all("T", 0).len(), 4);
+    }
+}
+
+#[test]
+fn levels_count_within_the_bounds_of_java() {
+    for (given, want) in [
+        (None, [90, 85, 75]),
+        (Some(0), [35, 30, 10]),
+        (Some(50), [50, 50, 50]),
+        (Some(100), [90, 85, 95]),
+    ] {
+        let names = [
+            "diskSpaceWarningLevelRatio",
+            "diskSpaceCleanForciblyRatio",
+            "diskMaxUsedSpaceRatio",
+        ];
+        let settings: Vec<_> = given
+            .into_iter()
+            .flat_map(|level| names.map(|name| (name, Value::Int(level))))
+            .collect();
+        let stats = open(&SimDisk::new(), &settings).stats();
+        let levels = ["disk_full_level", "disk_clean_level", "disk_used_level"];
+        assert_eq!(levels.map(|name| stats[name]), want, "{given:?}");
+    }
+}
+
+#[test]
+fn the_newest_store_time_is_known_after_every_start() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[SMALL]);
+    assert_eq!(store.stats()["newest_store_time"], 0);
+    for _ in 0..3 {
+        put(&store, b"x").unwrap();
+    }
+    drain(&store);
+    let newest = store.stats()["newest_store_time"];
+    assert!(newest > 1_700_000_000_000);
+    store.close().unwrap();
+    let again = open(&disk, &[SMALL]);
+    assert_eq!(again.stats()["newest_store_time"], newest);
+    drop(again);
+    // Not closed: as after a kill.
+    assert_eq!(open(&disk, &[SMALL]).stats()["newest_store_time"], newest);
 }

@@ -12,6 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, cast
 
+from roquet.base.clock import steady_ms
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.ha.feed import Feed, start_of
@@ -23,7 +24,6 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     import ssl
 
-    from roquet.base.clock import Clock
     from roquet.ha.feed import FeedRules
     from roquet.ha.log import Log
     from roquet.ha.replicas import Replicas
@@ -66,14 +66,12 @@ class HaMaster:
         log_: Log,
         replicas: Replicas,
         rules: FeedRules,
-        clock: Clock,
         *,
         entrance: Entrance,
     ) -> None:
         self.log = log_
         self.replicas = replicas
         self.rules = rules
-        self.clock = clock
         self.entrance = entrance
         self._links: set[SlaveLink] = set()
         self._server: asyncio.Server | None = None
@@ -123,7 +121,7 @@ class HaMaster:
 
     async def tick(self) -> None:
         """Send heartbeats, end silent connections, and send what there is: a timer's action."""
-        now_ms = self.clock.now_ms()
+        now_ms = steady_ms()
         for link in tuple(self._links):
             link.check(now_ms)
         self.wake()
@@ -151,8 +149,7 @@ class SlaveLink(asyncio.Protocol):
 
     def __init__(self, master: HaMaster) -> None:
         self._master = master
-        self._clock = master.clock
-        self._feed = Feed(master.rules, self._clock.now_ms())
+        self._feed = Feed(master.rules, steady_ms())
         self._gate: MasterGate | None = None
         self._transport: asyncio.Transport | None = None
         self._thread: LogThread | None = None
@@ -280,7 +277,7 @@ class SlaveLink(asyncio.Protocol):
     def pump(self, end: int) -> None:
         """Send what the slave lacks up to `end`, as much as a turn allows."""
         sent = 0
-        now_ms = self._clock.now_ms()
+        now_ms = steady_ms()
         try:
             while not self._paused and self._transport is not None:
                 due = self._feed.due(end, now_ms)
@@ -312,7 +309,7 @@ class SlaveLink(asyncio.Protocol):
         master = self._master
         first = self._feed.acked is None
         if not data or not self._feed.receive(
-            data, self._clock.now_ms(), master.log.begin, master.log.limit
+            data, steady_ms(), master.log.begin, master.log.limit
         ):
             return
         acked = self._feed.acked or 0

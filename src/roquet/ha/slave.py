@@ -12,6 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, cast
 
+from roquet.base.clock import steady_ms
 from roquet.base.errors import RoquetError
 from roquet.base.overriding import override
 from roquet.ha.copier import Copier
@@ -166,7 +167,7 @@ class MasterLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._thread: LogThread | None = None
         self._moved = 0
-        self.copier = Copier(slave.rules.copier(), slave.log.written, self._clock.now_ms())
+        self.copier = Copier(slave.rules.copier(), slave.log.written, steady_ms())
         self.gone = asyncio.Event()
         self._closed = False
         self._second = 0
@@ -203,7 +204,7 @@ class MasterLink(asyncio.Protocol):
                     return
                 data = rest
             self._got_now += len(data)
-            for offset, piece in self.copier.receive(data, self._clock.now_ms()):
+            for offset, piece in self.copier.receive(data, steady_ms()):
                 self._slave.log.append(offset, piece)
         except PeerFault as fault:
             self.close(f"it {fault}")
@@ -227,13 +228,13 @@ class MasterLink(asyncio.Protocol):
         if self._transport is None or self._gate is not None:
             return
         with contextlib.suppress(StoreFault):
-            report = self.copier.report(self._slave.log.vouched, self._clock.now_ms())
+            report = self.copier.report(self._slave.log.vouched, steady_ms())
             if report is not None:
                 self._write(report)
 
     def check(self) -> None:
         """Report in good time, and leave a silent master."""
-        second = self._clock.now_ms() // 1000
+        second = steady_ms() // 1000
         if second != self._second:
             self._second = second
             self.bytes_per_second, self._got_now = self._got_now, 0
@@ -244,7 +245,7 @@ class MasterLink(asyncio.Protocol):
             # It keeps its own time.
             return
         try:
-            self.copier.check(self._clock.now_ms())
+            self.copier.check(steady_ms())
         except PeerFault as fault:
             self.close(f"it {fault}")
             return
@@ -273,16 +274,18 @@ class MasterLink(asyncio.Protocol):
     @property
     def last_read_ms(self) -> int:
         """When the master was last heard, Unix milliseconds."""
-        if self._thread is not None:
-            return self._clock.now_ms() - self._thread.silent_ms[0]
-        return self.copier.last_read_ms
+        return self._clock.now_ms() - self._silent_ms()[0]
 
     @property
     def last_write_ms(self) -> int:
         """When the last report was written, Unix milliseconds."""
+        return self._clock.now_ms() - self._silent_ms()[1]
+
+    def _silent_ms(self) -> tuple[int, int]:
         if self._thread is not None:
-            return self._clock.now_ms() - self._thread.silent_ms[1]
-        return self.copier.last_write_ms
+            return self._thread.silent_ms
+        now_ms = steady_ms()
+        return now_ms - self.copier.last_read_ms, now_ms - self.copier.last_write_ms
 
     def _begin(self, transport: asyncio.Transport, heard: bytes = b"") -> None:
         log.info("copying the log of %s from %d", self._address, self.copier.end)
@@ -297,7 +300,7 @@ class MasterLink(asyncio.Protocol):
             self._slave.state = State.TRANSFER
             return
         self._slave.state = State.TRANSFER
-        report = self.copier.report(self.copier.end, self._clock.now_ms())
+        report = self.copier.report(self.copier.end, steady_ms())
         if report is not None:
             self._write(report)
 

@@ -2,7 +2,7 @@
 
 Rules of spec store §12. Deleting is the core's; whole files go, oldest first, never the last, and
 the queues and the index follow. Nothing is ever deleted because metadata is missing, nor because
-the clock has jumped ahead.
+the clock has jumped ahead (`roquet.store.steady_time`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from roquet.base.clock import steady_ms
 from roquet.store.results import StoreFault
+from roquet.store.steady_time import HOUR_MS, KeptTime
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
+    from roquet.store.files import JsonFile
+    from roquet.store.results import DiskUse
     from roquet.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
-HOUR_MS = 3_600_000
-JUMP_MS = 300_000
-"""A clock that is this much further than the time that has passed was set."""
-JUMP_HOLD_MS = 24 * HOUR_MS
-"""A jump ahead counts when the clock has stood by it for so long."""
+ANY_AGE_MS = 2**63 - 1
+"""Before this every file was written, also one that a clock that stood ahead has dated."""
 ROUNDS_ASKED = 20
 """Rounds that a request by hand is good for, as in Java."""
 
@@ -40,8 +41,12 @@ class Plan(NamedTuple):
 class LogFiles(Protocol):
     """What cleaning needs of the message store."""
 
-    def disk_used_percent(self) -> int:
-        """Return how full the disk of the commit log is."""
+    def disk_use(self) -> DiskUse:
+        """Return how full the disk of the commit log is, and what the store makes of that."""
+        ...
+
+    def newest_store_time(self) -> int | None:
+        """Return when the newest message was stored, None when there is none."""
         ...
 
     def delete_expired(self, before_ms: int, limit: int) -> int:
@@ -49,55 +54,19 @@ class LogFiles(Protocol):
         ...
 
 
-class SteadyTime:
-    """The wall clock, except that a jump ahead is not believed before a day has passed.
-
-    A clock that was set wrong would make every message look expired at once. Until it is put right,
-    or a day is over, time goes on from where it was before.
-    """
-
-    def __init__(self) -> None:
-        """Know no time yet: the first look is believed."""
-        self._known: tuple[int, int] | None = None
-        self._jumped_at: int | None = None
-
-    def look(self, wall_ms: int, steady_ms: int) -> int:
-        """Return the time to go by; `steady_ms` is a clock that nobody can set."""
-        if self._known is None:
-            self._known = (wall_ms, steady_ms)
-            return wall_ms
-        then, steady_then = self._known
-        expected = then + steady_ms - steady_then
-        if wall_ms > expected + JUMP_MS:
-            if self._jumped_at is None:
-                self._jumped_at = steady_ms
-                log.warning(
-                    "the clock is %d s ahead of the time that has passed: nothing counts as expired"
-                    " by that for %d hours",
-                    (wall_ms - expected) // 1000,
-                    JUMP_HOLD_MS // HOUR_MS,
-                )
-            if steady_ms - self._jumped_at < JUMP_HOLD_MS:
-                self._known = (expected, steady_ms)
-                return expected
-        self._jumped_at = None
-        self._known = (wall_ms, steady_ms)
-        return wall_ms
-
-
 def plan(
-    settings: StoreSettings, now_ms: int, hour: int, used_percent: int, *, asked: bool = False
+    settings: StoreSettings, disk: DiskUse, now_ms: int, hour: int, *, asked: bool = False
 ) -> Plan | None:
     """Decide what a round may delete; None: nothing. `asked` when somebody wants a round now.
 
     Above the level for forced cleaning one file goes at a time, whatever its age, so that no more
     is lost than is needed.
     """
-    if settings.clean_forcibly and used_percent > settings.disk_clean_percent:
-        return Plan(now_ms, 1, f"the disk is {used_percent} % full")
+    if settings.clean_forcibly and disk.percent > disk.clean:
+        return Plan(ANY_AGE_MS, 1, f"the disk is {disk.percent} % full")
     expired_ms = now_ms - settings.reserved_hours * HOUR_MS
-    if used_percent > settings.disk_used_percent:
-        return Plan(expired_ms, settings.delete_batch, f"the disk is {used_percent} % full")
+    if disk.percent > disk.expire:
+        return Plan(expired_ms, settings.delete_batch, f"the disk is {disk.percent} % full")
     if hour in settings.delete_hours:
         return Plan(expired_ms, settings.delete_batch, f"it is {hour:02d} o'clock")
     if asked:
@@ -108,20 +77,32 @@ def plan(
 class Cleaner:
     """Deletes old files every few seconds."""
 
-    def __init__(self, files: LogFiles, settings: StoreSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        files: LogFiles,
+        settings: StoreSettings,
+        clock: Clock,
+        time_file: JsonFile | None = None,
+    ) -> None:
+        """`time_file` keeps the time that files are judged by over restarts."""
         self._files = files
         self._settings = settings
         self._clock = clock
-        self._time = SteadyTime()
+        self._time = KeptTime(settings.reserved_hours * HOUR_MS, time_file)
         self._asked = 0
         self._again_ms = 0
         self._was_full = False
 
     async def start(self) -> None:
-        """Nothing to do: a timer calls `clean`."""
+        """Learn from the open store what time it was when it was last written."""
+        self._time.load(self._files.newest_store_time())
+        self._time.look(self._clock.now_ms(), steady_ms())
+        await self._time.save()
 
     async def stop(self) -> None:
-        """Nothing to do."""
+        """Save the time."""
+        self._time.look(self._clock.now_ms(), steady_ms())
+        await self._time.save()
 
     async def clean_now(self) -> None:
         """Delete what has expired, whatever the hour; the next rounds do so too."""
@@ -131,10 +112,11 @@ class Cleaner:
 
     async def clean(self) -> None:
         """Delete what may go now: the action of a timer."""
-        steady_ms = int(asyncio.get_running_loop().time() * 1000)
-        now_ms = self._time.look(self._clock.now_ms(), steady_ms)
+        passed_ms = steady_ms()
+        now_ms = self._time.look(self._clock.now_ms(), passed_ms)
+        await self._time.save(passed_ms)
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
-        if steady_ms < self._again_ms:
+        if passed_ms < self._again_ms:
             return
         try:
             for _ in range(self._settings.delete_batch):
@@ -143,16 +125,16 @@ class Cleaner:
                 await self._pause()
         except StoreFault as fault:
             # Trying again every few seconds would only fill the log.
-            self._again_ms = steady_ms + self._settings.redelete_interval_ms
+            self._again_ms = passed_ms + self._settings.redelete_interval_ms
             pause_s = self._settings.redelete_interval_ms // 1000
             log.error("an old file cannot be deleted, next try in %d s: %s", pause_s, fault)  # noqa: TRY400
 
     async def _round(self, now_ms: int, *, asked: bool) -> bool:
         """Delete once; tell whether the disk should be looked at again."""
         hour = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).astimezone().hour
-        used = await asyncio.to_thread(self._files.disk_used_percent)
-        self._tell(used)
-        todo = plan(self._settings, now_ms, hour, used, asked=asked)
+        disk = await asyncio.to_thread(self._files.disk_use)
+        self._tell(disk)
+        todo = plan(self._settings, disk, now_ms, hour, asked=asked)
         if todo is None:
             return False
         deleted = 0
@@ -166,12 +148,12 @@ class Cleaner:
             log.info("%d commit-log files were deleted: %s", deleted, todo.why)
         return deleted > 0 and todo.files_max == 1
 
-    def _tell(self, used: int) -> None:
-        full = used > self._settings.disk_full_percent
+    def _tell(self, disk: DiskUse) -> None:
+        full = disk.percent > disk.full
         if full and not self._was_full:
-            log.error("the disk is %d %% full: no messages are taken", used)
+            log.error("the disk is %d %% full: no messages are taken", disk.percent)
         elif self._was_full and not full:
-            log.info("the disk is %d %% full: messages are taken again", used)
+            log.info("the disk is %d %% full: messages are taken again", disk.percent)
         self._was_full = full
 
     async def _pause(self) -> None:

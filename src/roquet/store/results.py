@@ -131,3 +131,18 @@ class Found(NamedTuple):
     records: list[bytes]
     index_time: int
     index_offset: int
+
+
+class DiskUse(NamedTuple):
+    """How full the disk of the commit log is, and the levels that count: all in per cent.
+
+    The levels are those of the settings within Java's bounds.
+    """
+
+    percent: int
+    full: int
+    """Above it nothing is written."""
+    clean: int
+    """Above it old files go whatever their age."""
+    expire: int
+    """Above it expired files go at once."""

@@ -92,7 +92,7 @@ class StoreSettings:
     disk_clean_percent: int = setting(
         "diskSpaceCleanForciblyRatio",
         85,
-        "Fill level above which the oldest files go, whatever their age.",
+        "Fill level above which the oldest files go, whatever their age (30 to 85 count).",
         unit="%",
         low=0,
         high=100,
@@ -100,7 +100,7 @@ class StoreSettings:
     disk_used_percent: int = setting(
         "diskMaxUsedSpaceRatio",
         75,
-        "Fill level above which expired files go at once.",
+        "Fill level above which expired files go at once (10 to 95 count).",
         unit="%",
         low=0,
         high=100,

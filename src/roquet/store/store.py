@@ -21,6 +21,7 @@ from roquet.store.records import Record, read_records
 from roquet.store.results import (
     BatchDraft,
     BatchResult,
+    DiskUse,
     Draft,
     Found,
     GetResult,
@@ -321,9 +322,19 @@ class MessageStore:
         """Return the queue offset for a store time (spec: store §5.1)."""
         return _guarded(self.native.offset_by_time, topic, queue_id, timestamp, upper)
 
-    def disk_used_percent(self) -> int:
-        """Return how full the disk of the commit log is. Raises StoreFault."""
-        return _guarded(self.native.stats)["disk_used_percent"]
+    def disk_use(self) -> DiskUse:
+        """Return how full the disk of the commit log is, and the levels. Raises StoreFault."""
+        stats = _guarded(self.native.stats)
+        return DiskUse(
+            percent=stats["disk_used_percent"],
+            full=stats["disk_full_level"],
+            clean=stats["disk_clean_level"],
+            expire=stats["disk_used_level"],
+        )
+
+    def newest_store_time(self) -> int | None:
+        """Return when the newest message was stored, None when there is none."""
+        return _guarded(self.native.stats)["newest_store_time"] or None
 
     def delete_expired(self, before_ms: int, limit: int) -> int:
         """Delete whole log files last written before a time; return how many."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import caught_up, pair_world, until
+from pair_harness import PairWorld, caught_up, pair_world, until
+from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
+from roquet.base.overriding import override
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import MasterGate, SlaveGate
 from roquet.protocol.codes import ResponseCode
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.broker.app import Broker
+    from roquet.ha.slave import MasterLink
 
 SECRET = "sixteen bytes or more"
 
@@ -146,6 +150,20 @@ def test_the_gates_step_by_step() -> None:
         SlaveGate(SECRET, 7, b"s" * 32).receive(b"\x00")
 
 
+class SetClock(SystemClock):
+    """A wall clock that somebody sets."""
+
+    ahead_ms = 0
+
+    @override
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def heard_after(link: MasterLink, when_ms: int) -> bool:
+    return link.last_read_ms > when_ms
+
+
 def certificate(folder: Path) -> tuple[str, str]:
     """Make a self-signed certificate, its own authority."""
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
@@ -194,6 +212,42 @@ def test_the_log_over_tls(tmp_path: Path, more: dict[str, str]) -> None:
             # Without a certificate nobody gets in: trust is asked of both sides.
             with pytest.raises((ssl.SSLError, OSError, EOFError)):
                 await first_byte(master, cert)
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_is_set_ends_no_connection_over_tls(tmp_path: Path) -> None:
+    """On either side: silence is measured by a clock that nobody can set."""
+    cert, key = certificate(tmp_path)
+    tls = {
+        "haTlsEnable": "true",
+        "haTlsCertFile": cert,
+        "haTlsKeyFile": key,
+        "haTlsTrustFile": cert,
+    }
+    clock = SetClock()
+
+    async def tell(world: PairWorld) -> None:
+        world.clock = clock
+        async with (
+            world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000", **tls) as master,
+            world.slave(of=master, **tls) as slave,
+        ):
+            await until(lambda: not master.state.lacks_slave, "the slave follows")
+            link, ends = slave.pair.slave.link, [it.address for it in master.pair.master.slaves]
+            assert link is not None
+            for jump in (3_600_000, -7_200_000, 0):
+                clock.ahead_ms = jump
+                soon = clock.now_ms() + 500
+                # Whoever sends a heartbeat has looked for silence in the same turn.
+                await until(functools.partial(heard_after, link, soon), "heartbeats")
+                assert (await world.send(master)).code == ResponseCode.SUCCESS
+                assert slave.pair.slave.link is link
+                assert [it.address for it in master.pair.master.slaves] == ends
+
+    async def run() -> None:
+        async with pair_world(tmp_path) as world:
+            await tell(world)
 
     asyncio.run(run())
 

@@ -105,7 +105,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
             FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
         ),
         store=store,
-        cleaner=Cleaner(store, config.store, clock),
+        cleaner=Cleaner(store, config.store, clock, JsonFile(folder / "cleaningTime.json")),
         lanes=lanes,
         registry=Registry(config.clients.expire_ms),
         locks=QueueLocks(),

@@ -69,7 +69,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     log = StoreLog(base.store, config.store)
     entrance = Entrance(rules.secret, None if is_slave else rules.server_tls())
     feed = rules.feed(config.store.commit_log_file_bytes)
-    master = HaMaster(log, replicas, feed, base.clock, entrance=entrance)
+    master = HaMaster(log, replicas, feed, entrance=entrance)
     slave = HaSlave(
         log,
         rules,

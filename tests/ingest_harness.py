@@ -37,10 +37,16 @@ def send(
 
 @contextlib.contextmanager
 def ingest(
-    folder: Path, *, sync: bool = False, parked_max: int = 10, flushes: bool = True, slave: str = ""
+    folder: Path,
+    *,
+    sync: bool = False,
+    parked_max: int = 10,
+    flushes: bool = True,
+    slave: str = "",
+    here: bool = False,
 ) -> Iterator[Ingest]:
     with ingest_and_store(
-        folder, sync=sync, parked_max=parked_max, flushes=flushes, slave=slave
+        folder, sync=sync, parked_max=parked_max, flushes=flushes, slave=slave, here=here
     ) as (it, _):
         yield it
 
@@ -53,6 +59,7 @@ def ingest_and_store(
     parked_max: int = 10,
     flushes: bool = False,
     slave: str = "",
+    here: bool = False,
 ) -> Iterator[tuple[Ingest, Store]]:
     kind = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
     store = Store.open(
@@ -71,6 +78,7 @@ def ingest_and_store(
         sends=True,
         pulls=True,
         sync_flush=flushes,
+        sync_here=here,
         flush_timeout_ms=100,
         waits_for_slave=slave == "wait",
         lacks_slave=slave == "lack",

@@ -351,6 +351,8 @@ class Store:
         """Delete whole commit-log files last written before a time, oldest first, never the last; then queues and index follow."""
 
     # Events: background threads never call Python; they make `event_fd` readable.
+    def sync_times(self) -> tuple[int, int]:
+        """(flushes, microseconds that they took together)."""
     def event_fd(self) -> int: ...
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         """(flushed offset, [(topic, queue id, max offset)] with news since the last call, failure text)."""
@@ -548,6 +550,7 @@ class Ingest:
         sends: bool,
         pulls: bool,
         sync_flush: bool,
+        sync_here: bool,
         flush_timeout_ms: int,
         waits_for_slave: bool,
         lacks_slave: bool,
@@ -569,6 +572,8 @@ class Ingest:
     ) -> None:
         """Set what holds for every message and answer.
 
+        With `sync_here` a feed syncs for its connection if nobody else has answers waiting, and did
+        not have any the last time.
         With `waits_for_slave` answers wait for `set_replicated` as well, at most `slave_timeout_ms`;
         beyond `parked_max` waiting answers sends are refused with SYSTEM_BUSY and `busy_remark`;
         with `lacks_slave` they say SLAVE_NOT_AVAILABLE instead. `stamps` are properties that every message gets (one that has any of them already is not

@@ -188,15 +188,31 @@ impl Store {
         if !self.started.load(Ordering::Acquire) {
             return Appended::refused(PutStatus::ServiceNotAvailable);
         }
-        self.log.append(prepared)
+        let done = self.log.append(prepared);
+        self.want_flush();
+        done
     }
 
     /// Appends records unless somebody else is appending: `None` then.
     pub fn try_put(&self, prepared: &mut Prepared<'_>) -> Option<Appended> {
+        let done = self.try_put_unflushed(prepared);
+        self.want_flush();
+        done
+    }
+
+    /// As [`Self::try_put`]; the caller has to call [`Self::want_flush`] or [`Self::flush`].
+    pub fn try_put_unflushed(&self, prepared: &mut Prepared<'_>) -> Option<Appended> {
         if !self.started.load(Ordering::Acquire) {
             return Some(Appended::refused(PutStatus::ServiceNotAvailable));
         }
         self.log.try_append(prepared)
+    }
+
+    /// Has the flush thread sync at once what was appended, if each append is to be durable.
+    pub fn want_flush(&self) {
+        if self.config.sync_flush && self.log.written() > self.log.flushed() {
+            self.log.flush_wanted.notify();
+        }
     }
 
     /// Reads from a queue.

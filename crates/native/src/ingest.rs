@@ -61,6 +61,18 @@ impl Ingest {
     fn core(&self) -> MutexGuard<'_, CoreIngest> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Flushes for the one connection that waits, and returns its answers; after a failure there
+    /// are none, and the news of it refuses what waits.
+    fn flush(&self, py: Python<'_>, now_ms: i64) -> Vec<u8> {
+        let begun = Instant::now();
+        let Ok(end) = py.detach(|| self.store.flush()) else {
+            return Vec::new();
+        };
+        let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let answers = self.core().flushed(end, now_ms.saturating_add(took));
+        answers.into_iter().flat_map(|(_, bytes)| bytes).collect()
+    }
 }
 
 fn choice(codes: Option<Vec<i64>>, filter: Option<&Bound<'_, Filter>>) -> Choice {
@@ -161,7 +173,7 @@ impl Ingest {
         let mut frames: Option<Bound<'py, PyList>> = None;
         let mut failure = None;
         let mut core = self.core();
-        let fed = core.feed(
+        let mut fed = core.feed(
             &self.store,
             key,
             data.as_slice(),
@@ -174,6 +186,13 @@ impl Ingest {
                 }
             },
         );
+        if fed.flush {
+            // Not across the sync: whoever waits for the ingest may have the GIL.
+            drop(core);
+            let late = self.flush(py, now_ms);
+            core = self.core();
+            fed.replies.bytes().extend_from_slice(&late);
+        }
         if let Some(error) = failure {
             return Err(error);
         }
@@ -263,6 +282,7 @@ impl Ingest {
             sends: required(&values, "sends")?,
             pulls: required(&values, "pulls")?,
             sync_flush: required(&values, "sync_flush")?,
+            sync_here: required(&values, "sync_here")?,
             flush_timeout_ms: required(&values, "flush_timeout_ms")?,
             slaves: match (
                 required(&values, "waits_for_slave")?,
@@ -424,6 +444,7 @@ impl Ingest {
             ("returned", counters.returned),
             ("parked", counters.parked),
             ("refused", counters.refused),
+            ("synced", counters.synced),
             ("waiting", core.parked() as u64),
         ])
     }

@@ -464,6 +464,11 @@ impl Store {
         raise(py.detach(|| self.core.self_check()))
     }
 
+    /// (flushes, microseconds that they took together).
+    fn sync_times(&self) -> (u64, u64) {
+        self.core.log().sync_times()
+    }
+
     /// The descriptor that is readable while there is news.
     fn event_fd(&self) -> RawFd {
         self.core.events().fd()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.answers import Answers
     from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
+    from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.processors.pull import PullRules
     from roquet.broker.processors.send import Stamps
     from roquet.broker.registry import Registry
@@ -133,6 +134,7 @@ class Admission:
         self._port = 0
         self._known: tuple[int, bool] | None = None
         self._failed = False
+        self._sync_here = False
         self._filling = False
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
@@ -205,6 +207,12 @@ class Admission:
         """Look whether overload keeps sends out: the action of a timer."""
         self._look_at_gate()
 
+    def sync_in_place(self, allowed: bool) -> None:  # noqa: FBT001  (the new value)
+        """Have a lone sender's messages synced as they are read, or by the store's thread."""
+        if allowed != self._sync_here:
+            self._sync_here = allowed
+            self._stale = True
+
     def store_failed(self) -> None:
         """Keep all sends out from now on: a flush failed."""
         self._failed = True
@@ -232,6 +240,7 @@ class Admission:
             # Where slaves serve reads an answer says which broker to ask next.
             pulls=on and self._state.is_readable and not self._rules.pull.slave_read,
             sync_flush=self._rules.durability.sync_flush,
+            sync_here=self._sync_here,
             flush_timeout_ms=self._rules.durability.sync_flush_timeout_ms,
             waits_for_slave=self._state.waits_for_slave,
             lacks_slave=self._state.lacks_slave,
@@ -361,9 +370,15 @@ class FastIngest:
     """The fast path as a part of the broker: open after the store, fed by its flushes."""
 
     def __init__(
-        self, path: FastPath, admission: Admission, store: MessageStore, frame_size_max: int
+        self,
+        path: FastPath,
+        admission: Admission,
+        store: MessageStore,
+        frame_size_max: int,
+        disk: QuickDisk,
     ) -> None:
         self._path = path
+        self._disk = disk
         self._admission = admission
         self._store = store
         self._frame_size_max = frame_size_max
@@ -381,6 +396,7 @@ class FastIngest:
     async def tick(self) -> None:
         """Give up what waited too long, book what was stored: the action of a timer."""
         await self._admission.tick()
+        self._admission.sync_in_place(self._disk.look(*self._store.native.sync_times()))
         await self._path.tick()
 
     def _flushed(self, offset: int, failure: str | None) -> None:

@@ -23,6 +23,7 @@ from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.offsets import OffsetProcessor
 from roquet.broker.processors.query import QueryProcessor
+from roquet.broker.quick_disk import QuickDisk
 from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.wiring.administration import make_administration
@@ -129,7 +130,9 @@ def build(
     leavers = [base.holds.drop_peer, clients.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
     path.deliver_by(listeners.write)
-    fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX)
+    syncs = base.config.store.sync_flush
+    disk = QuickDisk(base.config.server.sync_in_place_us if syncs else 0)
+    fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
     share_holds(base, path, listeners, pull)
     parts = list_parts(
         base,

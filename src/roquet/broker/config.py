@@ -193,6 +193,15 @@ class ServerRules:
     fast_path: bool = setting(
         "fastPathEnable", True, "Whether plain sends and pulls are answered by compiled code."
     )
+    sync_in_place_us: int = setting(
+        "syncFlushInPlaceMicros",
+        1000,
+        "With SYNC_FLUSH, while syncs take less than this, those for a sender who is alone are done"
+        " at once instead of by another thread; 0: never.",
+        unit="us",
+        low=0,
+        high=100_000,
+    )
     metrics: str = setting(
         "metricsExporterType",
         "DISABLE",

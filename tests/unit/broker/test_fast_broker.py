@@ -58,6 +58,29 @@ def test_with_sync_flush_no_answer_comes_before_the_flush(tmp_path: Path) -> Non
     play(tmp_path, tell, flushDiskType="SYNC_FLUSH")
 
 
+def test_a_lone_sender_is_synced_for_in_place_unless_that_is_forbidden(tmp_path: Path) -> None:
+    async def one_by_one(it: Cluster, count: int) -> int:
+        for number in range(count):
+            answer = await it.send("orders", properties=f"UNIQ_KEY\x01U{number}\x02")
+            assert answer.code == 0
+        native = it.broker.store.native
+        assert native.flushed_offset() == native.max_physical_offset()
+        return it.broker.path.native.counters()["synced"]
+
+    async def alone(it: Cluster) -> None:
+        async with asyncio.timeout(60):
+            while not await one_by_one(it, 20):
+                pass
+
+    async def never(it: Cluster) -> None:
+        await one_by_one(it, 100)
+        await asyncio.sleep(0.1)  # Two looks at the disk.
+        assert await one_by_one(it, 20) == 0
+
+    play(tmp_path, alone, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="100000")
+    play(tmp_path, never, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="0")
+
+
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         assert (await it.send("orders", properties="UNIQ_KEY\x01U\x02")).code == 0

@@ -50,6 +50,22 @@ def test_a_flush_releases_what_it_covers_in_order(tmp_path: Path) -> None:
         assert it.counters()["parked"] == 3
 
 
+def test_a_sender_who_is_alone_is_synced_for_at_once(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path, flushes=True, here=True) as (it, store):
+        it.open(2, HOST)
+        assert feed(it, 1, send(1), 1000)[0] == b""
+        assert codes(it.flushed(store.flush(), 1000)) == {1: 0}
+        replies, _, _ = feed(it, 1, send(2) + send(3), 1000)
+        assert answers(replies) == {2: (0, None), 3: (0, None)}
+        assert store.flushed_offset() == store.max_physical_offset()
+        for key, opaque in ((2, 4), (1, 5)):
+            assert feed(it, key, send(opaque), 1000)[0] == b"", "two of them share a sync"
+        assert store.flushed_offset() < store.max_physical_offset()
+        assert codes(it.flushed(store.flush(), 1000)) == {4: 0, 5: 0}
+        assert feed(it, 1, send(6), 1000)[0] == b"", "and may do so again"
+        assert it.counters()["synced"] == 1
+
+
 def test_late_failed_and_orphaned_answers(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
         feed(it, 1, send(1), 1000)

@@ -321,10 +321,8 @@ impl CommitLog {
             .failed_puts
             .fetch_add(total - placed, Ordering::Relaxed);
         if placed > 0 {
-            // Durable records only are dispatched when each append is flushed.
-            if self.settings.sync_flush {
-                self.flush_wanted.notify();
-            } else {
+            // Durable records only are dispatched when each append is flushed, which the store sees to.
+            if !self.settings.sync_flush {
                 self.counters.put_time.add(begun.elapsed());
                 self.has_grown();
             }

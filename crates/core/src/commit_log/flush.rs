@@ -45,6 +45,14 @@ impl CommitLog {
         Ok(to)
     }
 
+    /// How many flushes there were, and the microseconds that they took together.
+    pub fn sync_times(&self) -> (u64, u64) {
+        (
+            self.counters.flushes.load(Ordering::Relaxed),
+            self.counters.flush_us.load(Ordering::Relaxed),
+        )
+    }
+
     /// Has an append up to `end` counted once it is durable; called in the order of the log.
     pub(super) fn await_flush(&self, end: u64, begun: Instant) {
         hold(&self.unflushed).push_back((end, begun));

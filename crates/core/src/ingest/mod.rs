@@ -49,6 +49,9 @@ pub struct Fed {
     pub passing: bool,
     /// Why the connection must be closed.
     pub broken: Option<CodecError>,
+    /// Whether the caller has to flush the store, which nobody else has been asked for, and to tell
+    /// [`Ingest::flushed`]: there is one sender, who waits for it.
+    pub flush: bool,
 }
 
 /// Counts of what the fast path did.
@@ -68,6 +71,8 @@ pub struct Counters {
     pub parked: u64,
     /// Sends refused because too many answers waited.
     pub refused: u64,
+    /// Syncs that were left to whoever fed the only sender.
+    pub synced: u64,
 }
 
 /// The fast path of one listening port. Not for two threads at once.
@@ -213,6 +218,7 @@ impl Ingest {
         sink: Sink<'_>,
     ) -> Fed {
         let replies = std::mem::take(&mut self.spare);
+        let sends = self.ledger.counters.sends;
         let connection = self.connections.entry(key).or_default();
         let from = Source {
             key,
@@ -224,6 +230,7 @@ impl Ingest {
         };
         if connection.kept.is_empty() {
             let (mut fed, used) = self.run(store, from, data, replies, sink);
+            fed.flush = self.flushes_here(store, key, sends);
             if let Some(connection) = self.connections.get_mut(&key) {
                 connection.passing = fed.passing;
                 // Grows with the bytes received, never with the length that a peer declares.
@@ -237,6 +244,7 @@ impl Ingest {
         connection.kept.extend_from_slice(data);
         let mut kept = std::mem::take(&mut connection.kept);
         let (mut fed, used) = self.run(store, from, &kept, replies, sink);
+        fed.flush = self.flushes_here(store, key, sends);
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.passing = fed.passing;
             if used < kept.len() {
@@ -246,6 +254,20 @@ impl Ingest {
             fed.held = connection.kept.len();
         }
         fed
+    }
+
+    /// Whether the caller flushes what a connection has sent; the flush thread does otherwise.
+    fn flushes_here(&mut self, store: &Store, key: u64, sends_before: u64) -> bool {
+        if self.ledger.counters.sends == sends_before {
+            return false;
+        }
+        let here = self.table.state.sync_here && self.waiting.is_alone(key);
+        if here {
+            self.ledger.counters.synced += 1;
+        } else {
+            store.want_flush();
+        }
+        here
     }
 
     /// Takes written answers back, for the room that they took.

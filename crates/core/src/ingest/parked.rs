@@ -210,11 +210,22 @@ pub(super) struct Waiting {
     /// Those that need a slave, and perhaps a flush as well.
     copies: VecDeque<Parked>,
     marks: Marks,
+    /// The connection that the last group's answers went to, if it was one.
+    sole: Option<u64>,
 }
 
 impl Waiting {
     pub(super) fn len(&self) -> usize {
         self.flushes.len() + self.copies.len()
+    }
+
+    /// Whether everything that waits is a flush for this connection, and that was so the last time:
+    /// nobody else seems to have anything to add to a group.
+    pub(super) fn is_alone(&self, key: u64) -> bool {
+        self.sole == Some(key)
+            && self.copies.is_empty()
+            && !self.flushes.is_empty()
+            && self.flushes.iter().all(|parked| parked.key == key)
     }
 
     /// Strikes off what is already there of an answer's needs, given how far the log is flushed.
@@ -259,6 +270,11 @@ impl Waiting {
                 to.answer(first);
                 queue.pop_front();
             }
+        }
+        match to.out.as_slice() {
+            [] => {}
+            [(key, _)] => self.sole = Some(*key),
+            _ => self.sole = None,
         }
     }
 

@@ -221,7 +221,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         let taken = std::mem::take(&mut self.taken);
         let mut prepared = std::mem::take(&mut self.prepared);
         let keys = std::mem::take(&mut self.unique_keys);
-        let appended = store.try_put(&mut prepared);
+        let appended = store.try_put_unflushed(&mut prepared);
         let placed = match &appended {
             Some(appended) => appended.placed.as_slice(),
             None => &[],

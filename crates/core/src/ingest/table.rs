@@ -107,6 +107,9 @@ pub struct State {
     pub pulls: bool,
     /// Whether an answer waits until the message is durable, unless the message says WAIT=false.
     pub sync_flush: bool,
+    /// Whether whoever feeds a connection syncs for it, as long as no other one has answers waiting:
+    /// see [`super::Fed::flush`].
+    pub sync_here: bool,
     /// How long it waits, in milliseconds.
     pub flush_timeout_ms: i64,
     /// What it says about copies on slaves.
@@ -143,6 +146,7 @@ impl Default for State {
             sends: false,
             pulls: false,
             sync_flush: false,
+            sync_here: false,
             flush_timeout_ms: 5000,
             slaves: Slaves::None,
             copy_timeout_ms: 3000,

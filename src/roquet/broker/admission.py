@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from roquet.broker.answers import Answers
     from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
-    from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.processors.pull import PullRules
     from roquet.broker.processors.send import Stamps
+    from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.registry import Registry
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
@@ -207,7 +207,7 @@ class Admission:
         """Look whether overload keeps sends out: the action of a timer."""
         self._look_at_gate()
 
-    def sync_in_place(self, allowed: bool) -> None:  # noqa: FBT001  (the new value)
+    def sync_in_place(self, allowed: bool) -> None:
         """Have a lone sender's messages synced as they are read, or by the store's thread."""
         if allowed != self._sync_here:
             self._sync_here = allowed

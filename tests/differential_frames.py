@@ -25,6 +25,16 @@ _DELAYS = (
     "DELAY\x0117\x02REAL_TOPIC\x01Other\x02",
 )
 """Levels that no run waits for, and some that are none."""
+_HALF = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02"
+_HALVES = (
+    *(_HALF, _HALF, _HALF, _HALF + "__transactionId__\x01other\x02"),
+    "TRAN_MSG\x01TRUE\x02PGROUP\x01pg\x02",
+    "TRAN_MSG\x01true\x02",
+    _HALF + "DELAY\x0114\x02",
+    _HALF + "TRANSACTION_CHECK_TIMES\x013\x02",
+    _HALF + "REAL_QID\x012\x02",
+)
+"""Half messages, and some that are looked at more closely."""
 HOLD_MS = 1000
 """How long a pull is asked to be held."""
 
@@ -175,6 +185,9 @@ class Frames:
         body = rng.randbytes(rng.choice((1, 10, 100, 1000)))
         if rng.random() < 0.06:
             fields["properties"] = rng.choice(_DELAYS) + fields["properties"]
+        elif rng.random() < 0.06:
+            fields["properties"] = rng.choice(_HALVES) + fields["properties"]
+            fields["sysFlag"] = rng.choice(("4", "4", "4", "0", "12"))
         if odd:
             body = self._twist(fields, body)
         short = rng.random() < 0.7

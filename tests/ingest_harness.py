@@ -96,6 +96,7 @@ def ingest_and_store(
         hold_ms=None,
         hold_ms_max=60_000,
         delays=("Later", 18),
+        halves="Half",
         barrier=[310, 10],
     )
     made.set_topic("T", 4, 4, 0, 0)

@@ -568,6 +568,7 @@ class Ingest:
         hold_ms: int | None,
         hold_ms_max: int,
         delays: tuple[str, int] | None,
+        halves: str | None,
         barrier: Sequence[int],
     ) -> None:
         """Set what holds for every message and answer.
@@ -578,7 +579,7 @@ class Ingest:
         beyond `parked_max` waiting answers sends are refused with SYSTEM_BUSY and `busy_remark`;
         with `lacks_slave` they say SLAVE_NOT_AVAILABLE instead. `stamps` are properties that every message gets (one that has any of them already is not
         admitted), `send_ext` the fields at the end of every answer to a send, `delays` the topic in
-        which delayed messages wait and the highest level, `barrier` the request
+        which delayed messages wait and the highest level, `halves` the topic in which half messages wait, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`.
         """
@@ -619,6 +620,8 @@ class Ingest:
 
         Messages and bytes count when they are stored, sends and their time when they are answered.
         """
+    def take_halves(self) -> dict[str, int]:
+        """Half messages stored since the last call, by the topic that they are for."""
     def take_pulled(self) -> list[tuple[str, str, int, _Sums]]:
         """(group, topic, queue id, sums) of the pulls answered or held since the last call.
 

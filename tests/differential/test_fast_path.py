@@ -38,6 +38,7 @@ from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settl
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.processors.pull import PullRules
 from roquet.broker.processors.send import SendRules
+from roquet.broker.transactions.verdict import TransactionRules
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
@@ -89,6 +90,7 @@ class Outcome:
     queues: object
     offsets: object
     info: dict[str, str]
+    halves: dict[str, int]
     counters: dict[str, int]
 
 
@@ -110,6 +112,8 @@ def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: boo
                 message_bytes_max=BODY_MAX,
             ),
             pull=PullRules(property_filter=True),
+            # Nobody is asked what became of a half message, which would be stored once more.
+            transactions=TransactionRules(interval_ms=10**9),
             acl=accounts,
         ),
         from_file=False,
@@ -385,6 +389,7 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
             for units in [broker.store.units(*where[:3], where[3] - where[2])]
         ]
         offsets = broker.metadata.offsets.export()
+    halves = json.loads((folder / "config/transactionMetrics").read_bytes())["transactionCount"]
     answers = {opaque: it for line in lines for opaque, it in line.answers.items()}
     table = json.loads(cast("tuple[bytes, bytes]", answers.pop(0))[1])["table"]
     return Outcome(
@@ -393,6 +398,7 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
         queues,
         (offsets.offsets, offsets.pull_offsets),
         {name: table.get(name) for name in COUNTED},
+        {topic: count["count"] for topic, count in halves.items()},
         counters,
     )
 
@@ -461,6 +467,7 @@ def compared(
     assert slow.queues == quick.queues
     assert slow.offsets == quick.offsets
     assert slow.info == quick.info
+    assert slow.halves == quick.halves
     # With an empty table nothing of the fast path runs.
     assert not any(count for name, count in slow.counters.items() if name != "passed")
     return quick.counters
@@ -478,6 +485,7 @@ def test_answers_bytes_and_counts_are_those_of_the_processors(
     assert counters["sends"] > told.frames // 20
     assert counters["pulls"] > told.frames // 500
     assert counters["held"] > told.frames // 1000
+    assert counters["halves"] > told.frames // 1000
     assert (counters["parked"] > 0) == (flush == "sync")
 
 

@@ -18,7 +18,7 @@ use roquet_core::ingest::books::Line;
 use roquet_core::ingest::output::Output;
 use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
-    Choice, Delays, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
+    Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
 };
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
 use roquet_core::store::Store as CoreStore;
@@ -281,8 +281,14 @@ impl Ingest {
         let mut state = State {
             sends: required(&values, "sends")?,
             pulls: required(&values, "pulls")?,
-            sync_flush: required(&values, "sync_flush")?,
-            sync_here: required(&values, "sync_here")?,
+            flush: match (
+                required(&values, "sync_flush")?,
+                required(&values, "sync_here")?,
+            ) {
+                (false, _) => Flush::NotAwaited,
+                (true, false) => Flush::ByThread,
+                (true, true) => Flush::Here,
+            },
             flush_timeout_ms: required(&values, "flush_timeout_ms")?,
             slaves: match (
                 required(&values, "waits_for_slave")?,
@@ -311,6 +317,7 @@ impl Ingest {
             },
             delays: required::<Option<(String, i32)>>(&values, "delays")?
                 .map(|(topic, highest)| Delays { topic, highest }),
+            halves: required(&values, "halves")?,
         };
         state.fixed = Fixed::new(&state);
         let barrier: Vec<i32> = required(&values, "barrier")?;
@@ -413,6 +420,15 @@ impl Ingest {
             .collect()
     }
 
+    /// Half messages stored by the topic that they are for, since the last call.
+    fn take_halves(&self) -> HashMap<String, u64> {
+        let halves = self.core().take_halves();
+        halves
+            .into_iter()
+            .map(|(topic, count)| (topic.into(), count))
+            .collect()
+    }
+
     /// What pulls came to by group, topic and queue since the last call.
     fn take_pulled(&self) -> Vec<(String, String, i32, SumsTuple)> {
         let lines = self.core().take_pulled();
@@ -438,6 +454,7 @@ impl Ingest {
         let counters = core.counters();
         HashMap::from([
             ("sends", counters.sends),
+            ("halves", counters.halves),
             ("pulls", counters.pulls),
             ("held", counters.held),
             ("passed", counters.passed),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from roquet.broker.metadata import Metadata
     from roquet.broker.processors.pull import PullRules
     from roquet.broker.processors.send import Stamps
+    from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.registry import Registry
     from roquet.broker.state import BrokerState
@@ -112,11 +113,13 @@ class Admission:
         traffic: Traffic,
         rules: Rules,
         expressions: Expressions,
+        halves: HalfDoor,
         accounts: AccountRows | None = None,
         answers: Answers | None = None,
     ) -> None:
         self._expressions = expressions
         self._accounts = accounts
+        self._halves = halves
         self._answers = answers
         self._metadata = metadata
         self._registry = registry
@@ -258,6 +261,7 @@ class Admission:
             hold_ms=None if self._rules.pull.long_polling else self._rules.pull.short_polling_ms,
             hold_ms_max=SUSPEND_MS_MAX,
             delays=(names.SCHEDULE_TOPIC, self._rules.delay_levels),
+            halves=self._halves.place,
             barrier=BARRIER,
         )
 
@@ -359,6 +363,10 @@ class Admission:
         if messages.sends:
             took_ms = round(messages.took_us / 1000)
             self._traffic.sent_many(messages.topic, messages.queue_id, messages.sends, took_ms)
+
+    def opened(self, topic: str, halves: int) -> None:
+        """Count half messages as their processor would have."""
+        self._halves.opened(topic, halves)
 
     def answered(self, answers: AnsweredHere) -> None:
         """Count how long answers took, if anybody asks."""

@@ -121,7 +121,9 @@ def build(
         *make_administration(base, schedule, transactions),
     ]
     answers = make_answers(base)
-    admission = make_admission(base, fast_fail, expressions, delays, answers)
+    admission = make_admission(
+        base, fast_fail, expressions, delays, answers, halves=transactions.door
+    )
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
     lock = make_lock(base, pair.client)

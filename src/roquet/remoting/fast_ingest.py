@@ -97,6 +97,10 @@ class Owner(Protocol):
         """Note messages that were stored."""
         ...
 
+    def opened(self, topic: str, halves: int) -> None:
+        """Note half messages for a topic that were stored."""
+        ...
+
     def answered(self, answers: AnsweredHere) -> None:
         """Note how long answers took; told some moments later."""
         ...
@@ -215,6 +219,8 @@ class FastPath:
         """Tell the owner of everything stored and pulled so far."""
         for stored in self.native.take_stored():
             self._owner.stored(StoredHere(*stored))
+        for topic, halves in self.native.take_halves().items():
+            self._owner.opened(topic, halves)
         for group, topic, queue_id, sums in self.native.take_pulled():
             self._owner.pulled(PulledHere(group, topic, queue_id, *sums))
 

@@ -159,6 +159,35 @@ def test_a_delayed_message_waits_elsewhere_and_counts_where_it_is_for(tmp_path: 
         assert store.max_offset("T", 1) == 0
 
 
+def test_a_half_message_waits_elsewhere_and_is_counted_by_its_topic(tmp_path: Path) -> None:
+    half = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02"
+    with ingest_and_store(tmp_path) as (it, store):
+        named = send(2, more=half + "__transactionId__\x01mine\x02")
+        replies, frames, _ = feed(it, 1, send(1, more=half) + named, 1000)
+        (answer, _), _ = decode_frames(replies)
+        assert (answer[1], frames) == (0, [])
+        assert ((answer[7] or {})["queueId"], (answer[7] or {})["transactionId"]) == ("1", "U1")
+        assert it.take_halves() == {"T": 2}
+        assert it.take_halves() == {}
+        assert [line[:3] for line in it.take_stored()] == [("Half", 1, 2)]
+        arrival(lambda: store.max_offset("Half", 0), 2)
+        found = [
+            decode_records(store.read(physical, size) or b"")[0]
+            for physical, size, _ in store.units("Half", 0, 0, 2)
+        ]
+        real = b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
+        assert found[0][15].endswith(b"CLUSTER\x01C\x02__transactionId__\x01U1\x02" + real)
+        assert found[1][15].endswith(b"CLUSTER\x01C\x02" + real)
+        assert [(record[2], record[14]) for record in found] == [(0, "Half")] * 2
+        for number, odd in enumerate(
+            ("TRAN_MSG\x01true\x02", half + "DELAY\x011\x02", half + "REAL_QID\x011\x02")
+        ):
+            assert len(feed(it, 1, send(number, more=odd), 1000)[1]) == 1
+            it.idle(1)
+        assert it.counters()["halves"] == 2
+        assert store.max_offset("T", 1) == 0
+
+
 def test_beyond_the_bound_sends_are_refused(tmp_path: Path) -> None:
     with ingest(tmp_path, parked_max=2) as it:
         data = b"".join(send(n) for n in range(4)) + send(4, more="WAIT\x01false\x02")

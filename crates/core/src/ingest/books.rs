@@ -31,11 +31,15 @@ impl Put {
 /// By topic and queue.
 pub type Stored = HashMap<Box<str>, HashMap<i32, Put>>;
 
+/// Half messages stored, by the topic that they are for.
+pub type Halves = HashMap<Box<str>, u64>;
+
 /// Everything that is counted.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) counters: Counters,
     pub(super) stored: Stored,
+    pub(super) halves: Halves,
     pub(super) books: Books,
     pub(super) answered: Answered,
 }
@@ -44,6 +48,15 @@ impl Ledger {
     /// The sums of a queue's sends.
     pub(super) fn put(&mut self, topic: &str, queue_id: i32) -> &mut Put {
         below(&mut self.stored, topic).entry(queue_id).or_default()
+    }
+
+    /// Enters a half message.
+    pub(super) fn opened(&mut self, topic: &str) {
+        self.counters.halves += 1;
+        match self.halves.get_mut(topic) {
+            Some(count) => *count += 1,
+            None => drop(self.halves.insert(topic.into(), 1)),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use parked::{Late, Waiting};
 pub use pulls::Left;
 use pulls::Pulls;
 use sends::{Refused, Sends};
-use table::Table;
+use table::{Flush, Table};
 
 /// What came of one read.
 #[derive(Debug, Default)]
@@ -59,6 +59,8 @@ pub struct Fed {
 pub struct Counters {
     /// Sends stored.
     pub sends: u64,
+    /// Half messages among them.
+    pub halves: u64,
     /// Pulls answered.
     pub pulls: u64,
     /// Pulls that had to wait.
@@ -203,6 +205,11 @@ impl Ingest {
         std::mem::take(&mut self.ledger.stored)
     }
 
+    /// Takes how many half messages were stored since the last call.
+    pub fn take_halves(&mut self) -> books::Halves {
+        std::mem::take(&mut self.ledger.halves)
+    }
+
     /// Takes how long answers took since the last call.
     pub fn take_answered(&mut self) -> Vec<(Kind, Took)> {
         self.ledger.answered.take()
@@ -261,7 +268,7 @@ impl Ingest {
         if self.ledger.counters.sends == sends_before {
             return false;
         }
-        let here = self.table.state.sync_here && self.waiting.is_alone(key);
+        let here = self.table.state.flush == Flush::Here && self.waiting.is_alone(key);
         if here {
             self.ledger.counters.synced += 1;
         } else {

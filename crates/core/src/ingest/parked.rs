@@ -11,7 +11,7 @@ use super::answered::{between, Kind};
 use super::books::Ledger;
 use super::connection::Connection;
 use super::send::{write_answer, write_refusal, Answer};
-use super::table::{Slaves, State};
+use super::table::{Flush, Slaves, State};
 
 /// SYSTEM_ERROR.
 const SYSTEM_ERROR: i32 = 1;
@@ -37,8 +37,7 @@ impl Needs {
     /// What an answer needs whose sender waits.
     pub(super) fn of(state: &State, now_ms: i64) -> Self {
         Self {
-            flush_until: state
-                .sync_flush
+            flush_until: (state.flush != Flush::NotAwaited)
                 .then(|| now_ms.saturating_add(state.flush_timeout_ms)),
             copy_until: (state.slaves == Slaves::Wait)
                 .then(|| now_ms.saturating_add(state.copy_timeout_ms)),

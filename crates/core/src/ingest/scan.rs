@@ -26,17 +26,21 @@ pub fn number<T: TryFrom<i128>>(text: &str) -> Option<T> {
 
 /// The property of a delayed message.
 const DELAY: &str = "DELAY";
-/// Where a delayed message is for, and in which queue, while it waits.
+/// The property of a half message, and the one that names its transaction.
+const HALF: &str = "TRAN_MSG";
+const TRANSACTION_ID: &str = "__transactionId__";
+/// Names that no producer may set on a half message.
+const SPECIAL_IN_A_HALF: [&str; 2] = ["TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"];
+/// Where a delayed message or a half message is for, and in which queue, while it waits.
 const REAL: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
 
 /// Names that give a message a meaning of its own: its send is not plain.
-const SPECIAL: [&str; 11] = [
+const SPECIAL: [&str; 10] = [
     "TIMER_DELAY_SEC",
     "TIMER_DELAY_MS",
     "TIMER_DELIVER_MS",
     "TIMER_DELAY_LEVEL",
     "TIMER_DEL_UNIQKEY",
-    "TRAN_MSG",
     "_SYS_MSG_PRIORITY_",
     "POP_CK",
     "INNER_NUM",
@@ -73,6 +77,15 @@ pub struct Scanned<'a> {
     pub clean: bool,
     /// Its delay level, from 1 on, written without anything odd.
     pub delay: Option<i32>,
+    /// Whether it is a half message, and then whether it names its transaction.
+    pub half: Option<Half>,
+}
+
+/// What a half message's properties say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// Whether the transaction's id is among them; it is the unique key otherwise.
+    pub has_id: bool,
 }
 
 /// Looks through the properties of a send; `None` when it is not plain.
@@ -85,6 +98,7 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
     let mut wait = true;
     let mut delay = None;
     let mut real = false;
+    let (mut half, mut has_id, mut group, mut odd_half) = (false, false, false, false);
     for (count, (name, value)) in properties::pairs(text).enumerate() {
         if names.iter().take(count).any(|known| *known == name) || SPECIAL.contains(&name) {
             return None;
@@ -98,10 +112,20 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
             "UNIQ_KEY" => unique_key = Some(value),
             "WAIT" => wait = !is_false(value)?,
             DELAY => delay = Some(level(value)?),
+            HALF if value == "true" => half = true,
+            HALF => return None,
+            TRANSACTION_ID => has_id = true,
+            "PGROUP" => group = true,
+            _ if SPECIAL_IN_A_HALF.contains(&name) => odd_half = true,
             _ => real |= REAL.contains(&name),
         }
     }
-    if delay.is_some() && real {
+    if (delay.is_some() || half) && real {
+        return None;
+    }
+    // Whoever cannot be asked, or has a say in more than that, is looked at more closely.
+    let plain_half = group && !odd_half && delay.is_none() && unique_key != Some("");
+    if half && !plain_half {
         return None;
     }
     Some(Scanned {
@@ -109,7 +133,15 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
         wait,
         clean: bytes == text.len(),
         delay,
+        half: half.then_some(Half { has_id }),
     })
+}
+
+/// Appends the name of a half message's transaction where that is its unique key.
+pub fn push_transaction_id(scanned: &Scanned<'_>, half: Half, out: &mut Vec<u8>) {
+    if let Some(key) = scanned.unique_key.filter(|_| !half.has_id) {
+        properties::push(out, TRANSACTION_ID.as_bytes(), key.as_bytes());
+    }
 }
 
 /// A delay level as the broker itself writes it.
@@ -118,7 +150,7 @@ fn level(text: &str) -> Option<i32> {
     (!text.starts_with('0')).then_some(found)
 }
 
-/// Appends where a delayed message is for.
+/// Appends where a delayed message or a half message is for.
 pub fn push_real(topic: &str, queue_id: i32, out: &mut Vec<u8>) {
     for (name, value) in REAL.into_iter().zip([topic, &queue_id.to_string()]) {
         properties::push(out, name.as_bytes(), value.as_bytes());
@@ -216,6 +248,13 @@ mod tests {
             &format!("REAL_TOPIC\u{1}T\u{2}{key}DELAY\u{1}3\u{2}"),
             &format!("{key}DELAY\u{1}3\u{2}TIMER_DELAY_MS\u{1}1\u{2}"),
             &format!("{key}TRAN_MSG\u{1}true\u{2}"),
+            &format!("{key}TRAN_MSG\u{1}false\u{2}PGROUP\u{1}p\u{2}"),
+            &format!("{key}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}p\u{2}REAL_TOPIC\u{1}T\u{2}"),
+            &format!("{key}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}p\u{2}DELAY\u{1}1\u{2}"),
+            &format!(
+                "{key}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}p\u{2}TRANSACTION_CHECK_TIMES\u{1}1\u{2}"
+            ),
+            "UNIQ_KEY\u{1}\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}p\u{2}",
             &format!("{key}MSG_REGION\u{1}mine\u{2}"),
             &format!("{key}WAIT\u{1}ﬀ\u{2}"),
         ] {

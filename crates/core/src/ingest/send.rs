@@ -23,6 +23,9 @@ pub const SEND_BATCH: i32 = 320;
 /// SYSTEM_BUSY.
 pub const SYSTEM_BUSY: i32 = 2;
 
+/// The transaction bits of a half message.
+const SYS_PREPARED: i32 = 0x4;
+
 /// sysFlag bits that make a message something else than a plain one.
 const SYS_UNPLAIN: i32 = SYS_TRANSACTION | 0x40 | 0x80;
 
@@ -45,6 +48,8 @@ pub struct Request<'a> {
     pub reconsume_times: i32,
     /// Whether the body holds several messages.
     pub batch: bool,
+    /// Whether the sysFlag said that it is a half message; `sys_flag` does not say so any more.
+    pub prepared: bool,
 }
 
 /// Required fields seen: producer group, topic, default topic, its queues, queue, three numbers.
@@ -62,6 +67,7 @@ pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
         properties: "",
         reconsume_times: 0,
         batch: false,
+        prepared: false,
     };
     let mut seen = 0;
     for (name, value) in header.ext.as_ref()? {
@@ -86,6 +92,10 @@ pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
         if letter <= b'h' {
             seen |= 1 << (letter - b'a');
         }
+    }
+    if request.sys_flag & SYS_TRANSACTION == SYS_PREPARED {
+        request.prepared = true;
+        request.sys_flag &= !SYS_TRANSACTION;
     }
     let plain = seen == REQUIRED && request.queue_id >= 0 && request.sys_flag & SYS_UNPLAIN == 0;
     plain.then_some(request)

@@ -6,7 +6,7 @@ use super::answered::{Kind, Way};
 use super::books::Ledger;
 use super::connection::Source;
 use super::parked::{Needs, Parked, Sent, Waiting};
-use super::scan::{self, Scanned};
+use super::scan::{self, Half, Scanned};
 use super::send::{self, write_answer, Answer};
 use super::table::{State, Table};
 use super::Sink;
@@ -29,6 +29,8 @@ struct Taken<'t, 'f> {
     /// Request code.
     code: i32,
     topic: &'t str,
+    /// The topic that a half message is for.
+    half_of: Option<&'t str>,
     opaque: i32,
     queue_id: i32,
     one_way: bool,
@@ -105,6 +107,14 @@ impl<'t, 'f> Sends<'t, 'f> {
         if !request.batch && scanned.unique_key.is_none() {
             return None;
         }
+        // Only together: the processors refuse the one without the other, or take it as it is.
+        if request.prepared && scanned.half.is_none() || request.batch && scanned.half.is_some() {
+            return None;
+        }
+        let half = match scanned.half {
+            Some(half) => Some((half, state.halves.as_deref()?)),
+            None => None,
+        };
         let one_way = header.flag & FLAG_ONE_WAY != 0;
         let waits = scanned.wait && !one_way;
         if waits && Needs::of(state, 0).waits() && parked + self.taken.len() >= state.parked_max {
@@ -134,14 +144,16 @@ impl<'t, 'f> Sends<'t, 'f> {
             scanned.delay.is_none().then_some(())?;
             self.push_batch(topic, record)?
         } else {
-            self.push(topic, record, request.properties, &scanned)?
+            self.push(topic, record, request.properties, &scanned, half)?
         };
         self.unique_keys
             .push_str(scanned.unique_key.unwrap_or_default());
         self.taken.push(Taken {
             frame: *frame,
             code: header.code,
-            topic,
+            // Half messages count where they wait.
+            topic: half.map_or(topic, |(_, waiting)| waiting),
+            half_of: half.map(|_| &**topic),
             opaque: header.opaque,
             queue_id: request.queue_id,
             one_way,
@@ -158,6 +170,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         record: NewRecord<'_>,
         properties: &str,
         scanned: &Scanned<'_>,
+        half: Option<(Half, &'t str)>,
     ) -> Option<usize> {
         let state = &self.table.state;
         let mut stored = std::mem::take(&mut self.properties);
@@ -169,6 +182,12 @@ impl<'t, 'f> Sends<'t, 'f> {
             scan::push_real(topic, record.queue_id, &mut stored);
             record.queue_id = level - 1;
             place = waiting_room(state, level);
+        }
+        if let Some((half, waiting)) = half {
+            scan::push_transaction_id(scanned, half, &mut stored);
+            scan::push_real(topic, record.queue_id, &mut stored);
+            record.queue_id = 0;
+            place = Some(waiting);
         }
         let pushed = place.and_then(|place| {
             record.topic = place.as_bytes();
@@ -317,6 +336,9 @@ fn give_back(sends: &[Taken<'_, '_>], ledger: &mut Ledger, sink: Sink<'_>) {
 /// Counts a send that is stored, and what it took when it is answered as well.
 fn count(ledger: &mut Ledger, send: &Taken<'_, '_>, own: &[Placed], took: Option<Duration>) {
     ledger.counters.sends += 1;
+    if let Some(topic) = send.half_of {
+        ledger.opened(topic);
+    }
     let put = ledger.put(send.topic, send.queue_id);
     put.messages += own.len() as u64;
     put.bytes += own.iter().map(|place| place.size).sum::<u64>();

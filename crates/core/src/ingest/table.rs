@@ -98,6 +98,18 @@ pub struct Delays {
     pub highest: i32,
 }
 
+/// What answers have to do with flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Nothing.
+    NotAwaited,
+    /// They wait for one by the store's thread.
+    ByThread,
+    /// As long as no other connection has answers waiting, whoever feeds one flushes for it: see
+    /// [`super::Fed::flush`].
+    Here,
+}
+
 /// What holds for every message and answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -106,10 +118,7 @@ pub struct State {
     /// Whether pulls are answered at all.
     pub pulls: bool,
     /// Whether an answer waits until the message is durable, unless the message says WAIT=false.
-    pub sync_flush: bool,
-    /// Whether whoever feeds a connection syncs for it, as long as no other one has answers waiting:
-    /// see [`super::Fed::flush`].
-    pub sync_here: bool,
+    pub flush: Flush,
     /// How long it waits, in milliseconds.
     pub flush_timeout_ms: i64,
     /// What it says about copies on slaves.
@@ -138,6 +147,8 @@ pub struct State {
     pub pulling: Pulling,
     /// What becomes of delayed messages; `None` leaves them to the processors.
     pub delays: Option<Delays>,
+    /// The topic in whose queue 0 half messages wait; `None` leaves them to the processors.
+    pub halves: Option<String>,
 }
 
 impl Default for State {
@@ -145,8 +156,7 @@ impl Default for State {
         Self {
             sends: false,
             pulls: false,
-            sync_flush: false,
-            sync_here: false,
+            flush: Flush::NotAwaited,
             flush_timeout_ms: 5000,
             slaves: Slaves::None,
             copy_timeout_ms: 3000,
@@ -161,6 +171,7 @@ impl Default for State {
             busy_remark: String::new(),
             pulling: Pulling::default(),
             delays: None,
+            halves: None,
         }
     }
 }

@@ -57,9 +57,14 @@ class HalfDoor:
             self._checks.refuse_sending("sending transaction message")
         drafts.to_half(draft, producer_group)
 
-    def opened(self, topic: str) -> None:
-        """Note that a half message for a topic has been stored."""
-        self._transactions.opened(topic)
+    @property
+    def place(self) -> str | None:
+        """Where half messages wait; None when they are not taken."""
+        return None if self._rules().reject else drafts.HALF_TOPIC
+
+    def opened(self, topic: str, count: int = 1) -> None:
+        """Note that half messages for a topic have been stored."""
+        self._transactions.opened(topic, count)
 
 
 class EndTransaction:

@@ -93,9 +93,9 @@ class Transactions:
 
     # --- what producers do ----------------------------------------------------------------------
 
-    def opened(self, topic: str) -> None:
-        """Note that a half message for a topic has been stored."""
-        self.counts.opened(topic)
+    def opened(self, topic: str, count: int = 1) -> None:
+        """Note that half messages for a topic have been stored."""
+        self.counts.opened(topic, count)
 
     async def settle(
         self, record: Record, draft: Draft | None, real_topic: str

@@ -38,6 +38,8 @@ def make_admission(
     expressions: Expressions,
     delays: DelayLevels,
     answers: Answers | None,
+    *,
+    halves: HalfDoor,
 ) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
@@ -59,6 +61,7 @@ def make_admission(
             delays.highest,
         ),
         expressions=expressions,
+        halves=halves,
         accounts=None if base.accounts is None else AccountRows(base.accounts),
         answers=answers,
     )

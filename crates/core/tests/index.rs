@@ -246,6 +246,28 @@ fn rocketmq_7539_trouble_is_an_error_and_no_sync_is_believed_after_a_failed_one(
 }
 
 #[test]
+fn rocketmq_7539_a_disk_that_refuses_for_good_is_not_filled_with_files() {
+    // So many puts that all fit into one file, where they may succeed in memory.
+    for (op, puts, files) in [(Op::Create, 100, 0), (Op::Write, 15, 1), (Op::Sync, 15, 1)] {
+        let disk = SimDisk::new();
+        let index = open(&disk, None);
+        disk.set_fault(Some(Fault {
+            op: Some(op),
+            nth: 0,
+            sticky: true,
+            errno: libc::EIO,
+        }));
+        let mut refused = 0;
+        for n in 0..puts {
+            let stored = index.put("T", &[b"k"], n * 100, 1).is_ok();
+            refused += u64::from(!(stored && index.sync().is_ok()));
+            assert!(names(&disk).len() <= files, "{op:?}: {:?}", names(&disk));
+        }
+        assert_eq!(refused, puts, "{op:?}");
+    }
+}
+
+#[test]
 fn an_index_of_the_java_broker_is_read_and_rebuilt() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/store");
     for (state, safe) in [("clean", None), ("clean", Some(0)), ("running", Some(0))] {

@@ -1,16 +1,23 @@
 //! A log that is copied piece by piece: the same bytes, at any cut, and nothing that is no log.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod common;
 mod store_help;
 
+use common::sim_disk::SimDisk;
+use common::Rng;
 use roquet_core::commit_log::PutStatus;
 use roquet_core::store::Store;
 use roquet_core::store_config::Value;
+use roquet_core::store_env::Env;
 use roquet_core::store_error::ErrorKind;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
 use store_help::{message, Folder, Made};
 
 /// A store with about three files of messages.
-fn master(folder: &Folder) -> std::sync::Arc<Store> {
+fn master(folder: &Folder) -> Arc<Store> {
     let store = folder.open(&[]);
     store.start().unwrap();
     for number in 0..600_i32 {
@@ -104,6 +111,50 @@ fn a_log_that_ends_inside_a_record() {
     again.settle();
     assert_eq!(again.read_all("T", 2), master.read_all("T", 2));
     again.close().unwrap();
+    master.close().unwrap();
+}
+
+fn on_disk(disk: &SimDisk, boot: u64) -> Arc<Store> {
+    let env = Env {
+        disk: Arc::new(disk.clone()),
+        boot,
+        ..Env::system()
+    };
+    Store::open(store_help::config(Path::new("/s"), &[]), env).unwrap()
+}
+
+#[test]
+fn rocketmq_10666_what_a_slave_cut_stays_cut_when_the_power_goes() {
+    let ours = Folder::new("replica-master");
+    let master = master(&ours);
+    let piece = |from, size| master.copyable(from, size).unwrap().unwrap();
+    let mut ends = BTreeSet::new();
+    for seed in 0..20 {
+        let mut rng = Rng(seed);
+        let disk = SimDisk::new();
+        let slave = on_disk(&disk, 1);
+        slave.start_stepped().unwrap();
+        slave.replicate(0, &piece(0, 5_001)).unwrap();
+        let whole = slave.log().whole();
+        assert_eq!(slave.flush().unwrap(), 5_001, "half a record is durable");
+        slave.replicate(5_001, &piece(5_001, 40_000)).unwrap();
+        let image = disk.after_power_loss(&mut rng);
+        let cut = on_disk(&image, 2);
+        let end = cut.log().written();
+        assert!(end == cut.log().whole() && end >= whole, "seed {seed}");
+        // The power goes again at once: the cut was durable before anything was served.
+        let again = on_disk(&image.after_power_loss(&mut rng), 3);
+        assert_eq!(again.log().written(), end, "seed {seed}");
+        again.start_stepped().unwrap();
+        copy_all(&master, &again, end, &[9_000]);
+        assert_eq!(again.log().written(), master.log().written());
+        while again.dispatch().unwrap() {}
+        for queue in 0..3 {
+            assert_eq!(again.read_all("T", queue), master.read_all("T", queue));
+        }
+        ends.insert(end);
+    }
+    assert!(ends.len() > 2, "the power left always the same: {ends:?}");
     master.close().unwrap();
 }
 

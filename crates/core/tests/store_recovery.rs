@@ -78,7 +78,7 @@ fn a_torn_tail_is_cut_for_good() {
 }
 
 #[test]
-fn damage_with_valid_records_behind_it_is_an_error() {
+fn nats_7549_damage_with_valid_records_behind_it_is_an_error() {
     let folder = Folder::new("middle");
     let (store, placed) = filled(&folder, 50);
     let left = killed(&store, &folder);

@@ -106,6 +106,12 @@ class ServerRules:
     idle_s: int = setting(
         "serverChannelMaxIdleTimeSeconds", 120, "Silent connections go.", unit="s", low=1
     )
+    accepts_max: int = setting(
+        "acceptsPerSecondMax",
+        1_000,
+        "Connections that one address may make in a second, 10,000 at once; 0 for no limit.",
+        low=0,
+    )
     send_queue: int = setting(
         "sendThreadPoolQueueCapacity", 10_000, "Waiting sends.", low=1, live=True
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
+from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.ingest import Ingest, PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
@@ -54,6 +55,9 @@ class ServerConfig:
     """A connection that says nothing for so long after it was accepted is closed."""
     connections_max: int = 20_000
     connections_per_address_max: int = 10_000
+    """At a time, and as many may come at once."""
+    accepts_per_second_max: int = 1_000
+    """Of one address, for ever; more are closed at once. 0 is no limit."""
     frame_size_max: int = FRAME_SIZE_MAX
     process_bytes_max: int = 512 * MIB
     """Incomplete frames and output of all connections together."""
@@ -111,6 +115,9 @@ class Server:
         self._links: dict[int, Link] = {}
         self._addresses: dict[int, str] = {}
         self._per_address: Counter[str] = Counter()
+        self._rate = AcceptRate(
+            self._config.accepts_per_second_max, self._config.connections_per_address_max
+        )
         self._in_hand = 0
         self._idle: asyncio.Event = asyncio.Event()
 
@@ -229,6 +236,10 @@ class Server:
         accepted.setblocking(False)
         if self._per_address[host] >= self._config.connections_per_address_max:
             self._log.warning(("many", host), f"{host} has too many connections: one was closed")
+            accepted.close()
+            return
+        if not self._rate.takes(host, self._clock.now_ms()):
+            self._log.warning(("fast", host), f"{host} connects too fast: one was closed")
             accepted.close()
             return
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -111,7 +111,9 @@ def test_8405_topics_come_and_go_under_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 300, b'{"offsetTable":{"orders@g":{0:'])
-def test_3401_9328_a_torn_offset_table_is_replaced_by_its_copy(tmp_path: Path, left: bytes) -> None:
+def test_3401_9328_alibaba_269_a_torn_offset_table_is_replaced_by_its_copy(
+    tmp_path: Path, left: bytes
+) -> None:
     async def commit(it: Cluster, offset: int) -> None:
         fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
         command = Command(
@@ -141,7 +143,7 @@ def test_3401_9328_a_torn_offset_table_is_replaced_by_its_copy(tmp_path: Path, l
     assert b"7" in table.read_bytes()
 
 
-def test_7355_records_with_ipv6_hosts_are_recovered(tmp_path: Path) -> None:
+def test_7355_7599_records_with_ipv6_hosts_are_recovered(tmp_path: Path) -> None:
     host = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
 
     async def before(it: Cluster) -> None:
@@ -164,7 +166,9 @@ def test_7355_records_with_ipv6_hosts_are_recovered(tmp_path: Path) -> None:
     play(tmp_path / "killed", after)
 
 
-def test_1825_2944_an_illegal_offset_of_a_pull_moves_no_group(tmp_path: Path) -> None:
+def test_1825_2944_2708_alibaba_210_an_illegal_offset_of_a_pull_moves_no_group(
+    tmp_path: Path,
+) -> None:
     async def tell(it: Cluster) -> None:
         for number in range(5):
             assert (await it.send("orders", b"%d" % number)).code == 0

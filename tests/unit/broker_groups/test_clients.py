@@ -395,6 +395,32 @@ def test_b15_a_connection_cannot_collect_groups_heartbeat_by_heartbeat(tmp_path:
     asyncio.run(story())
 
 
+def test_b15_one_client_id_from_two_hosts_are_two_members(tmp_path: Path) -> None:
+    """A member is a connection: the one that leaves, or is closed, takes nothing of the other's."""
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one, two = await desk.join("same"), await desk.join("same")
+        assert await desk.ids() == ["same"], "named once, lest a share of the queues is nobody's"
+        await desk.beat(one, HeartbeatData(client_id="same", producers=("p",)))
+        await desk.ask(two, 35, ext={"clientID": "same", "consumerGroup": "g"})
+        assert await desk.ids() == ["same"]
+        assert desk.registry.producer_groups == ["p"]
+        await desk.join("same")
+        await desk.clock.advance(119)
+        await desk.beat(one, heartbeat("same", "g"))
+        await desk.beat(one, HeartbeatData(client_id="same", producers=("p",)))
+        await desk.clock.advance(2)
+        await desk.clients.expire()
+        assert one.is_open
+        assert await desk.ids() == ["same"]
+        await desk.ask(one, 35, ext={"clientID": "same", "consumerGroup": "g"})
+        with pytest.raises(Refused, match="no consumer"):
+            await desk.ids()
+
+    asyncio.run(story())
+
+
 def test_locks_are_granted_renewed_and_given_back(tmp_path: Path) -> None:
     queues = frozenset(MessageQueue("T", "broker-a", n) for n in range(3))
 

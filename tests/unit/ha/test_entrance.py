@@ -42,7 +42,7 @@ async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamW
         bytes(8) + b"\x01" + bytes(8),
     ],
 )
-def test_a_lie_is_no_acknowledgement(tmp_path: Path, lie: bytes) -> None:
+def test_b17_1155_359_a_lie_is_no_acknowledgement(tmp_path: Path, lie: bytes) -> None:
     """#1155, #359: the connection is dropped, and no send is answered as copied."""
 
     async def run() -> None:
@@ -104,6 +104,28 @@ def test_10956_with_the_secret_slaves_are_told_apart(tmp_path: Path) -> None:
             writer.write(bytes(72))
             assert await reader.read() == b"", "dropped"
             writer.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("said", [0, 1, 71])
+def test_b17_half_a_handshake_is_left_after_the_silence(tmp_path: Path, said: int) -> None:
+    """71 of 72 bytes and nothing more: no slave, no copy of the log, no place taken for ever."""
+
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(haSharedSecret=SECRET, haHousekeepingInterval="300") as master,
+        ):
+            await world.send(master)
+            reader, writer = await connect(master)
+            challenge = await reader.readexactly(40)
+            assert challenge.startswith(b"ROQUETHA")
+            writer.write(bytes(said))
+            assert await reader.read() == b"", "not a byte of the log, and then the end"
+            writer.close()
+            assert not master.pair.master.slaves
+            assert master.pair.replicas.by_slave() == {}
 
     asyncio.run(run())
 

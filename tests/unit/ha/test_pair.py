@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import random
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,10 @@ from pair_harness import (
     pair_world,
     until,
 )
+from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.protocol.bodies.replication import HaStatusBody
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
 from roquet.store.records import read_records
 from roquet.testing.java import free_port
 
@@ -117,6 +121,90 @@ def test_double_write_asks_for_a_slave(tmp_path: Path) -> None:
 
     play(tmp_path, tell)
     assert (tmp_path / "slave").is_dir()
+
+
+@dataclasses.dataclass
+class Tap:
+    """Passes bytes between slave and master and counts the slave's reports."""
+
+    master: str
+    reports: int = 0
+    tasks: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = self.master.rpartition(":")
+        there, back = await asyncio.open_connection(host, int(port))
+        up = asyncio.create_task(self._pass(reader, back, counted=True))
+        down = asyncio.create_task(self._pass(there, writer, counted=False))
+        self.tasks |= {up, down}
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                self.reports += len(data) // 8 if counted else 0
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+def test_many_sends_share_a_report_of_the_slave(tmp_path: Path) -> None:
+    """Group commit of double write: 200 sends at once wait for far fewer reports."""
+
+    async def tell(world: PairWorld) -> None:
+        async with world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000") as master:
+            tap = Tap(master.identity.ha_address)
+            server = await asyncio.start_server(tap.serve, "127.0.0.1", 0)
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            # With so long an interval no heartbeat is counted.
+            async with (
+                server,
+                world.slave(haMasterAddress=address, haSendHeartbeatInterval="60000") as slave,
+            ):
+                await until(lambda: not master.state.lacks_slave, "the slave follows")
+                before = tap.reports
+                sends = [world.send(master, b"%d" % number) for number in range(200)]
+                answers = await asyncio.gather(*sends)
+                assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+                assert 0 < tap.reports - before <= 100
+                await caught_up(master, slave)
+            await asyncio.gather(*tap.tasks)
+
+    play(tmp_path, tell)
+
+
+def test_what_a_master_keeps_beside_the_log_is_copied(tmp_path: Path) -> None:
+    """Groups by their version, and how far each delay level is; no timers, and they are not asked
+    for in vain: the answer is 3."""
+
+    async def tell(world: PairWorld) -> None:
+        async with world.master(messageDelayLevel="1s") as master, world.slave() as slave:
+            command = Command(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                body=b'{"groupName":"kept","consumeEnable":false,"retryMaxTimes":7}',
+            )
+            made = await world.client.call(master.identity.address, command, 20.0)
+            assert made.code == ResponseCode.SUCCESS
+            assert (await world.send(master, b"later", "DELAY\x011\x02")).code == 0
+            await until(lambda: master.store.max_offset("Pair", 0) == 1, "it was delivered")
+            await until(lambda: slave.metadata.groups.get("kept"), "the group is copied")
+            group = slave.metadata.groups.get("kept")
+            assert group == master.metadata.groups.get("kept")
+            assert slave.metadata.groups.version == master.metadata.groups.version
+            path = world.folder / "slave" / "config" / "delayOffset.json"
+            await until(lambda: delays(path) == {1: 1}, "the delay offset is copied")
+            for code in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS):
+                answer = await world.ask(master, code)
+                assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code
+            for name in ("timercheck", "timermetrics"):
+                assert not (path.parent / name).exists()
+
+    play(tmp_path, tell)
+
+
+def delays(path: Path) -> dict[int, int]:
+    return dict(DelayOffsetBody.decode(path.read_bytes()).offsets) if path.exists() else {}
 
 
 def test_slaves_come_to_the_port_of_the_settings(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def offsets(**queues: int) -> bytes:
     return ConsumerOffsetBody(offsets=table, version=DataVersion()).encode()
 
 
-def test_1094_1440_offsets_never_go_back_but_a_reset_is_followed(tmp_path: Path) -> None:
+def test_1094_1440_7790_alibaba_28_offsets_never_go_back_but_a_reset_is_followed(
+    tmp_path: Path,
+) -> None:
     """L5, #1094: a slave that clients committed to is ahead, and stays so."""
     master = Master()
     sync, metadata = slave(tmp_path, master)

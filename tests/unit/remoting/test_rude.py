@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import struct
@@ -300,6 +301,64 @@ def test_b19_caps_on_connections(caplog: pytest.LogCaptureFixture) -> None:
         asyncio.run(main())
     assert "too many connections" in caplog.text
     assert "accepting paused" in caplog.text
+
+
+def test_b19_who_connects_too_fast_is_closed_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        config = ServerConfig(accepts_per_second_max=10, connections_per_address_max=20)
+        async with serving(config, clock) as running:
+
+            async def come(count: int) -> int:
+                """Connect, ask and leave; return how many were answered."""
+                answered = 0
+                for _ in range(count):
+                    raw = await running.raw()
+                    raw.write(ask(ECHO))
+                    with contextlib.suppress(OSError, EOFError):
+                        answered += (await raw.read()).code == 0
+                    await raw.close()
+                    await until(lambda: running.server.connections == 0)
+                return answered
+
+            assert await come(25) == 20
+            assert await come(1) == 0
+            await clock.advance(0.5)
+            assert await come(8) == 5
+            await clock.advance(3600)
+            assert await come(1) == 1
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["127.0.0.1 connects too fast: one was closed"], "within ten seconds"
+
+
+def test_b19_slow_talkers_keep_nobody_waiting() -> None:
+    """Headers that come byte by byte cost what has come, and an end after the idle time."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with serving(clock=clock) as running, calling() as client:
+            raws = [await running.raw() for _ in range(50)]
+            whole = ask(ECHO)
+            for at in range(4):
+                for raw in raws:
+                    raw.write(whole[at : at + 1])
+                    await raw.drain()
+                await clock.advance(10)
+                answer = await client.call(running.address, Command(ECHO, body=b"quick"))
+                assert answer.body == b"quick"
+            await until(lambda: running.server.bytes_kept == 50 * 4)
+            await clock.advance(121)
+            for raw in raws:
+                assert await raw.is_closed()
+                await raw.close()
+            assert running.server.bytes_kept == 0
+
+    asyncio.run(main())
 
 
 class Stopping:

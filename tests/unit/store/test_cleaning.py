@@ -6,15 +6,20 @@ import asyncio
 import dataclasses
 import itertools
 import os
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
 
 from broker_harness import dispatched, play, records
+from roquet._native import Store, StoreError
 from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.base.errors import UsageError
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
 from roquet.store.cleaning import ANY_AGE_MS, Cleaner, plan
+from roquet.store.records import read_records
 from roquet.store.results import DiskUse, StoreFault
 from roquet.store.self_check import SelfCheck
 from roquet.store.settings import StoreSettings
@@ -144,6 +149,23 @@ def test_a_file_that_hangs_is_left_alone_for_a_while(caplog: pytest.LogCaptureFi
     asyncio.run(run())
 
 
+def test_a_file_that_hung_is_tried_again_after_the_pause() -> None:
+    async def run() -> None:
+        files = Files([80], 3)
+        files.hung = 1
+        settings = dataclasses.replace(AT_ONCE, redelete_interval_ms=50)
+        cleaner = Cleaner(files, settings, FakeClock(NOW))
+        await cleaner.clean()
+        assert (len(files.asked), files.deletable) == (1, 3)
+        async with asyncio.timeout(60):
+            while files.deletable:
+                await asyncio.sleep(0.01)
+                await cleaner.clean()
+        assert files.hung == 0
+
+    asyncio.run(run())
+
+
 def test_who_asks_gets_more_than_one_round() -> None:
     async def run() -> None:
         files = Files([10], 25)
@@ -207,6 +229,87 @@ def test_expired_files_go_and_their_offsets_with_them(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
+def index_ends(folder: Path) -> list[int]:
+    """Return the log offset of each index file's last entry, from their headers."""
+    heads = [path.read_bytes()[:40] for path in sorted(folder.iterdir())]
+    return [struct.unpack(">qqqqii", head)[3] for head in heads]
+
+
+def test_queues_and_index_follow_the_log(tmp_path: Path) -> None:
+    store = tmp_path / "broker-a"
+    queue, index, log = (
+        store / "consumequeue" / "orders" / "0",
+        store / "index",
+        store / "commitlog",
+    )
+
+    async def tell(it: Cluster) -> None:
+        for number in range(400):
+            answer = await it.send("orders", b"x" * 10_000, properties=f"KEYS\x01key{number}\x02")
+            assert answer.code == 0
+        await dispatched(it)
+        await it.broker.store.flush()
+
+        def known(number: int) -> int:
+            return len(it.broker.store.query("orders", f"key{number}", 32, 0, 2**62).records)
+
+        assert [known(number) for number in (0, 399)] == [1, 1]
+        assert len(list(queue.iterdir())) >= 3
+        # The heads of the index files are written with the checkpoint.
+        it.broker.store.native.checkpoint()
+        ends = index_ends(index)
+        assert len(ends) >= 3
+        for path in sorted(log.iterdir())[:2]:
+            os.utime(path, (1, 1))
+        await Cleaner(
+            it.broker.store, dataclasses.replace(AT_ONCE, delete_when=ALWAYS), SystemClock()
+        ).clean()
+        begin = it.broker.store.native.min_physical_offset()
+        first = it.broker.store.min_offset("orders", 0)
+        assert begin == 2 << 20
+        assert 200 <= first < 220
+        # A file of the queue has 100 units; those of gone messages alone are gone.
+        assert min(path.name for path in queue.iterdir()) == f"{first // 100 * 2_000:020}"
+        assert index_ends(index) == [end for end in ends if end >= begin] != ends
+        assert known(0) == known(first - 1) == 0
+        assert known(first) == known(399) == 1
+
+    small = {"mappedFileSizeConsumeQueue": "2000", "maxIndexNum": "100", "maxHashSlotNum": "50"}
+    play(tmp_path, tell, **small)
+
+
+def test_nats_7556_missing_metadata_deletes_nothing(tmp_path: Path) -> None:
+    """Bufstream, NATS #7556: files without a table that knows them are no orphans."""
+
+    async def fill(it: Cluster) -> None:
+        for number in range(40):
+            assert (await it.send("orders", b"%03d" % number + b"x" * 60_000)).code == 0
+        await dispatched(it)
+
+    async def clean(it: Cluster) -> None:
+        assert it.broker.metadata.topics.get("orders") is None
+        for code in (
+            RequestCode.DELETE_EXPIRED_COMMITLOG,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        ):
+            assert (await it.call(Command(code))).code == 0
+        store = it.broker.store
+        assert (store.min_offset("orders", 0), store.max_offset("orders", 0)) == (0, 40)
+        for number in range(40):
+            (record,) = read_records(store.get("orders", 0, number, 1).records)
+            assert record.body.startswith(b"%03d" % number)
+
+    config = tmp_path / "broker-a" / "config"
+    play(tmp_path, fill)
+    gone = [*config.glob("topics.json*"), *config.glob("consumerOffset.json*")]
+    assert gone
+    for path in gone:
+        path.unlink()
+    play(tmp_path, clean)
+    # And what a round of a stopped and started broker leaves is still all.
+    play(tmp_path, clean)
+
+
 def test_the_self_check_names_what_is_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -226,8 +329,60 @@ def test_the_self_check_names_what_is_missing(
         kept.rename(gone)
         await check.check()
         assert not list(check.problems)
+        # A file that is shorter, with what is missing put back behind it.
+        data = gone.read_bytes()
+        os.truncate(gone, 1_000_000)
+        await check.check()
+        assert list(check.problems) == [f"{gone} has 1000000 bytes"]
+        gone.write_bytes(data)
+        await check.check()
+        assert not list(check.problems)
 
     play(tmp_path, tell)
+
+
+@pytest.mark.parametrize("where", ["commitlog", "consumequeue/orders/0"])
+def test_a_store_with_a_hole_does_not_get_as_far_as_a_self_check(
+    tmp_path: Path, where: str
+) -> None:
+    """A hole in the log is refused at the start, one in a queue is filled from the log."""
+    config: dict[str, str | int | bool] = {
+        "storePathRootDir": str(tmp_path),
+        "mappedFileSizeCommitLog": 1 << 16,
+        "mappedFileSizeConsumeQueue": 2_000,
+    }
+    store = Store.open(config)
+    store.start()
+    for number in range(400):
+        assert store.put("orders", 0, b"%d" % number + b"x" * 900, b"")[0] == 0
+    store.close()
+    hole = sorted((tmp_path / where).iterdir())[1]
+    hole.unlink()
+    if where == "commitlog":
+        with pytest.raises(StoreError) as refused:
+            Store.open(config)
+        assert refused.value.args[0] == "corrupt"
+        assert str(int(hole.name)) in refused.value.args[1]
+        return
+    store = Store.open(config)
+    store.start()
+    try:
+        assert hole.exists()
+        assert store.self_check() == []
+        assert len(store.units("orders", 0, 0, 400)) == 400
+    finally:
+        store.close()
+
+
+def test_without_the_setting_files_are_not_written_full(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders", b"x" * 60_000)).code == 0
+        await dispatched(it)
+        (first, *_) = sorted((tmp_path / "broker-a" / "commitlog").iterdir())
+        with first.open("rb") as file:
+            assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) < 1 << 20, "blocks only promised"
+
+    play(tmp_path, tell, flushDiskType="SYNC_FLUSH")
 
 
 def test_warm_files_are_written_and_work_alike(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def make_listeners(
     """Make the two ports: the ordinary one and the fast one, two below it."""
     rules = base.config.server
     host = rules.bind_address or "127.0.0.1"
-    limits = ServerConfig(idle_s=rules.idle_s)
+    limits = ServerConfig(idle_s=rules.idle_s, accepts_per_second_max=rules.accepts_max)
     on_answer = None if answers is None else answers.answered
 
     def closed(peer: Peer) -> None:

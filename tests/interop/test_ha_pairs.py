@@ -13,6 +13,7 @@ from roquet.base.errors import RoquetError
 from roquet.cli.admin import Admin
 from roquet.model.route import MASTER_ID
 from roquet.protocol import fastjson
+from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.testing.cluster import send_command
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from roquet.testing.java import Driver
 
 TOPIC = "Paired"
+_NO_SUCH_CODE = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 PAIRS = [("java", "ours"), ("ours", "java"), ("ours", "ours")]
 """(master, slave)"""
 
@@ -69,6 +71,9 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     pair.start("slave")
     # An empty slave begins with the last file, and Java's comes late.
     until("the slave follows", lambda: follows(pair), 60)
+    # Of a topic of its own, so that nobody consumes it; it moves the offset of a delay level.
+    delayed = send_command("Delayed", b"later", 0, "DELAY\x011\x02")
+    assert pair.call("master", delayed).code == ResponseCode.SUCCESS
     # Several files of 1 MiB.
     wrote += write(pair, driver, 300, 8_000, seed=2)
     pair.catch_up()
@@ -88,6 +93,12 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     # Java's slaves copy the tables once a minute.
     until("the slave has the topic", lambda: knows(pair, "slave", TOPIC), 120)
     until("the slave has offsets", lambda: bool(offsets(pair, "slave", "with_master")), 90)
+    until("the slave has the group", lambda: has_group(pair, "slave", "with_master"), 90)
+    until("the slave has the delay offset", lambda: slave_delays(pair) == master_delays(pair), 90)
+    # Neither make serves timers here: Java's are off, ours wait for the 5.x broker.
+    refused = ResponseCode.SYSTEM_ERROR if master == "java" else _NO_SUCH_CODE
+    for code in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS):
+        assert pair.call("master", Command(code)).code == refused
     pair.stop("master")
     read_all(pair, driver, "without_master", wrote)
     code = pair.stop("slave")
@@ -116,6 +127,25 @@ def is_routed(pair: Pair) -> bool:
 def knows(pair: Pair, side: Side, topic: str) -> bool:
     answer = pair.call(side, Command(RequestCode.GET_ALL_TOPIC_CONFIG))
     return f'"{topic}"'.encode() in answer.body
+
+
+def has_group(pair: Pair, side: Side, group: str) -> bool:
+    answer = pair.call(side, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+    return f'"{group}"'.encode() in answer.body
+
+
+def master_delays(pair: Pair) -> dict[int, int]:
+    """Return how far each delay level of the master is; it has moved."""
+    answer = pair.call("master", Command(RequestCode.GET_ALL_DELAY_OFFSET))
+    moved = dict(DelayOffsetBody.decode(answer.body).offsets)
+    assert moved.get(1) == 1, moved
+    return moved
+
+
+def slave_delays(pair: Pair) -> dict[int, int]:
+    """Return what the slave has on disk for the day that it becomes a master."""
+    path = pair.plans["slave"].store / "config" / "delayOffset.json"
+    return dict(DelayOffsetBody.decode(path.read_bytes()).offsets) if path.exists() else {}
 
 
 def offsets(pair: Pair, side: Side, group: str) -> dict[int, int]:

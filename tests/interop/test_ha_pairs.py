@@ -97,8 +97,8 @@ def test_a_slave_copies_survives_kills_and_serves_alone(
     until("the slave has the delay offset", lambda: slave_delays(pair) == master_delays(pair), 90)
     # Neither make serves timers here: Java's are off, ours wait for the 5.x broker.
     refused = ResponseCode.SYSTEM_ERROR if master == "java" else _NO_SUCH_CODE
-    for code in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS):
-        assert pair.call("master", Command(code)).code == refused
+    for asked in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS):
+        assert pair.call("master", Command(asked)).code == refused
     pair.stop("master")
     read_all(pair, driver, "without_master", wrote)
     code = pair.stop("slave")

@@ -186,6 +186,7 @@ bench: setup interop-jars ## send, pull, start and memory beside Java, in one ru
 bench-spark: setup ## the Spark sources beside Spark's own ceiling, in one run
 	$(PY) -m bench.spark
 	$(PY) -m bench.spark_planning 1000000
+	$(PY) -m bench.spark_jobs
 
 bench-relay: setup ## the relay beside one hop of bare asyncio
 	$(PY) -m bench.relay

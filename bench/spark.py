@@ -1,9 +1,11 @@
 """The Spark sources beside Spark's own ceiling, in one run, in alternating pairs.
 
-`python -m bench.spark [--pairs 5] [--rows 200000] [--only TEXT] [--data TEXT]`; the short form is
-`--pairs 1 --rows 20000`. `--page FILE` prints the table of a result for docs/performance.md.
+`python -m bench.spark [--pairs 5] [--rows 150000] [--only TEXT] [--data TEXT]`; the short form is
+`--pairs 1 --rows 20000`. `--page FILE` prints the table of a result for docs/performance.md, also
+of `bench.spark_planning` and `bench.spark_jobs`.
 
 The ceiling is a Python source that has the same Arrow batches, with the same columns, in memory.
+What the job `archive` does is held against a plain write of those batches to Parquet.
 """
 
 from __future__ import annotations
@@ -12,14 +14,12 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import statistics
 import sys
 import tempfile
 import time
 import zlib
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from bench import processes, spark_page
+from bench import processes, spark_page, spark_results
 from bench.datasets import DATA
-from bench.run import commit
 from bench.spark_ceiling import Ceiling
 from roquet import roquet_native as native
 from roquet import sync
 from roquet.client import Message, MessageQueue
+from roquet.spark.jobs import archive
 from roquet.spark.schema import COLUMNS
 from roquet.spark.source import register
 
@@ -76,7 +76,8 @@ class Case:
 CASES = (
     Case("live read, 3 columns", "live", THREE, "noop", 0.6),
     Case("live read, 19 columns", "live", ALL, "noop", 0.6, everywhere=True),
-    Case("archive to Parquet, 19 columns", "live", ALL, "parquet", 0.8, everywhere=True),
+    Case("live read to Parquet, 19 columns", "live", ALL, "parquet", 0.8, everywhere=True),
+    Case("the job archive, 19 columns", "live", ALL, "archive", 0.8),
     Case("micro-batches of one row", "live", THREE, "stream", 1 / 1.15),
     Case("log read, 3 columns", "log", THREE, "noop", 0.8),
     Case("log read, 19 columns", "log", ALL, "noop", 0.8, everywhere=True),
@@ -94,7 +95,7 @@ class Bench:
         self.broker = broker
         self.folder = folder
         self.rows = rows
-        self.names = _name_server(broker)
+        self.names = name_server(broker)
         self.sample = folder / "sample"
 
     def fill(self) -> None:
@@ -146,14 +147,28 @@ class Bench:
         """Run one side once."""
         if case.use == "stream":
             return self._micro_batch(case, ceiling=ceiling)
+        if case.use == "archive" and not ceiling:
+            return self._archive()
         frame = self.frame(case, ceiling=ceiling)
-        out = self.folder / "lake"
+        out = self.folder / "plain"
         begin = time.monotonic()
-        if case.use == "parquet":
+        if case.use in {"parquet", "archive"}:
             frame.write.mode("overwrite").parquet(str(out))
         else:
             frame.write.format("noop").mode("overwrite").save()
         return time.monotonic() - begin
+
+    def _archive(self) -> float:
+        """Return the seconds that the job needs for the whole topic into a new lake."""
+        lake = tempfile.mkdtemp(dir=self.folder)
+        given = {"nameServers": self.names, "subscribe": TOPIC, "out": f"{lake}/lake"}
+        begin = time.monotonic()
+        report = archive.run(self.spark, given, lambda _: None)
+        took = time.monotonic() - begin
+        shutil.rmtree(lake)
+        if not report.lines[0].startswith(f"{self.rows:,} messages archived"):
+            raise RuntimeError(f"of {self.rows:,} messages: {report.lines[0]}")
+        return took
 
     def _micro_batch(self, case: Case, *, ceiling: bool) -> float:
         """Return the median seconds of a micro-batch with one row."""
@@ -215,7 +230,8 @@ def _count(data: bytes) -> int:
     return len(native.decode_records(data, check_crc=False))
 
 
-def _name_server(broker: Broker) -> str:
+def name_server(broker: Broker) -> str:
+    """Return the address of a broker's name server."""
     settings = (broker.folder / "namesrv.conf").read_text()
     return "127.0.0.1:" + settings.split("listenPort=")[1].split()[0]
 
@@ -231,6 +247,9 @@ def session(folder: Path) -> SparkSession:
         .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        # As `roquet pipeline` has it on one machine.
+        .config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", str(folder / "local"))
@@ -243,18 +262,18 @@ def session(folder: Path) -> SparkSession:
 
 
 def measure(bench: Bench, case: Case, pairs: int, tick: Callable[[], None]) -> dict[str, Any]:
-    """Run pairs, one side after the other, and compare medians."""
+    """Run pairs, each side first in turn, and compare medians."""
     sides: dict[str, list[float]] = {"ours": [], "ceiling": []}
-    cpu = 0.0
+    cpu: list[float] = []
     for number in range(pairs + 1):
-        for side, found in sides.items():
+        for side in sorted(sides, reverse=number % 2 == 0):
             before = bench.broker.cpu_s() if case.source == "live" else 0.0
             seconds = bench.seconds(case, ceiling=side == "ceiling")
             # The first pair warms the JVM up.
             if number:
-                found.append(seconds)
-            if case.source == "live" and side == "ours":
-                cpu = bench.broker.cpu_s() - before
+                sides[side].append(seconds)
+                if case.source == "live" and side == "ours":
+                    cpu.append(bench.broker.cpu_s() - before)
             tick()
     ours, ceiling = statistics.median(sides["ours"]), statistics.median(sides["ceiling"])
     return {
@@ -266,7 +285,7 @@ def measure(bench: Bench, case: Case, pairs: int, tick: Callable[[], None]) -> d
         "share": ceiling / ours,
         "at_least": case.at_least,
         "rows_per_s": None if case.use == "stream" else bench.rows / ours,
-        "broker_cpu_s": cpu,
+        "broker_cpu_s": statistics.median(cpu or [0.0]),
     }
 
 
@@ -320,7 +339,11 @@ def run(
                         if case.source == "log":
                             # Of an open store no more is read than is known durable.
                             broker.stop()
-                        measured.append(measure(bench, case, pairs, lambda: shown.advance(task)))
+                        found = measure(bench, case, pairs, lambda: shown.advance(task))
+                        measured.append(found)
+                        gone = shown.tasks[0].elapsed or 0.0
+                        told = f"{gone:.0f} s: {data.name}, {case.name}: {found['share']:.2f}"
+                        shown.console.print(told, highlight=False)
                     decode = max(decode, bench.decode_rate())
                 finally:
                     broker.stop()
@@ -339,7 +362,7 @@ def main() -> int:
     """Measure, print the table, write bench/results/*-spark.json."""
     parser = argparse.ArgumentParser(prog="bench.spark", description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=150_000)
     parser.add_argument("--only", default="", help="figures whose name contains this text")
     parser.add_argument("--data", default="", help="sets of data whose name contains this text")
     parser.add_argument("--folder", default=None, help="where the store and the lake are made")
@@ -354,24 +377,21 @@ def main() -> int:
         for number, data in enumerate(DATA)
         if arguments.data in data.name
     }
+    about = spark_results.circumstances("bench.spark")
     begun = time.monotonic()
     try:
         rows, decode = run(work, arguments.rows, arguments.pairs, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     result = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-        "commit": commit(),
-        "command": "python -m bench.spark " + " ".join(sys.argv[1:]),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        **about,
         "took_s": time.monotonic() - begun,
         "rows_sent": {data.name: count_of(data, arguments.rows) for data in work},
         "about": {data.name: data.about for data in work},
         "rows": rows,
         "log_decode_gb_per_s": decode / 1e9,
     }
-    target = HERE / "results" / f"{datetime.now(UTC):%Y%m%d-%H%M}-{commit()}-spark.json"
-    target.write_text(json.dumps(result, indent=1) + "\n")
+    target = spark_results.save("spark", result)
     console = Console()
     show(rows, console)
     console.print(f"log decode, one core, 19 columns: {decode / 1e9:.2f} GB/s")

@@ -1,4 +1,4 @@
-"""The table of a result of `bench.spark` as Markdown."""
+"""Results of the Spark benchmarks as Markdown."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ if TYPE_CHECKING:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """Return the table, with where and how it was measured."""
-    where = (
-        f"{result['machine']}, commit {result['commit']}, `{result['command'].strip()}`,"
-        f" {result['time']}, {result['took_s'] / 60:.0f} minutes."
+    """Return the table of a result of any of them, with where and how it was measured."""
+    kind = result.get("kind", "spark")
+    if kind == "spark-planning":
+        return _planning(result)
+    return _jobs(result) if kind == "spark-jobs" else _shares(result)
+
+
+def _where(result: Mapping[str, Any]) -> str:
+    took = f", {result['took_s'] / 60:.0f} minutes" if "took_s" in result else ""
+    load = f", load average {result['load_average']:.1f}" if "load_average" in result else ""
+    return (
+        f"{result['machine']}{load}, commit {result['commit']}, `{result['command'].strip()}`,"
+        f" {result['time']}{took}."
     )
+
+
+def _shares(result: Mapping[str, Any]) -> str:
     lines = [
-        where,
+        _where(result),
         "",
         "| data | figure | rows/s | share of the ceiling | wanted | broker CPU s |",
         "|---|---|---|---|---|---|",
@@ -32,3 +44,27 @@ def markdown(result: Mapping[str, Any]) -> str:
     ]
     decode = f"Decoding a log alone: {result['log_decode_gb_per_s']:.2f} GB/s on one core."
     return "\n".join([*lines, "", "; ".join(sets) + ".", "", decode])
+
+
+def _jobs(result: Mapping[str, Any]) -> str:
+    lines = [
+        _where(result),
+        "",
+        "| job | rows | seconds | rows/s | what it said |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {it['name']} | {it['rows']:,} {it['of']} | {it['seconds']:.1f}"
+        f" | {it['rows_per_s']:,.0f} | {it['said']} |"
+        for it in result["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def _planning(result: Mapping[str, Any]) -> str:
+    return (
+        f"Planning {result['queues']:,} queues: {result['first_cpu_s']:.1f} s of CPU at first,"
+        f" {result['next_cpu_s']:.1f} s for each further micro-batch,"
+        f" {result['offsets_mib']:.0f} MiB of offsets, {result['peak_rss_mib']:,.0f} MiB of memory"
+        f" at most. {_where(result)}"
+    )

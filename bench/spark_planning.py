@@ -1,4 +1,7 @@
-"""What the driver does for a micro-batch over very many queues, without a cluster."""
+"""What the driver does for a micro-batch over very many queues, without a cluster.
+
+`python -m bench.spark_planning [QUEUES]` prints it and writes bench/results/*-spark-planning.json.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from bench import spark_results
 from roquet.spark.metadata import Connections, Metadata, View
 from roquet.spark.offsets import Bounds, QueueKey, to_json
 from roquet.spark.options import SourceOptions, Topics, Wire
@@ -73,4 +77,7 @@ def measure(count: int) -> dict[str, float]:
 if __name__ == "__main__":
     import sys
 
-    print(json.dumps(measure(int(sys.argv[1])), indent=1))
+    about = spark_results.circumstances("bench.spark_planning")
+    found = measure(int((sys.argv[1:] or ["1000000"])[0]))
+    print(json.dumps(found, indent=1))
+    print(f"written to {spark_results.save('spark-planning', {**about, **found})}")

@@ -1,6 +1,7 @@
-"""Write docs/reference/spark-options.md from the tables of options that the code checks against.
+"""Write the pages of Spark options from the tables of options that the code checks against.
 
-`python -m tools.spark_options_page` writes the page, `--check` says whether it is current.
+docs/reference/spark-options.md has sources and sink, docs/reference/job-options.md the jobs.
+`python -m tools.spark_options_page` writes both, `--check` says whether they are current.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.spark import option_table
+from roquet.spark.jobs.tables import JOBS
 
 if TYPE_CHECKING:
-    from roquet.spark.option_table import Option
+    from roquet.spark.option_table import Option, Table
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "spark-options.md"
-HEAD = """\
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+WRITTEN = """\
+Written by `python -m tools.spark_options_page` from the declarations in the source; do not edit.
+"""
+HEAD = f"""\
 # Options of the Spark sources and the sink
 
-Written by `python -m tools.spark_options_page` from the declarations in the source; do not edit.
-
+{WRITTEN}
 Names are those of Spark's Kafka connector where the meaning is the same; case does not matter. An
 unknown option is an error that lists near ones; types and ranges are checked before a task starts.
 The [guide](../guide/spark.md) has examples.
@@ -30,16 +34,33 @@ PARTS = (
     ('Metadata, `format("roquet-meta")`', option_table.META),
     ('Sink `format("roquet")`, batch and stream', option_table.SINK),
 )
+JOBS_HEAD = f"""\
+# Options of the jobs
+
+{WRITTEN}
+`roquet pipeline run JOB --NAME VALUE`; case and dashes in names do not matter, an option that is
+`true` or `false` needs no value. An unknown option is an error that lists near ones; all options
+are checked before Spark starts. Exit code 2 is wrong usage. The guides have examples:
+[jobs over messages](../guide/pipeline.md), [watching consumers](../guide/watching-consumers.md).
+"""
 
 
-def page() -> str:
-    """Return the page as it should be."""
-    lines = [HEAD]
-    for title, table in PARTS:
-        lines += [f"## {title}", "", "| option | default | values | meaning |", "|---|---|---|---|"]
-        lines += [_row(option) for option in table]
-        lines.append("")
-    return "\n".join(lines)
+def pages() -> dict[Path, str]:
+    """Return the pages as they should be."""
+    sources = [HEAD]
+    for title, options in PARTS:
+        sources += [f"## {title}", "", *_table(options), ""]
+    jobs = [JOBS_HEAD]
+    for it in JOBS:
+        about = f"{it.doc[0].upper()}{it.doc[1:]}. Exit codes: {it.codes}."
+        jobs += [f"## {it.name}", "", about, "", *_table(it.options), ""]
+    found = {"spark-options.md": sources, "job-options.md": jobs}
+    return {FOLDER / name: "\n".join(lines) for name, lines in found.items()}
+
+
+def _table(options: Table) -> list[str]:
+    head = ["| option | default | values | meaning |", "|---|---|---|---|"]
+    return head + [_row(option) for option in options]
 
 
 def _row(option: Option) -> str:
@@ -55,15 +76,15 @@ def _row(option: Option) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or check it; return the exit code."""
-    text = page()
-    if "--check" in arguments:
-        current = PAGE.exists() and PAGE.read_text() == text
-        if not current:
-            print(f"{PAGE.name} is not current: run python -m tools.spark_options_page")
-        return 0 if current else 1
-    PAGE.write_text(text)
-    return 0
+    """Write the pages, or check them; return the exit code."""
+    code = 0
+    for page, text in pages().items():
+        if "--check" not in arguments:
+            page.write_text(text)
+        elif not page.exists() or page.read_text() != text:
+            print(f"{page.name} is not current: run python -m tools.spark_options_page")
+            code = 1
+    return code
 
 
 if __name__ == "__main__":

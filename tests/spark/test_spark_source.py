@@ -14,7 +14,7 @@ from roquet.client import Message
 from roquet.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,18 @@ def fill(running: Running, topic: str, count: int, *, queues: int = 4, begin: in
         ]
         if messages:
             running.send(topic, messages, queue)
+
+
+@pytest.fixture
+def filtering(running: Running, tmp_path: Path) -> Iterator[Running]:
+    """A cluster whose broker evaluates SQL92."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    # The harness is a plugin: a module that imports it as well cannot be collected alone.
+    found = type(running)(folder, enablePropertyFilter="true")
+    found.start()
+    yield found
+    found.stop()
 
 
 @pytest.fixture
@@ -233,3 +245,18 @@ def test_a_stream_tells_its_lag(spark: SparkSession, running: Running, tmp_path:
     assert progress.selectExpr("sum(offsets)").first() == (60,)
     page = (told / "lag.prom").read_text()
     assert f'roquet_spark_source_lag_messages{{topic="{topic}",broker="broker-a"}}' in page
+
+
+def test_sql92_chooses_in_batch_and_stream(
+    spark: SparkSession, filtering: Running, tmp_path: Path
+) -> None:
+    topic = new_topic(filtering, 2)
+    fill(filtering, topic, 40, queues=2)
+    wanted = {"sql": "n between 10 and 19 and TAGS = 'odd'"}
+    given = {"nameServers": filtering.name_servers, "subscribe": topic, **wanted}
+    frame = spark.read.format("roquet").options(**given).load()
+    chosen = sorted(f"body {n}" for n in range(11, 20, 2))
+    assert bodies(frame) == chosen
+    rows = stream_into(spark, filtering, topic, tmp_path, **wanted)
+    assert sum(rows) == 5
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == chosen

@@ -38,6 +38,8 @@ def add(commands: Any) -> None:
     run.add_argument("job", metavar="JOB")
     run.add_argument("words", metavar="--option value", nargs=argparse.REMAINDER)
     run.set_defaults(run=_run_job)
+    script = verbs.add_parser("script", help="where the script for spark-submit is")
+    script.set_defaults(run=_run_script)
     pack = verbs.add_parser("pack", help="write an archive for a cluster", description=_PACK)
     pack.add_argument("archive", metavar="FILE.tar.gz")
     pack.add_argument("--python", metavar="PATH", help="the interpreter on the workers (this one)")
@@ -55,6 +57,12 @@ def _run_job(options: argparse.Namespace) -> int:
 
     cluster = Cluster(options.master, options.archive, tuple(options.conf))
     return run(options.job, options.words, cluster)
+
+
+def _run_script(_: argparse.Namespace) -> int:
+    from roquet.cli.pipeline import script  # noqa: PLC0415
+
+    return script()
 
 
 def _run_pack(options: argparse.Namespace) -> int:

@@ -65,6 +65,12 @@ def jobs() -> int:
     return 0
 
 
+def script() -> int:
+    """Print the path of the script that `spark-submit` takes."""
+    line(str(Path(__file__).parent / "scripts" / "spark_job.py"))
+    return 0
+
+
 def pack(target: str, python: str | None) -> int:
     """Write an archive for a cluster's workers. Raises UsageError, OSError."""
     from roquet.spark.pack import pack as write  # noqa: PLC0415  (other commands do without)

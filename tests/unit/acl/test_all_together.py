@@ -8,8 +8,10 @@ import io
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
 import pytest
 import trustme
+from pyspark.sql.types import StringType, StructField, StructType
 
 import roquet
 from remoting_harness import on_loop, until
@@ -25,8 +27,10 @@ from roquet.namesrv.config import load_config as load_namesrv
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
+from roquet.spark.batch import BatchReader
 from roquet.spark.metadata import Connections
-from roquet.spark.options import Wire
+from roquet.spark.options import SinkOptions, SourceOptions, Wire
+from roquet.spark.write import BatchWriter
 from roquet.testing.cluster import TINY, cluster, pull_command, send_command
 
 if TYPE_CHECKING:
@@ -83,6 +87,39 @@ async def shut(folder: Path) -> AsyncGenerator[Shut]:
                 "ROQUET_TLS_CLIENT_TRUST_CERT_PATH": str(folder / "ca.pem"),
             }
             yield Shut(address, broker.identity.address, env, broker.path.native.counters)
+
+
+@on_loop
+async def test_spark_s_tasks_write_and_read_by_their_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [f"body {number}" for number in range(300)]
+
+    def write(it: Shut) -> None:
+        schema = StructType([StructField("body", StringType())])
+        given = SinkOptions.parse({"nameServers": it.name_server, "topic": "orders"})
+        rows = iter([pa.RecordBatch.from_pydict({"body": bodies})])
+        BatchWriter(given, schema, overwrite=False).write(rows)
+
+    def read(it: Shut) -> list[bytes]:
+        given = {"nameServers": it.name_server, "subscribe": "orders", "columns": "body"}
+        reader = BatchReader(SourceOptions.parse(given, streaming=False))
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+    async with shut(tmp_path) as it:
+        for name, value in it.env.items():
+            monkeypatch.setenv(name, value)
+        async with roquet.connect(it.name_server) as mq:
+            await mq.admin().create_topic("orders", queues=2)
+        await asyncio.to_thread(write, it)
+        assert sorted(await asyncio.to_thread(read, it)) == sorted(map(str.encode, bodies))
+        # In plain nobody gets as far as a plan.
+        monkeypatch.delenv("ROQUET_TLS_ENABLE")
+        plain = Connections(Wire(name_servers=(it.name_server,), retries=0))
+        asked = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        with pytest.raises(Unreachable):
+            await asyncio.to_thread(plain.ask, [it.broker], asked)
 
 
 @on_loop

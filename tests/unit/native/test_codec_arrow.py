@@ -5,6 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import struct
+import subprocess
+import sys
+import threading
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,21 @@ SCHEMA = pa.schema(
 )
 V4 = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 V6 = bytes(15) + b"\1" + (80).to_bytes(4, "big")
+
+_FORKED = """
+import os, sys, pyarrow, pyspark.sql.datasource
+before = len(os.listdir("/proc/self/task"))
+import roquet.roquet_native as native
+assert len(os.listdir("/proc/self/task")) == before, "the native module starts a thread"
+import roquet.spark.source
+assert len(os.listdir("/proc/self/task")) == before, "the sources start a thread"
+child = os.fork()
+if child == 0:
+    with open(sys.argv[1], "rb") as file:
+        made = pyarrow.record_batch(native.records_to_arrow([file.read()], "b"))
+    os._exit(0 if made.num_rows == 3 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 
 def record(
@@ -200,3 +219,45 @@ def test_java_s_own_records() -> None:
     assert [r[13] for r in native.decode_records(data[:end]) if not r[6] & 1] == [
         row["body"] for row in batch.to_pylist() if not row["sysFlag"] & 1
     ]
+
+
+def test_other_threads_run_while_records_are_decoded() -> None:
+    data = record(bytes(1024)) * (32 * 1024)
+    turns, ended = [0], threading.Event()
+
+    def count() -> None:
+        while not ended.is_set():
+            turns[0] += 1
+            time.sleep(0)
+
+    counting = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    # From here on a thread has Python's lock until it gives it away by itself.
+    sys.setswitchinterval(1000)
+    try:
+        counting.start()
+        end = time.monotonic() + 60
+        turned = 0
+        while not turned and time.monotonic() < end:
+            before = turns[0]
+            native.records_to_arrow([data], "broker-a", columns=["body"], bytes_max=1 << 30)
+            turned = turns[0] - before
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        counting.join()
+    assert turned, "nothing else ran while 32 MiB were decoded"
+
+
+def test_an_import_starts_no_thread_and_a_fork_decodes(tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.write_bytes(record() * 3)
+    # What Spark's daemon does for each task: it imports, forks, and the child works.
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKED, str(records)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

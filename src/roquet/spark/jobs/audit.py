@@ -12,6 +12,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs import metrics
 from roquet.spark.jobs.ends import End, Scope
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+
+KINDS: Final = ("lost", "added", "duplicated", "changed", "reordered", "damaged")
+"""What a difference may be."""
 
 _COPIES: Final = """
 select *, row_number() over (partition by topic, brokerName, queueId, queueOffset, uniqKey, crc
@@ -88,6 +92,7 @@ class AuditOptions:
     scope: Scope
     out: str
     show: int
+    metrics: str | None
     dry_run: bool
 
     @classmethod
@@ -119,6 +124,7 @@ class AuditOptions:
             scope=scope,
             out=out,
             show=1000 if show is None else show,
+            metrics=given.text("metricsPath") or None,
             dry_run=given.flag("dryRun"),
         )
 
@@ -168,6 +174,22 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     return _report(spark.read.parquet(queues), spark.read.parquet(found), wanted)
 
 
+def gauges(left: int, right: int, kinds: Mapping[str, int]) -> tuple[metrics.Gauge, ...]:
+    """Return what Prometheus is told: every kind of difference, those without any as zero."""
+    return (
+        metrics.Gauge(
+            "roquet_audit_messages",
+            "Messages of each end.",
+            {(("end", "left"),): float(left), (("end", "right"),): float(right)},
+        ),
+        metrics.Gauge(
+            "roquet_audit_differences",
+            "Differences by kind.",
+            {(("kind", kind),): float(kinds.get(kind, 0)) for kind in KINDS},
+        ),
+    )
+
+
 # --- inside --------------------------------------------------------------------------------------
 
 
@@ -204,6 +226,9 @@ def _report(queues: DataFrame, found: DataFrame, wanted: AuditOptions) -> Report
     lines += [_line(row) for row in ordered.collect()]
     if total > wanted.show:
         lines.append(f"and {total - wanted.show:,} more in {wanted.out}/differences")
+    if wanted.metrics is not None:
+        (whole,) = queues.selectExpr("sum(leftMessages) as l", "sum(rightMessages) as r").collect()
+        metrics.write(wanted.metrics, "audit.prom", gauges(whole.l or 0, whole.r or 0, kinds))
     counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
     lines.append(f"{total:,} differences: {counts}" if total else "no difference")
     return Report(

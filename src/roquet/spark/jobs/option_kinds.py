@@ -24,4 +24,9 @@ def flag(name: str, doc: str) -> Option:
     return Option(name=name, default="false", doc=doc, flag=True)
 
 
+def metrics(files: str) -> Option:
+    """Return the option for the folder that gets these files."""
+    return text("metricsPath", "", f"folder of the driver for {files}")
+
+
 DRY_RUN: Final = flag("dryRun", "say what would be done, and do nothing")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from roquet.base.errors import UsageError
 from roquet.broker.schedule import LEVELS, DelayLevels
 from roquet.protocol import names
+from roquet.spark.jobs import metrics
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
 from roquet.spark.jobs.tables import REBUILD
@@ -61,6 +62,7 @@ class RebuildOptions:
 
     shape: Shape
     report: str
+    metrics: str | None
     dry_run: bool
 
     @classmethod
@@ -89,6 +91,7 @@ class RebuildOptions:
                 delays=tuple(levels.delay_ms(level + 1) for level in range(levels.highest)),
             ),
             report=given.text("report") or f"{folder}.report",
+            metrics=given.text("metricsPath") or None,
             dry_run=given.flag("dryRun"),
         )
 
@@ -176,6 +179,8 @@ class _Rebuild:
         for name, (content, schema) in tables.items():
             frame = self._spark.createDataFrame(content, schema)
             frame.coalesce(1).write.mode("overwrite").parquet(f"{where}/{name}")
+        if self._wanted.metrics is not None:
+            metrics.write_plain(self._wanted.metrics, "rebuild", figures_of(found))
         code = 1 if lost or unplaced else 0
         return Report(lines_of(found), (str(self._wanted.shape.out), where), code)
 
@@ -210,6 +215,20 @@ def lines_of(found: Found) -> tuple[str, ...]:
     lines += [f"without a queue: {count} of {topic}: {why}" for topic, why, count in unplaced]
     whole = not found.damage and not unplaced
     return (*lines, "everything was readable" if whole else "the rest is rebuilt")
+
+
+def figures_of(found: Found) -> dict[str, tuple[float, str]]:
+    """Return what Prometheus is told: values and their meanings."""
+    unplaced = sum(count for _, _, count in unplaced_of(found.pieces, found.queues))
+    damaged = sum(high - low for _, low, high, _ in found.damage)
+    return {
+        "records": (float(sum(it.records for it in found.pieces)), "Records of the log."),
+        "messages": (float(sum(it.messages for it in found.queues)), "Messages in queues."),
+        "queues": (float(len(found.queues)), "Queues that were made."),
+        "missing": (float(sum(it.missing for it in found.queues)), "Offsets without a message."),
+        "damaged_bytes": (float(damaged), "Bytes of the log that hold no record."),
+        "unplaced": (float(unplaced), "Records that no queue has."),
+    }
 
 
 def unplaced_of(pieces: Iterable[Piece], queues: Iterable[QueuePlan]) -> list[tuple[str, str, int]]:

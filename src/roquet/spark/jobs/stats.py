@@ -1,7 +1,8 @@
 """The job `stats`: how many messages, how big, how fast, and where they gather.
 
-Tables as Parquet in `out`: `topics`, `queues`, `tags`, `minutes`, `sizes`, `keys`; and one HTML
-page. Latency is store time minus born time, in milliseconds, by two clocks: it is below zero where
+Tables as Parquet in `out`: `topics`, `queues`, `tags`, `producers`, `minutes`, `sizes`, `keys`; and
+one HTML page. A producer is the host that a message was born on, since a broker stores no producer
+group. Latency is store time minus born time, in milliseconds, by two clocks: it is below zero where
 the producer's is ahead.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs import metrics
 from roquet.spark.jobs.page import Bars, Lines, Listing, Page, bytes_text, write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS: Final = (
-    "topic,brokerName,queueId,queueOffset,storeSize,keys,tags,bornTimestamp,storeTimestamp"
+    "topic,brokerName,queueId,queueOffset,storeSize,keys,tags,bornTimestamp,storeTimestamp,bornHost"
 )
 POINTS: Final = 300
 """Points of a plot over time, about."""
@@ -34,6 +36,7 @@ ROWS_SHOWN: Final = 101
 
 _MESSAGES = """
 select topic, brokerName, queueId, queueOffset, storeSize, keys, tags, storeTimestamp,
+  regexp_replace(bornHost, ':[0-9]*$', '') as producer,
   unix_millis(storeTimestamp) - unix_millis(bornTimestamp) as latency
 from {read}"""
 _QUEUES = """
@@ -54,11 +57,18 @@ from {messages} group by topic"""
 _TAGS = """
 select topic, tags, count(*) as messages, sum(storeSize) as bytes
 from {messages} group by topic, tags"""
+# The port is another one for each connection.
+_PRODUCERS = """
+select topic, producer, count(*) as messages, sum(storeSize) as bytes,
+  min(storeTimestamp) as firstStored, max(storeTimestamp) as lastStored,
+  percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99
+from {messages} group by topic, producer"""
 _MINUTES = """
-select topic, brokerName, queueId, tags, date_trunc('minute', storeTimestamp) as minute,
+select topic, brokerName, queueId, tags, producer, date_trunc('minute', storeTimestamp) as minute,
   count(*) as messages, sum(storeSize) as bytes,
   percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99
-from {messages} group by topic, brokerName, queueId, tags, date_trunc('minute', storeTimestamp)"""
+from {messages}
+group by topic, brokerName, queueId, tags, producer, date_trunc('minute', storeTimestamp)"""
 _SIZES = """
 select topic, cast(pow(2, floor(log2(storeSize))) as bigint) as sizeFrom, count(*) as messages
 from {messages} group by topic, cast(pow(2, floor(log2(storeSize))) as bigint)"""
@@ -79,6 +89,7 @@ TABLES: Final = {
     "topics": _TOPICS,
     "queues": _QUEUES,
     "tags": _TAGS,
+    "producers": _PRODUCERS,
     "minutes": _MINUTES,
     "sizes": _SIZES,
     "keys": _KEYS,
@@ -95,6 +106,7 @@ class StatsOptions:
     out: str
     report: Path
     top: int
+    metrics: str | None
     dry_run: bool
 
     @classmethod
@@ -126,6 +138,7 @@ class StatsOptions:
             out=out,
             report=Path(report or Path(out) / "report.html"),
             top=20 if top is None else top,
+            metrics=given.text("metricsPath") or None,
             dry_run=given.flag("dryRun"),
         )
 
@@ -162,6 +175,8 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     wanted.report.parent.mkdir(parents=True, exist_ok=True)
     wanted.report.write_text(page, encoding="utf-8")
     say(f"page {wanted.report}")
+    if wanted.metrics is not None:
+        metrics.write(wanted.metrics, "stats.prom", _gauges(found))
     folders = tuple(f"{wanted.out}/{name}" for name in TABLES)
     return Report((f"{count:,} messages counted",), (*folders, str(wanted.report)))
 
@@ -232,6 +247,22 @@ def _page(
     )
 
 
+def _gauges(found: dict[str, DataFrame]) -> list[metrics.Gauge]:
+    rows = found["topics"].orderBy("topic").collect()
+    named = (
+        ("messages", "messages", "Messages counted."),
+        ("bytes", "bytes", "Bytes of their records in the log."),
+        ("latency_p50_milliseconds", "latencyP50", "Born to stored, median."),
+        ("latency_p99_milliseconds", "latencyP99", "Born to stored, 99 per cent."),
+    )
+    return [
+        metrics.Gauge(
+            f"roquet_stats_{name}", doc, {(("topic", row.topic),): float(row[of]) for row in rows}
+        )
+        for name, of, doc in named
+    ]
+
+
 def _cards(whole: Any, found: dict[str, DataFrame]) -> list[tuple[str, str]]:
     skew = found["queues"].selectExpr("max(skew) as most").collect()[0].most
     cards = [
@@ -267,6 +298,7 @@ def _bars(found: dict[str, DataFrame]) -> list[Bars]:
     for title, table, name in (
         ("Fullest queues", "queues", "concat(topic, ' ', brokerName, ' ', queueId)"),
         ("Tags", "tags", "concat(topic, ' ', coalesce(nullif(tags, ''), '(none)'))"),
+        ("Producers, by host", "producers", "concat(topic, ' ', producer)"),
         ("Hot keys", "keys", "concat(topic, ' ', key)"),
     ):
         rows = _most(found[table]).selectExpr(f"{name} as name", "messages").collect()
@@ -281,11 +313,13 @@ def _listings(found: dict[str, DataFrame]) -> list[Listing]:
         ("Topics", "topics", "topic messages bytes queues meanSize maxSize latencyP50 latencyP99"),
         ("Queues", "queues", "topic brokerName queueId messages bytes firstOffset lastOffset skew"),
         ("Tags", "tags", "topic tags messages bytes"),
+        ("Producers", "producers", "topic producer messages bytes latencyP50 latencyP99"),
         ("Hot keys", "keys", "topic key messages share"),
     )
     notes = {
         "topics": "Sizes are those in the log; latencies are milliseconds from born to stored.",
         "queues": "skew: messages of the queue by the mean of its topic's queues; 1 is even.",
+        "producers": "Hosts that messages were born on: a broker stores no producer group.",
         "keys": "share: of all keys of the topic.",
     }
     return [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
-from roquet.spark.jobs.option_kinds import DRY_RUN
+from roquet.spark.jobs.option_kinds import DRY_RUN, metrics
 from roquet.spark.jobs.state_tables import DEDUP, SESSIONIZE
 from roquet.spark.jobs.watch_tables import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
@@ -51,6 +51,7 @@ STATS: Final[Table] = (
         low=1,
         high=1000,
     ),
+    metrics("stats.prom"),
     DRY_RUN,
 )
 AUDIT: Final[Table] = (
@@ -76,6 +77,7 @@ AUDIT: Final[Table] = (
         low=1,
         high=1_000_000,
     ),
+    metrics("audit.prom"),
     DRY_RUN,
 )
 REBUILD: Final[Table] = (
@@ -122,6 +124,7 @@ REBUILD: Final[Table] = (
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         doc="delay levels, as the broker is set",
     ),
+    metrics("rebuild.prom"),
     DRY_RUN,
 )
 _ALERTS: Final = "0 no alert, 1 alerts"
@@ -141,7 +144,11 @@ class Job:
 
 
 JOBS: Final = (
-    Job("stats", "count messages by topic, queue, tag, minute and key; report with plots", STATS),
+    Job(
+        "stats",
+        "count messages by topic, queue, tag, producer, minute and key; report with plots",
+        STATS,
+    ),
     Job(
         "audit",
         "compare two of topic, store and lake; name every message that differs",

@@ -1,0 +1,1 @@
+"""Scripts that others start by their path."""

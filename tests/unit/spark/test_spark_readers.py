@@ -1,0 +1,126 @@
+"""Source and sink as plain objects over a real broker: limits of batches, what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+import roquet
+from remoting_harness import on_loop
+from roquet.client import Message, MessageQueue
+from roquet.spark import keys
+from roquet.spark.batch import BatchReader
+from roquet.spark.options import SinkOptions, SourceOptions
+from roquet.spark.write import BatchWriter
+from roquet.testing.cluster import cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pa: Any = pytest.importorskip("pyarrow")
+TOPIC = "Orders"
+MIB = 1 << 20
+
+
+async def fill(names: str, bodies: list[bytes], at_once: int) -> None:
+    """Make the topic with one queue and put bodies into it, compressed where that is worth it."""
+    async with roquet.connect(names) as mq, mq.producer("p") as producer:
+        await mq.admin().create_topic(TOPIC, queues=1)
+        queue = MessageQueue(TOPIC, "broker-a", 0)
+        for at in range(0, len(bodies), at_once):
+            made = [Message(TOPIC, body) for body in bodies[at : at + at_once]]
+            if at_once == 1:
+                # Java's batches carry plain bodies; a single message may be compressed.
+                await producer.send(made[0], queue=queue)
+            else:
+                await producer.send_batch(TOPIC, made, queue=queue)
+
+
+def read(names: str, **options: str) -> list[Any]:
+    """Plan and read the one queue as driver and task do; return its batches."""
+    given = {"nameServers": names, "subscribe": TOPIC, **options}
+    reader = BatchReader(SourceOptions.parse(given, streaming=False))
+    (part,) = reader.partitions()
+    return list(reader.read(part))
+
+
+def bodies_of(batches: list[Any]) -> list[bytes]:
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+
+@on_loop
+async def test_batches_of_small_bodies_are_large(tmp_path: Path) -> None:
+    bodies = [b"%d" % number for number in range(20_000)]
+    async with cluster(tmp_path, mappedFileSizeCommitLog="8388608") as it:
+        await fill(it.name_servers, bodies, 500)
+        batches = await asyncio.to_thread(read, it.name_servers, columns="body")
+    assert bodies_of(batches) == bodies
+    # A small batch costs Spark more than its rows do: only the last one may be short.
+    assert len(batches) > 1
+    assert all(1024 <= batch.num_rows <= 16_384 for batch in batches[:-1])
+
+
+@on_loop
+async def test_bodies_that_grow_when_unpacked_stay_within_the_bytes_of_a_batch(
+    tmp_path: Path,
+) -> None:
+    bodies = [bytes([number]) * 300_000 for number in range(30)]
+    async with cluster(tmp_path) as it:
+        await fill(it.name_servers, bodies, 1)
+        given = {"columns": "storeSize,body", "maxBytesPerBatch": str(MIB)}
+        batches = await asyncio.to_thread(read, it.name_servers, **given)
+    assert bodies_of(batches) == bodies
+    stored = [size for batch in batches for size in batch.column("storeSize").to_pylist()]
+    assert max(stored) < 10_000, "nothing was compressed"
+    # A batch ends with the row that reaches the limit.
+    assert all(batch.nbytes < MIB + len(bodies[0]) + 1000 for batch in batches)
+    assert len(batches) == 8
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "counts"),
+    [
+        (("body",), {}, "0 by column, 0 by plan, 600 random"),
+        (("body",), {"uniqueKeys": "plan"}, "0 by column, 600 by plan, 0 random"),
+        (("body", "uniqKey"), {}, "600 by column, 0 by plan, 0 random"),
+    ],
+)
+@on_loop
+async def test_a_write_says_whose_keys_a_second_try_makes_again(  # noqa: PLR0917
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    columns: tuple[str, ...],
+    options: dict[str, str],
+    counts: str,
+) -> None:
+    schema = StructType([StructField(name, StringType()) for name in columns])
+    values = {name: [f"{name} {number}" for number in range(300)] for name in columns}
+    task = types.SimpleNamespace(partitionId=lambda: 0, getLocalProperty=lambda _: None)
+    monkeypatch.setattr(keys, "TaskContext", types.SimpleNamespace(get=lambda: task))
+    async with cluster(tmp_path) as it:
+        await fill(it.name_servers, [], 1)
+        given = {"nameServers": it.name_servers, "topic": TOPIC, **options}
+        writer = BatchWriter(
+            SinkOptions.parse(
+                given,
+            ),
+            schema,
+            overwrite=False,
+        )
+
+        def task_writes() -> Any:
+            return writer.write(iter([pa.RecordBatch.from_pydict(values)]))
+
+        written = [await asyncio.to_thread(task_writes) for _ in range(2)]
+        found = bodies_of(await asyncio.to_thread(read, it.name_servers, columns="body"))
+    with caplog.at_level(logging.INFO, "roquet.spark.write"):
+        # Spark gives None for a task that it does not know the end of.
+        writer.commit([*written, None])
+    assert caplog.messages == [f"600 messages in 4 requests; unique keys: {counts}"]
+    assert sorted(found) == sorted(value.encode() for value in values["body"] * 2)

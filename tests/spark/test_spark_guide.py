@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from roquet.client import Message
+from roquet.spark.jobs.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
 GUIDE = Path(__file__).parents[2] / "docs/guide/spark.md"
+PIPELINE = GUIDE.with_name("pipeline.md")
 COUNT = 60
 
 
@@ -64,6 +66,26 @@ def test_the_examples_of_the_guide_run(
     read = spark.read.format("roquet").option("nameServers", running.name_servers)
     saved = read.option("subscribe", "orders-saved").load().select("uniqKey").collect()
     assert {row.uniqKey for row in saved} == {row.uniqKey for row in rows if row != rows[10]}
+
+
+def test_the_lake_of_the_guide_is_read_as_it_says(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    running.create_topic("kept", 1)
+    running.send("kept", [Message("kept", b"x") for _ in range(9)], 0)
+    given = {"nameServers": running.name_servers, "subscribe": "kept"}
+    rows = spark.read.format("roquet").options(**given).load()
+    rows = rows.selectExpr("*", "to_date(storeTimestamp) as day", "'b1' as part")
+    lake = Lake(spark, f"{tmp_path}/lake", "parquet")
+    lake.create(rows.schema)
+    lake.publish("b1", rows)
+    blocks = re.findall(r"```python\n(.*?)```", PIPELINE.read_text(), re.DOTALL)
+    (block,) = [it for it in blocks if "Lake(" in it]
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(block.replace('"/lake"', f'"{tmp_path}/lake"'), str(PIPELINE), "exec"), names)
+    assert [row.queueOffset for row in names["kept"].orderBy("queueOffset").collect()] == [
+        *range(9)
+    ]
 
 
 def _change(root: Path, at: int, data: bytes) -> None:

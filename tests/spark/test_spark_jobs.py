@@ -49,7 +49,8 @@ def test_stats_counts_what_was_sent_live_and_on_disk(
     for name, end in ends.items():
         said: list[str] = []
         out = tmp_path / name
-        report = stats.run(spark, {**end, "subscribe": topic, "out": str(out)}, said.append)
+        given = {**end, "subscribe": topic, "metricsPath": str(tmp_path / "metrics")}
+        report = stats.run(spark, {**given, "out": str(out)}, said.append)
         assert report.exit_code == 0
         assert report.lines == ("40 messages counted",)
         assert said[0].startswith("40 messages read")
@@ -66,11 +67,21 @@ def test_stats_counts_what_was_sent_live_and_on_disk(
         )
         assert (first.key, first.messages, first.share) == ("$hot", 20, 0.5)
         assert {row.messages for row in others} == {1}
+        # Only the host of a producer counts: its port is another one for each connection.
+        producers = spark.read.parquet(f"{out}/producers").collect()
+        assert [(row.producer, row.messages, row.bytes) for row in producers] == [
+            ("127.0.0.1", 40, whole.bytes)
+        ]
+        assert {row.producer for row in spark.read.parquet(f"{out}/minutes").collect()} == {
+            "127.0.0.1"
+        }
+        told = (tmp_path / "metrics/stats.prom").read_text()
+        assert f'roquet_stats_messages{{topic="{topic}"}} 40' in told
         for table in ("minutes", "sizes"):
             rows = spark.read.parquet(f"{out}/{table}").collect()
             assert sum(row.messages for row in rows) == 40
         page = (out / "report.html").read_text()
-        assert page.count("data:image/png;base64,") == 6
+        assert page.count("data:image/png;base64,") == 7
         assert "<b>40</b>" in page
 
 
@@ -116,7 +127,6 @@ def test_audit_names_every_planted_difference(
     schema = read.load().schema
     queue = {row.queueOffset: row.asDict() for row in rows if row.queueId == 0}
     keys = {offset: row["uniqKey"] for offset, row in queue.items()}
-    spark.createDataFrame(rows, schema).write.parquet(f"{tmp_path}/left")
     right = [row.asDict() for row in rows if row.queueId == 1]
     queue[3]["body"] = b"other"
     queue[6]["queueOffset"], queue[7]["queueOffset"] = 7, 6
@@ -126,9 +136,14 @@ def test_audit_names_every_planted_difference(
     right += [*kept, dict(queue[4]), again, added]
     values = [tuple(row[name] for name in schema.names) for row in right]
     spark.createDataFrame(values, schema).write.parquet(f"{tmp_path}/right")
-    ends = {"left": f"lake:{tmp_path}/left", "right": f"lake:{tmp_path}/right"}
-    report = audited(spark, **ends, out=f"{tmp_path}/out")
+    ends = {"left": f"topic:{running.name_servers}", "right": f"lake:{tmp_path}/right"}
+    given = {"subscribe": topic, "metricsPath": str(tmp_path)}
+    report = audited(spark, **ends, **given, out=f"{tmp_path}/out")
     assert report.exit_code == 1
+    told = (tmp_path / "audit.prom").read_text().splitlines()
+    assert 'roquet_audit_messages{end="left"} 17' in told
+    assert 'roquet_audit_differences{kind="reordered"} 2' in told
+    assert 'roquet_audit_differences{kind="damaged"} 0' in told
     place = f"{topic} broker-a queue 0 offset"
     assert sorted(report.lines[2:-1]) == [
         f"added {place} 13 new",

@@ -103,8 +103,11 @@ def test_damage_is_rows_and_the_exit_code(
         file.seek(row.physicalOffset + 90)
         file.write(b"~")
     given = {"store": f"{tmp_path}/dead", "out": f"{tmp_path}/out", **SHAPE, "index": "none"}
-    report = rebuild.run(spark, given, lambda _: None)
+    report = rebuild.run(spark, {**given, "metricsPath": f"{tmp_path}/told"}, lambda _: None)
     assert report.exit_code == 1
+    told = (tmp_path / "told/rebuild.prom").read_text().splitlines()
+    assert f"roquet_rebuild_damaged_bytes {row.storeSize}" in told
+    assert {"roquet_rebuild_unplaced 0", "roquet_rebuild_missing 1"} <= set(told)
     (damage,) = spark.read.parquet(f"{tmp_path}/out.report/damage").collect()
     place = (row.physicalOffset, row.physicalOffset + row.storeSize)
     assert (damage.beginOffset, damage.endOffset, damage.reason) == (

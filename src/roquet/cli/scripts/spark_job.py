@@ -1,4 +1,4 @@
-"""A job as a script for `spark-submit`: `spark-submit [Spark's options] spark_job.py JOB [options]`.
+"""A job as a script: `spark-submit [Spark's options] spark_job.py JOB [options]`.
 
 In a folder of its own: Python looks for modules beside a script first.
 """

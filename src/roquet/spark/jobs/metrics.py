@@ -30,7 +30,7 @@ def text(gauges: Sequence[Gauge]) -> str:
         for labels, value in sorted(gauge.values.items()):
             shown = ",".join(f'{name}="{_escaped(of)}"' for name, of in labels)
             lines.append(
-                f"{gauge.name}{{{shown}}} {value:g}" if shown else f"{gauge.name} {value:g}"
+                f"{gauge.name}{{{shown}}} {value:.15g}" if shown else f"{gauge.name} {value:.15g}"
             )
     return "\n".join(lines) + "\n"
 

@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # A cargo that is a rustup proxy finds its toolchain even when HOME is somebody else's.
 export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
 
-CYCLES ?= 100
+CYCLES ?= 200
 ROUNDS ?= 1
 WORKLOADS ?= 100
 SECONDS ?= 60
@@ -30,7 +30,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
-	powerloss-ext4 process-faults iofaults corruption faults fuzz fuzz-python fuzz-atheris audit test-nightly nightly clean
+	powerloss-ext4 process-faults iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -124,15 +124,17 @@ iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of t
 corruption: setup ## damage twelve kinds of files in eight ways, ROUNDS draws of each
 	$(PY) -m tools.corruption --rounds $(ROUNDS)
 
-fuzz-python: setup ## every decoder in Python, SECONDS together
+fuzz-python: setup ## every reader in Python, SECONDS together, on any Python
 	$(PY) -m tools.fuzz_python --seconds $(SECONDS)
 
-fuzz-atheris: setup ## five groups of decoders in Python, SECONDS each, guided by coverage (CPython 3.11)
+fuzz-atheris: setup ## ten groups of readers in Python, side by side for SECONDS, guided by coverage (CPython 3.11)
 	$(BIN)/uv pip install -q --python $(PY) --target build/fuzz --require-hashes -r requirements/fuzz.txt
 	PYTHONPATH=build/fuzz $(PY) -m tools.fuzz_atheris --seconds $(SECONDS)
 
-fuzz: fuzz-python fuzz-atheris ## every decoder for SECONDS each (needs a nightly toolchain and cargo-fuzz)
-	tools/fuzz.sh $(SECONDS)
+fuzz-rust: setup ## every fuzz target of the core, side by side for SECONDS, guided by coverage (a C++ compiler)
+	$(PY) -m tools.fuzz_rust --seconds $(SECONDS)
+
+fuzz: fuzz-python fuzz-atheris fuzz-rust ## everything that reads bytes from a peer or a disk, SECONDS each way
 
 faults: ## the short form of every fault programme
 	$(MAKE) crash CYCLES=5
@@ -141,12 +143,14 @@ faults: ## the short form of every fault programme
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20
+	$(MAKE) fuzz-atheris SECONDS=60
+	$(MAKE) fuzz-rust SECONDS=60
 
 test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
 nightly: all interop partition powerloss test-nightly test-spark-next ## what is too long for every change
-	$(MAKE) crash CYCLES=200
+	$(MAKE) crash
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000
 	$(MAKE) process-faults

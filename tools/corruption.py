@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import os
 import random
 import shutil
@@ -27,16 +26,29 @@ from typing import TYPE_CHECKING
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.broker import app as broker_app
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.store.records import read_records
-from roquet.store.results import Draft, GetStatus, PutStatus, StoreFault
+from roquet.store.results import Draft, PutStatus, StoreFault
 from roquet.testing.cluster import broker_config
+from tools.corruption_look import (
+    LATER,
+    Look,
+    Message,
+    Place,
+    Stored,
+    Table,
+    calling,
+    look,
+    tables_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGE = 4096
 TOPICS = ("Orders", "Bills")
+GROUP = "readers"
 QUEUES = 2
 MESSAGES = 60
 HALF = MESSAGES // 2
@@ -56,19 +68,19 @@ KINDS: dict[str, str] = {
     "consumerOffset.json": "config/consumerOffset.json",
     "delayOffset.json": "config/delayOffset.json",
 }
-PASSED_OVER = {"first log file", "middle log file", "last log file", "consume queue"}
+LOGS = {"first log file", "middle log file", "last log file"}
+PASSED_OVER = {*LOGS, "consume queue"}
 """Kinds of which a damaged part may be passed over: what is missing has been counted."""
 
-Place = tuple[str, int, int]
-"""Topic, queue, offset."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
-    """What must come back: body and properties by place, and the tables as text."""
-
-    messages: dict[Place, tuple[bytes, str]]
-    offsets: dict[str, int]
+OWNERS = {
+    "topics.json": "topics",
+    "subscriptionGroup.json": "groups",
+    "consumerOffset.json": "offsets",
+    "delayOffset.json": "delays",
+    # A damaged note brings the topic back; nothing else may.
+    "deletedTopics": "deleted topic",
+}
+"""Kinds whose damage may change one table, and the name of the table."""
 
 
 # --- the store that is damaged ---------------------------------------------------------------
@@ -76,44 +88,64 @@ class Stored:
 
 async def make(folder: Path, old: Path) -> Stored:
     """Fill a store in three runs, keep a copy of the middle of its life in `old`."""
-    messages: dict[Place, tuple[bytes, str]] = {}
+    messages: dict[Place, Message] = {}
+    tables: dict[str, Table] = {}
     for begin in (0, HALF):
         broker = broker_app.build(broker_config(folder, **SETTINGS), SystemClock(), rng(1))
         async with broker.app:
+            await delayed(broker, begin)
             for topic in (*TOPICS, "Gone"):
                 broker.metadata.topics.ensure(topic, QUEUES, 6)
             for number in range(begin, begin + HALF):
                 for topic in TOPICS:
                     await put(broker, messages, topic, number)
-                broker.metadata.offsets.commit("readers", TOPICS[0], 0, number // QUEUES)
+                broker.metadata.offsets.commit(GROUP, TOPICS[0], 0, number // QUEUES)
             await put(broker, {}, "Gone", 0)
             await asyncio.to_thread(broker.store.native.delete_topic, "Gone")
-            broker.metadata.groups.find("readers")
+            broker.metadata.groups.put(SubscriptionGroupConfig(name=GROUP, retry_max_times=3))
+            async with calling(broker) as call:
+                tables = await tables_of(broker, call, TOPICS, GROUP)
         if begin == 0:
             shutil.copytree(folder, old)
-    # Nothing was delayed, so the broker had nothing to write down.
-    (folder / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:0,2:0\n\t}\n}')
-    return Stored(messages, {"readers": (MESSAGES - 1) // QUEUES})
+    # Nothing is due for an hour, so the broker has had nothing to write down: say that of the two
+    # messages of level 1 the first was delivered.
+    tables["delays"] = {1: 1}
+    (folder / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:1\n\t}\n}')
+    return Stored(messages, tables)
+
+
+async def delayed(broker: broker_app.Broker, number: int) -> None:
+    """Store a message that is due in an hour."""
+    draft = a_draft(broker, names.SCHEDULE_TOPIC, 0, number, LATER)
+    draft.properties.update({"DELAY": "1", "REAL_TOPIC": "Late", "REAL_QID": "0"})
+    result = await broker.store.put(draft)
+    assert result.status is PutStatus.PUT_OK, result
 
 
 async def put(
-    broker: broker_app.Broker, messages: dict[Place, tuple[bytes, str]], topic: str, number: int
+    broker: broker_app.Broker, messages: dict[Place, Message], topic: str, number: int
 ) -> None:
     """Store one message and remember it."""
     body = f"{topic}-{number}-".encode() + rng(number).randbytes(20_000)
-    draft = Draft(
+    draft = a_draft(broker, topic, number % QUEUES, number, body)
+    result = await broker.store.put(draft)
+    assert result.status is PutStatus.PUT_OK, result
+    messages[topic, draft.queue_id, result.queue_offset] = Message(
+        body, props.write(draft.properties), f"k{number}", result.size
+    )
+
+
+def a_draft(broker: broker_app.Broker, topic: str, queue: int, number: int, body: bytes) -> Draft:
+    """Return a message with a key."""
+    return Draft(
         topic=topic,
-        queue_id=number % QUEUES,
+        queue_id=queue,
         body=body,
         properties={"KEYS": f"k{number}", "UNIQ_KEY": f"{topic}{number}"},
         born_timestamp=number,
         born_host=broker.identity.store_host,
         store_host=broker.identity.store_host,
     )
-    result = await broker.store.put(draft)
-    assert result.status is PutStatus.PUT_OK, result
-    text = props.write(draft.properties)
-    messages[topic, draft.queue_id, result.queue_offset] = (body, text)
 
 
 def rng(seed: int) -> random.Random:
@@ -224,86 +256,42 @@ def forge(path: Path, _old: Path, _draw: random.Random) -> None:
     path.write_bytes(data)
 
 
-# --- looking ---------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(slots=True)
-class Look:
-    """What a damaged store served."""
-
-    wrong: list[str] = dataclasses.field(default_factory=list[str])
-    missing: int = 0
-    properties: int = 0
-    older: int = 0
-    counted: int = 0
-
-
-async def look(folder: Path, stored: Stored) -> Look:
-    """Start the broker on a folder and read everything. Raises RoquetError when it refuses."""
-    seen = Look()
-    broker = broker_app.build(broker_config(folder, **SETTINGS), SystemClock(), rng(1))
-    async with broker.app:
-        if any(row[0] == "Gone" and row[3] for row in broker.store.native.queues()):
-            seen.properties += 1  # A damaged note brings the topic back; nothing else may.
-        for topic in TOPICS:
-            for queue in range(QUEUES):
-                read_queue(broker, topic, queue, stored, seen)
-        stats = broker.store.native.stats()
-        seen.counted += stats["damaged_reads"] + stats["recovered_lost_bytes"]
-        for group, offset in stored.offsets.items():
-            found = broker.metadata.offsets.query(group, TOPICS[0], 0)
-            # The copy of the table is older: what was consumed since comes again.
-            seen.older += found is not None and found < offset
-            seen.properties += found is None or found > offset
-    return seen
-
-
-def read_queue(
-    broker: broker_app.Broker, topic: str, queue: int, stored: Stored, seen: Look
-) -> None:
-    """Read a queue from its begin and compare it with what was stored."""
-    found: dict[int, tuple[bytes, str]] = {}
-    offset, end = 0, MESSAGES
-    while offset < end:
-        got = broker.store.get(topic, queue, offset, 32)
-        if got.status is GetStatus.FOUND:
-            for record in read_records(got.records):
-                text = record.properties.decode(errors="replace")
-                found[record.queue_offset] = (record.body, text)
-        offset = max(got.next_begin_offset, offset + 1)
-    for place, (body, text) in stored.messages.items():
-        if place[:2] != (topic, queue):
-            continue
-        there = found.pop(place[2], None)
-        if there is None:
-            seen.missing += 1
-            # A consumer that asks for it is told that the queue begins later (21), as for
-            # messages that have expired: the oldest file may go at any time.
-            seen.counted += place[2] < broker.store.min_offset(topic, queue)
-        elif there[0] != body:
-            seen.wrong.append(f"{place}: another body")
-        elif there[1] != text:
-            seen.properties += 1
-    seen.wrong += [f"{topic} {queue} {extra}: nobody sent it" for extra in found]
+# --- judging ---------------------------------------------------------------------------------
 
 
 async def judge(kind: str, folder: Path, stored: Stored) -> tuple[str, str]:
     """Return (verdict, detail) of one damaged store."""
+    broker = broker_app.build(broker_config(folder, **SETTINGS), SystemClock(), rng(1))
     try:
-        seen = await look(folder, stored)
+        seen = await look(broker, stored, TOPICS, GROUP)
     except (RoquetError, StoreFault, OSError) as error:
         text = str(error)
         named = Path(KINDS[kind].rstrip("*")).name in text or "commitlog" in text or "log" in text
         return ("refused", text) if named else ("BROKEN", f"the error names no file: {text}")
-    if seen.wrong:
-        return "BROKEN", "; ".join(seen.wrong[:3])
-    if seen.missing > seen.counted or (seen.missing and kind not in PASSED_OVER):
-        return "BROKEN", f"{seen.missing} messages are missing, {seen.counted} damaged reads"
+    if broken := wrong(kind, seen):
+        return "BROKEN", broken
     if seen.missing:
-        return "passed over", f"{seen.missing} messages, {seen.counted} counted"
-    if seen.properties:
-        return "changed value", ""
+        return "passed over", f"{len(seen.missing)} messages, {seen.damaged} counted"
+    if seen.changed or seen.properties:
+        return "changed value", ", ".join(sorted(seen.changed))
+    if seen.keys:
+        return "lost keys", f"{seen.keys} keys find nothing"
     return ("older copy", "") if seen.older else ("served", "")
+
+
+def wrong(kind: str, seen: Look) -> str:
+    """Say what damage of this kind must not lead to; empty when there is nothing."""
+    strange = (seen.changed | seen.older) - {OWNERS.get(kind, "")}
+    found = {
+        "; ".join(seen.wrong[:3]): bool(seen.wrong),
+        f"{len(seen.missing)} messages are missing": seen.missing and kind not in PASSED_OVER,
+        seen.uncounted(): True,
+        f"other tables have changed: {sorted(strange)}": strange,
+        f"{seen.keys} keys of what is there find nothing": seen.keys and kind != "index",
+        f"{seen.key_faults} keys cannot be looked up": seen.key_faults
+        and kind not in {"index", *LOGS},
+    }
+    return "; ".join(text for text, is_so in found.items() if is_so and text)
 
 
 def target(folder: Path, kind: str) -> Path:

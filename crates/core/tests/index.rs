@@ -296,3 +296,18 @@ fn an_index_of_the_java_broker_is_read_and_rebuilt() {
         assert!(after == before, "{state}: the file changed");
     }
 }
+
+#[test]
+fn a_damaged_count_of_slots_stops_nobody() {
+    let disk = SimDisk::new();
+    let index = open(&disk, None);
+    put(&index, 1);
+    index.sync().unwrap();
+    drop(index);
+    let path = names(&disk).remove(0);
+    disk.damage(&path, 32, &i32::MAX.to_be_bytes());
+    let index = open(&disk, None);
+    put(&index, 2);
+    index.sync().unwrap();
+    assert_has(&index, 1..3);
+}

@@ -210,7 +210,9 @@ impl IndexFile {
             previous,
         };
         state.tail.extend_from_slice(&entry.encode());
-        state.header.slots_used += i32::from(previous == 0);
+        // Nobody reads it back, and a damaged header may have any number here.
+        let used = state.header.slots_used;
+        state.header.slots_used = used.saturating_add(i32::from(previous == 0));
         state.header.next = next + 1;
         state.changed = true;
         Ok(())

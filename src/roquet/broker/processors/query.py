@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import Refused
@@ -13,9 +14,12 @@ from roquet.protocol.headers.message import (
     ViewMessageRequest,
 )
 from roquet.remoting.router import Request, Route
+from roquet.store.records import read_records
 
 if TYPE_CHECKING:
     from roquet.store.results import Found
+
+log = logging.getLogger(__name__)
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
@@ -66,8 +70,9 @@ class QueryProcessor:
             index_last_update_timestamp=found.index_time,
             index_last_update_phyoffset=found.index_offset,
         )
-        if found.records:
-            return reply_to(request.command, ext=answer.encode(), body=b"".join(found.records))
+        records = [record for record in found.records if is_whole(record)]
+        if records:
+            return reply_to(request.command, ext=answer.encode(), body=b"".join(records))
         return reply_to(
             request.command,
             ResponseCode.QUERY_NOT_FOUND,
@@ -79,8 +84,18 @@ class QueryProcessor:
         """Return the record at a physical offset."""
         header = ViewMessageRequest.decode(request.command.ext)
         record = self._store.read(header.offset) if header.offset >= 0 else None
-        if record is None:
+        if record is None or not is_whole(record):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
         return reply_to(request.command, body=record)
+
+
+def is_whole(record: bytes) -> bool:
+    """Tell whether a record is as it was stored; a damaged one is named in the log."""
+    try:
+        read_records(record)
+    except ValueError as error:
+        log.warning("a message that was looked for is damaged and is not served: %s", error)
+        return False
+    return True

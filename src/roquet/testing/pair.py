@@ -125,6 +125,13 @@ class Pair:
         """End a broker with SIGKILL."""
         self.running.pop(side).kill()
 
+    def promote(self) -> None:
+        """Start the slave's store as a master, at the slave's address, once both have gone."""
+        old = self.plans["slave"]
+        roles = {"brokerId": "0", "brokerRole": "ASYNC_MASTER"}
+        self.plans["slave"] = dataclasses.replace(old, extra={**old.extra, **roles})
+        self.start("slave")
+
     def call(self, side: Side, command: Command) -> Command:
         """Ask a broker. Raises Unreachable and OutcomeUnknown."""
         with BlockingConnection(self.plans[side].address) as connection:

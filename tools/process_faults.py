@@ -4,9 +4,9 @@
 
 **calls**: every call of one kind on one kind of file fails from some moment on (`fault_shim.c`),
 with EIO and with ENOSPC. **space**: the folder of each kind of files is a file system of its own
-that runs full, and gets room again (root and mounts). **clock**: the wall clock jumps. After each,
-the broker is killed or stopped and started anew, everything is read, and the history checker
-judges.
+that runs full, and gets room again (root and mounts). **clock**: the wall clock jumps while the
+broker runs, or is set while it is down. After each, the broker is killed or stopped and started
+anew, everything is read, and the history checker judges.
 
 `--plant` empties the store before it is started anew: must be noticed.
 """
@@ -96,6 +96,13 @@ CALLS = (
 )
 SPACES = ("commitlog", "consumequeue", "index", "config")
 JUMPS_S = (3600, -3600, 80 * 3600, 10 * 365 * 86400, 0)
+SET_WHILE_DOWN_S = (80 * 3600, 10 * 365 * 86400, -80 * 3600)
+CLEANING = {
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "cleanResourceInterval": "50",
+    "fileReservedTime": "72",
+}
+"""Old files are looked for without pause, at every hour."""
 
 
 class Witness:
@@ -316,9 +323,7 @@ async def jumping_clock(folder: Path, rng: random.Random) -> Witness:
     """Let the clock jump to and fro while old files could be cleaned: nothing may go."""
     witness = Witness(rng)
     shim = Shim(folder)
-    hours = ";".join(f"{hour:02}" for hour in range(24))
-    cleaning = {"deleteWhen": hours, "cleanResourceInterval": "50", "fileReservedTime": "72"}
-    process = BrokerProcess(folder, env=shim.env, **{**SETTINGS, **cleaning})
+    process = BrokerProcess(folder, env=shim.env, **{**SETTINGS, **CLEANING})
     try:
         async with process.client() as it:
             for jump in JUMPS_S:
@@ -330,6 +335,34 @@ async def jumping_clock(folder: Path, rng: random.Random) -> Witness:
                 await asyncio.sleep(GET_READY_S)
                 await witness.read(it)
         shim.clock(-80 * 3600)
+        await judge(process, witness, signal.SIGKILL)
+    except RoquetError as problem:
+        witness.problems.append(f"{problem!r}: {process.output[-300:]}")
+    finally:
+        process.kill()
+    return witness
+
+
+async def clock_set_while_down(folder: Path, jump_s: int, rng: random.Random) -> Witness:
+    """Start the broker under a clock that was set while it was down: nothing may go."""
+    witness = Witness(rng)
+    shim = Shim(folder)
+    process = BrokerProcess(folder, env=shim.env, **{**SETTINGS, **CLEANING})
+    try:
+        async with process.client() as it:
+            for _ in range(30):
+                if await witness.send(it, BIG) != ResponseCode.SUCCESS:
+                    witness.problems.append("a message was refused")
+        end(process, rng.choice((signal.SIGKILL, signal.SIGTERM)), witness)
+        shim.clock(jump_s)
+        async with process.client() as it:
+            # Several rounds of cleaning.
+            await asyncio.sleep(GET_READY_S)
+            await witness.read(it)
+            if await witness.send(it, BIG) != ResponseCode.SUCCESS:
+                witness.problems.append("a message was refused under the other clock")
+            await asyncio.sleep(GET_READY_S)
+        shim.clock(0)
         await judge(process, witness, signal.SIGKILL)
     except RoquetError as problem:
         witness.problems.append(f"{problem!r}: {process.output[-300:]}")
@@ -387,10 +420,16 @@ def run_spaces(options: argparse.Namespace) -> bool:
 
 
 def run_clock(options: argparse.Namespace) -> bool:
-    """Run the jumping clock."""
+    """Run the jumping clock, and those that are set while the broker is down."""
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="roquet-faults-") as folder:
-        return account("a clock that jumps", asyncio.run(jumping_clock(Path(folder), rng)))
+        good = account("a clock that jumps", asyncio.run(jumping_clock(Path(folder), rng)))
+    for jump_s in SET_WHILE_DOWN_S:
+        name = f"a clock that was set by {jump_s / 3600:+,.0f} h while the broker was down"
+        with tempfile.TemporaryDirectory(prefix="roquet-faults-") as folder:
+            witness = asyncio.run(clock_set_while_down(Path(folder), jump_s, rng))
+            good &= account(name, witness)
+    return good
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,12 +39,12 @@ class World:
         self.acked: dict[int, bytes] = {}
         self.namesrv = f"{hosts.addresses['names']}:{NAMESRV_PORT}"
 
-    def start(self) -> None:
+    def start(self, role: str = "SYNC_MASTER") -> None:
         """Start all three."""
         words = ("-m", "roquet", "namesrv", "--bind-address", "0.0.0.0")
         self.programs["names"] = self.hosts.run("names", self.folder, *words)
         until("name server", lambda: self.programs["names"].says("boot success"))
-        self.broker("master", brokerId="0", brokerRole="SYNC_MASTER")
+        self.broker("master", brokerId="0", brokerRole=role)
         self.broker("slave", brokerId="1", brokerRole="SLAVE")
         until("a slave that keeps up", lambda: self.send(b"first") == ResponseCode.SUCCESS)
 
@@ -105,6 +106,12 @@ class World:
             return set(brokers["pair"].addresses) if "pair" in brokers else set()
         return set()
 
+    def knows(self, topic: str) -> bool:
+        """Ask the name server whether it knows a topic."""
+        with contextlib.suppress(RoquetError), Admin(self.namesrv) as admin:
+            return topic in admin.topics()
+        return False
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -114,6 +121,11 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield built
 
 
+def acknowledge_nothing(world: World) -> None:
+    codes = [world.send(b"cut %d" % number) for number in range(3)]
+    assert set(codes) <= UNSAFE, codes
+
+
 @pytest.mark.parametrize("how", ["both ways", "acknowledgements only", "messages only"])
 def test_nothing_is_acknowledged_without_the_slave(world: World, how: str) -> None:
     hosts = world.hosts
@@ -121,8 +133,7 @@ def test_nothing_is_acknowledged_without_the_slave(world: World, how: str) -> No
         hosts.cut("slave", "master")
     if how != "acknowledgements only":
         hosts.cut("master", "slave")
-    codes = [world.send(b"cut %d" % number) for number in range(3)]
-    assert set(codes) <= UNSAFE, codes
+    acknowledge_nothing(world)
     if how != "messages only":
         hosts.heal("slave", "master")
     if how != "acknowledgements only":
@@ -130,24 +141,37 @@ def test_nothing_is_acknowledged_without_the_slave(world: World, how: str) -> No
     world.equal_in_the_end()
 
 
-def test_a_cut_from_the_name_server_stops_no_traffic_and_is_made_up(world: World) -> None:
+@pytest.mark.parametrize("host", ["master", "slave"])
+def test_a_cut_from_the_name_server_stops_no_traffic_and_is_made_up(
+    world: World, host: str
+) -> None:
     hosts = world.hosts
     until("both known", lambda: world.brokers_known() == {0, 1})
-    hosts.cut_both("master", "names")
-    for _ in range(3):
-        # A copy may be late for an answer while the machine does other things.
-        until("acknowledged while alone", lambda: world.send(b"alone") == ResponseCode.SUCCESS)
-    with Admin(world.namesrv) as admin:
-        assert "Partition2" not in admin.topics()
-    with BlockingConnection(f"{hosts.addresses['master']}:{PORT}") as connection:
-        made = connection.call(send_command("Partition2", b"made while alone"), 20.0)
-    assert made.code == ResponseCode.SUCCESS
-    hosts.heal_both("master", "names")
-
-    def told() -> bool:
-        with contextlib.suppress(RoquetError), Admin(world.namesrv) as admin:
-            return "Partition2" in admin.topics()
-        return False
-
-    until("the topic made while alone is known", told, 90)
+    out, back = (host, "names"), ("names", host)
+    for number, ways in enumerate(((out, back), (out,), (back,))):
+        for way in ways:
+            hosts.cut(*way)
+        for _ in range(3):
+            # A copy may be late for an answer while the machine does other things.
+            until("acknowledged meanwhile", lambda: world.send(b"alone") == ResponseCode.SUCCESS)
+        topic = f"Meanwhile{number}"
+        with BlockingConnection(f"{hosts.addresses['master']}:{PORT}") as connection:
+            made = connection.call(send_command(topic, b"made while alone"), 20.0)
+        assert made.code == ResponseCode.SUCCESS
+        if host == "master" and out in ways:
+            with Admin(world.namesrv) as admin:
+                assert topic not in admin.topics()
+        for way in ways:
+            hosts.heal(*way)
+        until(f"{topic} is known", functools.partial(world.knows, topic), 90)
+    until("both known in the end", lambda: world.brokers_known() == {0, 1}, 90)
     world.equal_in_the_end()
+
+
+def test_planted_a_master_that_waits_for_nobody_is_noticed(tmp_path: Path) -> None:
+    with Hosts("names", "master", "slave") as hosts:
+        world = World(hosts, tmp_path)
+        world.start(role="ASYNC_MASTER")
+        hosts.cut_both("master", "slave")
+        with pytest.raises(AssertionError, match=r"\[0, 0, 0\]"):
+            acknowledge_nothing(world)

@@ -38,6 +38,8 @@ class JsonFile:
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self._main_is_good = False
+        self.from_copy = False
+        """Whether what was loaded was the copy's, which may be older."""
         self.writing = asyncio.Lock()
         """Held by whoever compares, snapshots and saves, so that writes follow each other."""
 
@@ -58,6 +60,7 @@ class JsonFile:
                 broken.append(f"{path}: {error}")
                 continue
             self._main_is_good = path == self.path
+            self.from_copy = not self._main_is_good
             return value
         if broken:
             raise Corrupt("; ".join(broken))

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
+from roquet.base.durable import write_synced
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
@@ -19,6 +20,7 @@ from roquet.store.files import FILE_SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
@@ -73,6 +75,7 @@ class TopicTable:
         self._built_in = frozenset(self._topics)
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._saved: Mapping[str, TopicConfig] | None = None
+        self._was_lost = False
 
     @property
     def version(self) -> DataVersion:
@@ -82,6 +85,8 @@ class TopicTable:
     def load(self) -> None:
         """Take over the file's topics. Raises Corrupt when neither it nor its copy is whole."""
         table = self._file.load(_decode)
+        if self._file.from_copy or (table is None and self._has_queues()):
+            self._note_loss()
         if table is None:
             return
         topics = dict(table.topics)
@@ -90,6 +95,19 @@ class TopicTable:
             del topics[name]
         self._topics = {**self._topics, **topics}
         self._version = table.version
+
+    @property
+    def lost_mark(self) -> Path:
+        """The file that says that the table was lost once, until an operator removes it."""
+        return self._file.path.with_name(self._file.path.name + ".lost")
+
+    def is_complete(self) -> bool:
+        """Whether a topic that is not in the table is nobody's.
+
+        It is not after a start without the file over a store with queues, or with its copy, which
+        may be older: topics that were known before may be missing, and their messages be wanted.
+        """
+        return not self._was_lost and not self.lost_mark.exists()
 
     async def persist(self) -> None:
         """Make the table durable; returns at once when nothing changed since the last time."""
@@ -213,6 +231,18 @@ class TopicTable:
             )
             self.put(config)
         return config
+
+    def _has_queues(self) -> bool:
+        folder = self._file.path.parent.parent / "consumequeue"
+        return folder.is_dir() and any(not self.is_system(path.name) for path in folder.iterdir())
+
+    def _note_loss(self) -> None:
+        self._was_lost = True
+        log.warning("%s was lost: topics may be missing that have messages", self._file.path)
+        try:
+            write_synced(self.lost_mark, b"topics.json was missing or broken at a start\n")
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self.lost_mark, error)
 
     def _change(self, topics: Mapping[str, TopicConfig], changed: Collection[str]) -> None:
         self._topics = topics

@@ -18,6 +18,7 @@ from roquet.cli.app import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import IO
 
 SOURCES = Path(__file__).parents[3] / "src"
 
@@ -43,10 +44,15 @@ class Running:
     """A server process and what it has printed."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
+        self.errors = home / "errors"
+        with self.errors.open("ab") as errors:
+            self._start(home, errors, arguments)
+
+    def _start(self, home: Path, errors: IO[bytes], arguments: tuple[str, ...]) -> None:
         self.child = subprocess.Popen(
             [sys.executable, "-m", "roquet", *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=errors,
             bufsize=0,  # what select sees is all there is
             env=environment(home),
         )
@@ -330,3 +336,33 @@ def test_a_broker_says_javas_line(namesrv: str, tmp_path: Path) -> None:
     assert running.stop() == 0
     assert roquet(tmp_path, "topic", "ls", "-a", "-n", namesrv).stdout == ""
     assert not (tmp_path / "store" / "abort").exists()
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_the_log_goes_where_and_how_it_was_said(tmp_path: Path, style: str) -> None:
+    path = tmp_path / "logs" / "server.log"
+    flags = ("--log-style", style, "--log-file", str(path), "--log-level", "DEBUG")
+    file = tmp_path / "namesrv.conf"
+    file.write_text("listenPort=0\nbindAddress=127.0.0.1\nnoSuchSetting=1\n")
+    running = Running(tmp_path, "namesrv", "-c", str(file), *flags)
+    line = running.line()
+    assert running.stop() == 0
+    assert line.startswith("The Name Server boot success.")
+    assert running.errors.read_bytes() == b""
+    lines = path.read_text().splitlines()
+    (said,) = [line for line in lines if "noSuchSetting" in line]
+    if style == "json":
+        rows = [json.loads(line) for line in lines]
+        assert all(set(row) >= {"time", "level", "logger", "message"} for row in rows)
+        assert json.loads(said)["message"] == "unknown settings ignored: noSuchSetting"
+        assert {"DEBUG", "WARNING"} <= {row["level"] for row in rows}
+    else:
+        assert " WARNING roquet." in said
+
+
+def test_a_log_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = roquet(tmp_path, "broker", "--log-file", str(tmp_path / "file" / "broker.log"))
+    assert ended.returncode == 254
+    assert ended.stderr.startswith("roquet: --log-file cannot be written: ")
+    assert ended.stderr.count("\n") == 1

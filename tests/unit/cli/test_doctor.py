@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING
+
+import pytest
 
 from roquet.cli.app import run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+SMALL = ("mappedFileSizeCommitLog=1048576", "listenPort=0")
 
 
 def looks(
@@ -59,3 +65,57 @@ def test_what_stands_in_the_way_is_named_with_what_helps(
     assert found["address for clients"]["verdict"] == "warn"
     unreachable = [row for about, row in found.items() if about.startswith("name server ")]
     assert [row["verdict"] for row in unreachable] == ["FAIL"]
+
+
+def test_a_clock_that_is_years_behind_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "clock_gettime", lambda _: 86_400.0 * 365)
+    code, found = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *SMALL)
+    assert code == 1
+    assert found["clock"]["verdict"] == "FAIL"
+    assert "NTP" in found["clock"]["helps"]
+    assert found["clock"]["found"].startswith("1971-01-01")
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "verdict", "helps"),
+    [
+        (100 << 30, 10 << 30, "warn", "deleted early from 75 % on"),
+        (100 << 30, 1 << 20, "FAIL", "two log files"),
+        (100 << 30, 50 << 30, "ok", ""),
+    ],
+)
+def test_a_disk_that_fills_up_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    total: int,
+    free: int,
+    verdict: str,
+    helps: str,
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    full = usage._replace(total=total, used=total - free, free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    code, found = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *SMALL)
+    assert found["disk"]["verdict"] == verdict
+    assert helps in found["disk"]["helps"]
+    assert (code == 1) == (verdict == "FAIL")
+
+
+def test_a_low_limit_of_open_files_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("\n".join((f"storePathRootDir={tmp_path}/store", *SMALL)))
+    doctor = [sys.executable, "-m", "roquet", "doctor", "-c", str(file), "--json"]
+    limited = subprocess.run(
+        ["bash", "-c", 'ulimit -n 1024; exec "$@"', "bash", *doctor],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = {row["about"]: row for row in map(json.loads, limited.stdout.splitlines())}
+    assert rows["open files"]["verdict"] == "warn"
+    assert rows["open files"]["found"] == "up to 1024"
+    assert "ulimit -n 65536" in rows["open files"]["helps"]

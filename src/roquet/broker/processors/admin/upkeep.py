@@ -6,7 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol.codes import RequestCode
+from roquet.base.errors import Refused
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.remoting.router import Request, Route
 
@@ -42,12 +43,25 @@ class UpkeepAdmin:
         ]
 
     async def unused_topics(self, request: Request) -> Command:
-        """Delete the queues of topics that are not in the table."""
+        """Delete the queues of topics that are not in the table, unless that was lost once.
+
+        A table that is empty because it was lost says nothing of which messages are wanted.
+        """
         queues = await asyncio.to_thread(self._store.native.queues)
-        for topic in sorted({row[0] for row in queues}):
-            if self._topics.get(topic) is None and not self._topics.is_system(topic):
-                await asyncio.to_thread(self._store.native.delete_topic, topic)
-                log.info("queues of %s were deleted: there is no such topic", topic)
+        known = self._topics.all()
+        unused = sorted({row[0] for row in queues} - set(known))
+        unused = [topic for topic in unused if not self._topics.is_system(topic)]
+        if unused and not self._topics.is_complete():
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "nothing is cleaned: the table of topics was missing or broken at a start, and"
+                f" {len(unused)} topics with queues are not in it ({', '.join(unused[:5])} ...)."
+                f" Make those that are wanted, delete the others, then remove"
+                f" {self._topics.lost_mark} and restart",
+            )
+        for topic in unused:
+            await asyncio.to_thread(self._store.native.delete_topic, topic)
+            log.info("queues of %s were deleted: there is no such topic", topic)
         return reply_to(request.command)
 
     async def old_files(self, request: Request) -> Command:

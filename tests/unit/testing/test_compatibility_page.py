@@ -11,9 +11,7 @@ from interop_commands import COMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CITED = re.compile(r"`(\w+\.(?:py|rs))::(\w+)`")
-NUMBERED = re.compile(
-    r"\b(?:def|fn) (test_(?:\d{3,5}|cve|kip|dashboard)_\w+|rocketmq_\d+_\w+)\("
-)
+NUMBERED = re.compile(r"\b(?:def|fn) (test_(?:\d{3,5}|cve|kip|dashboard)_\w+|rocketmq_\d+_\w+)\(")
 PAGES = ("docs/compatibility.md", "docs/reliability.md")
 
 

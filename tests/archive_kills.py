@@ -1,7 +1,8 @@
-"""A topic is archived by a job whose driver is killed again and again; then the lake is counted.
+"""A topic is archived by a job whose driver and tasks are killed; then the lake is counted.
 
 The job is the command that people run. It is killed while a micro-batch is being written, between
-the lake's folder and its catalog, between the catalog and Spark's own note, or at any moment.
+the lake's folder and its catalog, between the catalog and Spark's own note, or at any moment; the
+Python of its tasks at any moment of a micro-batch.
 """
 
 from __future__ import annotations
@@ -9,23 +10,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.dataset
-from demo.kills import kill_tree
 
-from spark_kills import FALLS_MAX, QUEUES, ROWS_A_BATCH, WAIT_S, World, world
+from pipeline_kills import Job, started
+from spark_kills import QUEUES, ROWS_A_BATCH, WAIT_S, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-MOMENTS: Final = ("staged", "placed", "cataloged", "any")
+MOMENTS: Final = ("staged", "worker", "placed", "worker", "cataloged", "worker", "any")
+"""What is killed and when, one after the other: tasks, and drivers at a moment."""
 
 
 @dataclasses.dataclass
@@ -33,8 +32,10 @@ class Result:
     """What a run left behind."""
 
     kills: int = 0
+    workers: int = 0
+    """Kills of tasks; the others are of drivers."""
     between: int = 0
-    """Kills that struck when rows were written and Spark had not noted their micro-batch."""
+    """Kills of drivers that struck when rows were written and their micro-batch was not noted."""
     sent: int = 0
     lost: int = 0
     twice: int = 0
@@ -42,64 +43,30 @@ class Result:
     """Runs that ended with an error by themselves, and were started again."""
 
 
-class Job:
-    """The archive job as a process, and what it has done as its files tell."""
+class Lake:
+    """How far the job has come, as its files tell."""
 
-    def __init__(self, it: World) -> None:
-        self.lake = it.folder / "lake"
-        self.log = it.folder / "archive.log"
-        self.words = ["--out", str(self.lake), "--nameServers", it.names, "--subscribe", "Source"]
-        self.process: subprocess.Popen[bytes] | None = None
-        self.falls = 0
-
-    def run(self) -> subprocess.Popen[bytes]:
-        """Return the running job, started anew when it was killed or has ended with an error."""
-        if self.process is not None and self.process.poll() not in {None, 0}:
-            self.falls += 1
-            assert self.falls < FALLS_MAX, self.log.read_text()[-4000:]
-            self.process = None
-        if self.process is None:
-            command = ["pipeline", "run", "--master", "local[2]", "archive"]
-            limit = ["--maxOffsetsPerTrigger", str(ROWS_A_BATCH), "--check"]
-            with self.log.open("ab") as out:
-                self.process = subprocess.Popen(
-                    [sys.executable, "-m", "roquet", *command, *self.words, *limit],
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-                )
-        return self.process
-
-    def kill(self) -> None:
-        assert self.process is not None
-        kill_tree(self.process)
-        self.process = None
-
-    def begun(self) -> int:
-        """Return how many micro-batches Spark has noted as begun."""
-        return self._count("_checkpoint/offsets", "[0-9]*")
-
-    def noted(self) -> int:
-        return self._count("_checkpoint/commits", "[0-9]*")
-
-    def cataloged(self) -> int:
-        return self._count("_catalog", "b*.json")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def is_at(self, moment: str) -> bool:
         """Whether a micro-batch is there right now."""
+        begun, cataloged = self._latest("_checkpoint/offsets"), self._count("_catalog", "b*.json")
         if moment == "cataloged":
-            return self.cataloged() > self.noted()
-        if self.cataloged() >= self.begun():
+            return cataloged > self._latest("_checkpoint/commits")
+        if cataloged >= begun:
             return False
-        if moment == "any":
-            return True
         if moment == "placed":
             return self._count("_staged", "b*.plan") > 0
-        return any(self.lake.glob("_staged/b*/topic=*"))
+        return moment != "staged" or any(self.folder.glob("_staged/b*/topic=*"))
+
+    def _latest(self, folder: str) -> int:
+        """Return how many micro-batches Spark has noted there; they are numbered from 0."""
+        found = (self.folder / folder).glob("[0-9]*")
+        return 1 + max((int(path.name) for path in found), default=-1)
 
     def _count(self, folder: str, pattern: str) -> int:
-        return len(list((self.lake / folder).glob(pattern)))
+        return len(list((self.folder / folder).glob(pattern)))
 
 
 def run(folder: Path, moments: Sequence[str], seed: int) -> Result:
@@ -108,38 +75,41 @@ def run(folder: Path, moments: Sequence[str], seed: int) -> Result:
     rows = ROWS_A_BATCH * (len(moments) + 3)
     print(f"seed {seed}: {', '.join(moments)}; {rows} rows", flush=True)  # noqa: T201
     result = Result(sent=rows)
+    lake = Lake(folder / "lake")
     with world(folder) as it:
         it.fill(rows)
-        job = Job(it)
-        try:
+        words = ["--out", str(lake.folder), "--nameServers", it.names, "--subscribe", "Source"]
+        limit = ["--maxOffsetsPerTrigger", str(ROWS_A_BATCH), "--check"]
+        with started(Job(folder / "archive.log", "archive", *words, *limit)) as job:
             for moment in moments:
-                strike(job, moment, rng)
+                strike(lake, job, moment, rng)
                 result.kills += 1
-                result.between += any(map(job.is_at, ("staged", "placed", "cataloged")))
-            end = time.monotonic() + WAIT_S
-            while job.run().poll() is None or job.run().returncode != 0:
-                assert time.monotonic() < end, job.log.read_text()[-4000:]
-                time.sleep(0.1)
-        finally:
-            if job.process is not None:
-                kill_tree(job.process)
+                if moment == "worker":
+                    result.workers += 1
+                else:
+                    result.between += any(map(lake.is_at, ("staged", "placed", "cataloged")))
+            job.finish()
         result.falls = job.falls
         assert "no difference" in job.log.read_text().splitlines()[-1]
-        count(job.lake, result)
+        count(lake.folder, result)
     print(json.dumps(dataclasses.asdict(result)), flush=True)  # noqa: T201
     return result
 
 
-def strike(job: Job, moment: str, rng: random.Random) -> None:
-    """Kill the job at a moment of a micro-batch."""
+def strike(lake: Lake, job: Job, moment: str, rng: random.Random) -> None:
+    """Kill the job at a moment of a micro-batch, or its tasks when it has some."""
     end = time.monotonic() + WAIT_S
-    late = rng.uniform(0, 1.5) if moment == "any" else rng.choice((0, 0, 0.05))
-    while not job.is_at(moment):
-        assert job.run().poll() != 0, "the job was done before it could be killed"
-        assert time.monotonic() < end, job.log.read_text()[-4000:]
+    late = rng.choice((0, 0, 0.05))
+    if moment in {"any", "worker"}:
+        late = rng.uniform(0, 1.5 if moment == "any" else 0.3)
+    while not lake.is_at(moment):
+        job.running(end)
         time.sleep(0.002)
     time.sleep(late)
-    job.kill()
+    while moment == "worker" and not job.workers():
+        job.running(end)
+        time.sleep(0.002)
+    job.kill("worker" if moment == "worker" else "driver")
 
 
 def count(lake: Path, result: Result) -> None:

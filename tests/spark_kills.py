@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 import os
 import random
 import signal
@@ -29,12 +30,17 @@ from roquet.spark.metadata import Metadata
 from roquet.spark.options import SourceOptions, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 QUEUES = 4
 ROWS_A_BATCH = 1500
 WAIT_S = 500.0
 FALLS_MAX = 20
+SHORT_LIVED = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""The environment of a Spark that will be killed soon: it starts with less work."""
 
 JOB = """
 import sys
@@ -67,6 +73,8 @@ class Result:
     lost: int = 0
     twice: int = 0
     unrecognizable: int = 0
+    falls: int = 0
+    """Runs that ended with an error by themselves, and were started again."""
 
 
 class World:
@@ -151,7 +159,7 @@ class World:
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env={**os.environ, "DEMO_MASTER": "local[2,4]"},
+                    env={**os.environ, **SHORT_LIVED, "DEMO_MASTER": "local[2,4]"},
                 )
         return self.job
 
@@ -163,27 +171,78 @@ class World:
             return -1
         return sum(it.max_offset for it in stats.offsets.values())
 
-    def committed(self) -> int:
-        """Return how many micro-batches Spark has noted as done."""
-        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+    def latest(self, folder: str) -> int:
+        """Return the newest micro-batch that Spark has noted in `offsets` (begun) or `commits`."""
+        found = (self.folder / "checkpoint" / folder).glob("[0-9]*")
+        return max((int(path.name) for path in found), default=-1)
 
-    def is_between(self, written: int) -> bool:
-        return written > self.committed() * ROWS_A_BATCH
+    def committed(self) -> int:
+        """Return the last micro-batch that Spark has noted as done."""
+        return self.latest("commits")
+
+    def is_open(self) -> bool:
+        """Whether a micro-batch has begun that is not noted as done."""
+        return self.latest("offsets") > self.committed()
 
     def strike(self, what: str) -> None:
-        job = self.run_job()
-        if what == "driver":
-            kill_tree(job)
-            self.job = None
-        elif what == "broker":
+        """Kill a part of what runs; `mend` starts the broker again."""
+        if what == "broker":
             assert self.broker is not None
             self.broker.kill()
             self.broker.wait()
-            self.start_broker()
+            return
+        job = self.run_job()
+        if what == "driver":
+            kill_tree(job)
         else:
             for pid in task_workers(job.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def mend(self, what: str) -> None:
+        if what == "driver":
+            self.job = None
+        elif what == "broker":
+            self.start_broker()
+
+
+class Mark:
+    """What the target had when the last commit appeared: rows above it are of nothing committed.
+
+    Rows that were written twice count twice in a target, so its length alone tells nothing. What is
+    noted may be too high, by rows of the next micro-batch that came before the look; then a kill
+    does not count as one between write and commit, though it is.
+    """
+
+    def __init__(self, committed: Callable[[], int], written: Callable[[], int]) -> None:
+        self._committed = committed
+        self._written = written
+        self._commit = committed()
+        self._noted = max(0, written())
+        self._floor = self._noted
+
+    def ahead(self) -> int:
+        """Return how many rows are above the mark, and above what there was at the last kill."""
+        return self._look() - self._floor
+
+    def struck(self) -> None:
+        """Let the next kill wait for rows that are not there yet."""
+        self._floor = self._look()
+
+    def is_between(self, kill: Callable[[], None]) -> bool:
+        """Kill; return whether rows above the mark were there and nothing was committed since."""
+        now, before = self._look(), self._commit
+        kill()
+        return now > self._noted and self._committed() == before
+
+    def _look(self) -> int:
+        commit, now = self._committed(), self._written()
+        if now < 0:
+            return self._floor
+        if commit != self._commit:
+            self._commit, self._noted = commit, now
+            self._floor = max(self._floor, now)
+        return now
 
 
 def task_workers(root: int) -> list[int]:
@@ -212,28 +271,38 @@ def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
     """Copy a topic through kills, then count. Prints its seed, so that a run can be repeated."""
     rng = random.Random(seed)
     rows = ROWS_A_BATCH * (2 * len(kills) + 3)
-    print(f"seed {seed}: {', '.join(kills)}; {rows} rows")  # noqa: T201
+    print(f"seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)  # noqa: T201
     result = Result(sent=rows)
     with world(folder) as it:
         it.fill(rows)
+        mark = Mark(it.committed, it.written)
         for what in kills:
-            before, end = it.written(), time.monotonic() + WAIT_S
-            aim = before + rng.randint(1, ROWS_A_BATCH)
-            while (now := it.written()) < aim:
-                job = it.run_job()
-                assert job.poll() != 0, "the job was done before it could be killed"
-                assert time.monotonic() < end, (folder / "job.log").read_text()[-4000:]
-                time.sleep(0.02)
-            it.strike(what)
+            result.between += strike(it, mark, what, rng)
             result.kills += 1
-            result.between += it.is_between(now)
         end = time.monotonic() + WAIT_S
         while it.run_job().poll() != 0:
             assert time.monotonic() < end, (folder / "job.log").read_text()[-4000:]
             time.sleep(0.1)
+        result.falls = it.falls
         count(it, result)
-    print(result)  # noqa: T201
+    print(json.dumps(dataclasses.asdict(result)), flush=True)  # noqa: T201
     return result
+
+
+def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
+    """Kill when rows of an open micro-batch are written; return whether that was so to the end."""
+    aim, end = rng.randint(1, ROWS_A_BATCH), time.monotonic() + WAIT_S
+    while True:
+        job = it.run_job()
+        assert job.poll() != 0, "the job was done before it could be killed"
+        assert time.monotonic() < end, (it.folder / "job.log").read_text()[-4000:]
+        if mark.ahead() >= aim and it.is_open() and (what != "worker" or task_workers(job.pid)):
+            break
+        time.sleep(0.02)
+    between = mark.is_between(lambda: it.strike(what))
+    it.mend(what)
+    mark.struck()
+    return between
 
 
 def count(it: World, result: Result) -> None:

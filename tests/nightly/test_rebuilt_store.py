@@ -9,13 +9,22 @@ import pytest
 
 from exchange_harness import TOPIC, Exchange, exchange
 from interop_world import make_topic
-from roquet.broker.schedule import DelayLevels
-from roquet.spark.rebuilding.steps import Shape, Steps
+from roquet.spark.jobs import rebuild
 from roquet.testing.java import Driver, fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["spark_harness"]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
+SIZES = {
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+}
 
 
 @pytest.fixture
@@ -28,27 +37,19 @@ def swap(tmp_path: Path) -> Iterator[Exchange]:
         driver.close()
 
 
-def rebuild(swap: Exchange, log: Path) -> None:
-    """Make the broker's store anew of log files alone."""
+def make_anew(spark: SparkSession, swap: Exchange, log: Path) -> None:
+    """Let the job make the broker's store anew of log files alone."""
     shutil.rmtree(swap.plan.store)
-    levels = DelayLevels()
-    shape = Shape(
-        store=str(log),
-        out=swap.plan.store,
-        link=False,
-        queue_units=1000,
-        index=(5000, 20000),
-        delays=tuple(levels.delay_ms(level) for level in range(1, levels.highest + 1)),
-        part_bytes=1 << 20,
-    )
-    steps = Steps(shape, lambda work, tasks: [work(task) for task in tasks], lambda _: None)
-    found = steps.rebuild()
-    assert not found.damage
-    steps.tables(found, {})
-    steps.commit({})
+    given = {"store": str(log), "out": str(swap.plan.store), **SIZES}
+    report = rebuild.run(spark, given, lambda _: None)
+    assert (report.exit_code, report.lines[-1]) == (0, "everything was readable")
+    # The next run is not to find what this one has said.
+    shutil.rmtree(f"{swap.plan.store}.report")
 
 
-def test_both_makes_open_a_store_that_was_rebuilt_of_its_log_alone(swap: Exchange) -> None:
+def test_both_makes_open_a_store_that_was_rebuilt_of_its_log_alone(
+    spark: SparkSession, swap: Exchange
+) -> None:
     swap.open("ours")
     make_topic(swap.driver, swap.namesrv, swap.plan, TOPIC, 4)
     swap.write(520, 8192, seed=110)
@@ -57,7 +58,7 @@ def test_both_makes_open_a_store_that_was_rebuilt_of_its_log_alone(swap: Exchang
     log = swap.folder / "log"
     shutil.copytree(swap.plan.store / "commitlog", log / "commitlog")
 
-    rebuild(swap, log)
+    make_anew(spark, swap, log)
     swap.open("java")
     swap.read_everything()
     swap.find_by_key(110, 7)
@@ -66,7 +67,7 @@ def test_both_makes_open_a_store_that_was_rebuilt_of_its_log_alone(swap: Exchang
     swap.close("stop")
     swap.given, swap.sent = swap.given[:-40], swap.sent[:-40]
 
-    rebuild(swap, log)
+    make_anew(spark, swap, log)
     swap.open("ours")
     swap.read_everything()
     swap.find_by_key(111, 3699)

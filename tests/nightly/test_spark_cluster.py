@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from demo.servers import BROKER, servers
 
 from roquet import sync
-from roquet.client import Message, MessageQueue
+from roquet.client import Message, MessageQueue, connect
 from roquet.spark.batch import BatchReader
 from roquet.spark.options import SourceOptions
 from spark_cluster import ROOT, standalone
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 QUEUES = 4
 ROWS, BODIES = 400, 300
+JOBS = 7
+GROUP = "watchers"
 
 
 def fill(name_servers: str) -> None:
-    """Make both topics, and send rows of which a quarter have the body of another one."""
+    """Make the topics, and send rows of which a quarter have the body of another one."""
     with sync.connect(name_servers) as mq:
-        for topic in ("Source", "Target"):
+        for topic in ("Source", "Target", "Again"):
             mq.admin().create_topic(topic, queues=QUEUES)
         with mq.producer("fill") as producer:
             for number in range(QUEUES):
@@ -44,6 +47,23 @@ def bodies(name_servers: str, topic: str) -> list[int]:
     reader = BatchReader(SourceOptions.parse(given, streaming=False))
     rows = [batch for part in reader.partitions() for batch in reader.read(part)]
     return sorted(int(body) for batch in rows for body in batch.column("body").to_pylist())
+
+
+async def consume(name_servers: str) -> None:
+    """Let a group read all of the source, and leave its offsets."""
+    async with (
+        connect(name_servers) as mq,
+        mq.consumer(GROUP, "Source", start="earliest") as consumer,
+    ):
+        for _ in range(ROWS):
+            received = await consumer.receive(120)
+            assert received is not None
+            received.ack()
+
+
+def of_broker(folder: Path) -> list[Path]:
+    """Return the queue files of the source that the broker has written."""
+    return [folder / f"store/consumequeue/Source/{n}/{0:020}" for n in range(QUEUES)]
 
 
 def nothing_is_there(cluster: Standalone) -> None:
@@ -78,12 +98,28 @@ def test_jobs_run_where_only_the_archive_is(tmp_path: Path) -> None:
             assert bodies(it.name_servers, "Target") == list(range(BODIES))
             told = cluster.job(archive, "archive", *read, "--out", f"{shared}/lake", "--check")
             assert told.splitlines()[-1] == "no difference"
+            to = ["--lake", f"{shared}/lake", "--topic", "Again", "--run", "cluster"]
+            told = cluster.job(archive, "replay", *read, *to)
+            assert f"{ROWS} messages sent in " in told
+            assert bodies(it.name_servers, "Again") == sorted(n % BODIES for n in range(ROWS))
+            asyncio.run(consume(it.name_servers))
+            watch = ["--groups", GROUP, "--samples", "2", "--interval", "1"]
+            told = cluster.job(archive, "lag", *read, *watch, "--out", f"{shared}/lag")
+            assert f"{GROUP} Source: 0 left" in told
+            assert told.splitlines()[-1] == "no alert"
         # The log of a broker that is no more, beside the lake.
         ends = ["--left", f"store:{rocket / 'store'}", "--right", f"lake:{shared}/lake"]
         scope = ["--subscribe", "Source", "--brokerName", BROKER]
         told = cluster.job(archive, "audit", *ends, *scope, "--out", f"{shared}/audit")
         assert told.count("100 left (0 to 99), 100 right (0 to 99)") == QUEUES
         assert told.splitlines()[-1] == "no difference"
+        sizes = ["--mappedFileSizeConsumeQueue", "20000", "--index", "none"]
+        new = ["--store", f"{rocket / 'store'}", "--out", f"{shared}/rebuilt"]
+        told = cluster.job(archive, "rebuild", *new, *sizes)
+        assert "everything was readable" in told
+        queues = [shared / f"rebuilt/consumequeue/Source/{n}/{0:020}" for n in range(QUEUES)]
+        whole = [path.read_bytes()[: 20 * ROWS // QUEUES] for path in queues]
+        assert [path.read_bytes()[: 20 * ROWS // QUEUES] for path in of_broker(rocket)] == whole
         executors = cluster.executors()
-    assert len(executors) >= 8
+    assert len(executors) >= 2 * JOBS
     assert all("Unpacking an archive" in text for text in executors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -111,10 +111,7 @@ def test_sessions_of_aircraft_over_restarts(
     found = sessions(spark, out)
     assert len(found) == len(set(found))
     assert set(found) == expected(flights)
-    # As if the job had been killed after it wrote and before Spark noted that.
-    commits = sorted((out / "_checkpoint/commits").glob("[0-9]*"), key=lambda it: int(it.name))
-    for name in (commits[-1].name, f".{commits[-1].name}.crc"):
-        (out / "_checkpoint/commits" / name).unlink()
+    repeat_last_write(out / "_checkpoint")
     run()
     assert sorted(sessions(spark, out)) == sorted(found)
     page = (tmp_path / "metrics/sessionize.prom").read_text()
@@ -157,10 +154,42 @@ def test_repetitions_are_dropped_over_restarts_and_the_late_are_told(
     assert report.exit_code == 1
     rows = spark.read.parquet(str(tmp_path / "out")).select("body").collect()
     assert identified(rows) == [None, None, *range(50)]
+    repeat_last_write(tmp_path / "out/_checkpoint")
+    assert dedup.run(spark, lake, lambda _: None).lines[0].startswith("25 messages read, ")
+    rows = spark.read.parquet(str(tmp_path / "out")).select("body").collect()
+    assert identified(rows) == [None, None, *range(50)]
+
+    once_more = [None, None, None, *range(50), 60, 61, 62]
     dedup.run(spark, once, lambda _: None)
+    assert identified(sent(spark, running, target)) == once_more
+    repeat_last_write(tmp_path / "checkpoint")
+    dedup.run(spark, once, lambda _: None)
+    rows = sent(spark, running, target)
+    assert identified(rows) == sorted([*once_more] * 2, key=lambda it: -1 if it is None else it)
+    # A copy is told by the unique key, which it has from what was read.
+    read = {row.uniqKey for row in sent(spark, running, topic)}
+    copies = Counter((row.uniqKey, bytes(row.body)) for row in rows)
+    assert set(copies.values()) == {2}
+    assert len(copies) == len(once_more)
+    assert {key for key, _ in copies} <= read
+
+
+def repeat_last_write(checkpoint: Path) -> None:
+    """Leave a checkpoint as a kill does that strikes when the last rows are written, not noted."""
+    numbers = sorted(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+    # Format and settings come before the source's offsets.
+    read = {n: (checkpoint / f"offsets/{n}").read_text().splitlines()[2] for n in numbers}
+    last = max(n for n in numbers if read.get(n - 1) != read[n])
+    for folder, first in (("commits", last), ("offsets", last + 1)):
+        for n in range(first, numbers[-1] + 1):
+            for name in (str(n), f".{n}.crc"):
+                (checkpoint / folder / name).unlink(missing_ok=True)
+    assert not (checkpoint / f"commits/{last}").exists()
+
+
+def sent(spark: SparkSession, running: Running, topic: str) -> list[Any]:
     read = spark.read.format("roquet").option("nameServers", running.name_servers)
-    rows = read.option("subscribe", target).load().select("body").collect()
-    assert identified(rows) == [None, None, None, *range(50), 60, 61, 62]
+    return read.option("subscribe", topic).load().select("body", "uniqKey").collect()
 
 
 def identified(rows: Sequence[Any]) -> list[int | None]:

@@ -61,9 +61,15 @@ async def consume(name_servers: str) -> None:
             received.ack()
 
 
-def of_broker(folder: Path) -> list[Path]:
-    """Return the queue files of the source that the broker has written."""
-    return [folder / f"store/consumequeue/Source/{n}/{0:020}" for n in range(QUEUES)]
+def rebuilding(rocket: Path, shared: Path) -> list[str]:
+    new = ["--store", f"{rocket / 'store'}", "--out", f"{shared}/rebuilt"]
+    return [*new, "--mappedFileSizeConsumeQueue", "20000", "--index", "none"]
+
+
+def queues(store: Path) -> list[bytes]:
+    """Return what the queues of the source say."""
+    files = (store / f"consumequeue/Source/{n}/{0:020}" for n in range(QUEUES))
+    return [path.read_bytes()[: 20 * ROWS // QUEUES] for path in files]
 
 
 def nothing_is_there(cluster: Standalone) -> None:
@@ -113,13 +119,9 @@ def test_jobs_run_where_only_the_archive_is(tmp_path: Path) -> None:
         told = cluster.job(archive, "audit", *ends, *scope, "--out", f"{shared}/audit")
         assert told.count("100 left (0 to 99), 100 right (0 to 99)") == QUEUES
         assert told.splitlines()[-1] == "no difference"
-        sizes = ["--mappedFileSizeConsumeQueue", "20000", "--index", "none"]
-        new = ["--store", f"{rocket / 'store'}", "--out", f"{shared}/rebuilt"]
-        told = cluster.job(archive, "rebuild", *new, *sizes)
+        told = cluster.job(archive, "rebuild", *rebuilding(rocket, shared))
         assert "everything was readable" in told
-        queues = [shared / f"rebuilt/consumequeue/Source/{n}/{0:020}" for n in range(QUEUES)]
-        whole = [path.read_bytes()[: 20 * ROWS // QUEUES] for path in queues]
-        assert [path.read_bytes()[: 20 * ROWS // QUEUES] for path in of_broker(rocket)] == whole
+        assert queues(shared / "rebuilt") == queues(rocket / "store")
         executors = cluster.executors()
     assert len(executors) >= 2 * JOBS
     assert all("Unpacking an archive" in text for text in executors)

@@ -72,7 +72,7 @@ class Lake:
 def run(folder: Path, moments: Sequence[str], seed: int) -> Result:
     """Archive a topic through kills, then count. Prints its seed, so that it can be repeated."""
     rng = random.Random(seed)
-    rows = ROWS_A_BATCH * (len(moments) + 3)
+    rows = ROWS_A_BATCH * (len(moments) + 6)
     print(f"seed {seed}: {', '.join(moments)}; {rows} rows", flush=True)  # noqa: T201
     result = Result(sent=rows)
     lake = Lake(folder / "lake")

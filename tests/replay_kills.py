@@ -81,7 +81,7 @@ class Replay:
 def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
     """Archive a topic and replay it through kills. Prints its seed, so that it can be repeated."""
     rng = random.Random(seed)
-    rows = WAVE_ROWS * (2 * len(kills) + 3)
+    rows = WAVE_ROWS * (3 * len(kills) // 2 + 4)
     print(f"seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)  # noqa: T201
     result = Result(sent=rows)
     lake = folder / "lake"

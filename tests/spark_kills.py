@@ -270,7 +270,7 @@ def world(folder: Path) -> Iterator[World]:
 def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
     """Copy a topic through kills, then count. Prints its seed, so that a run can be repeated."""
     rng = random.Random(seed)
-    rows = ROWS_A_BATCH * (2 * len(kills) + 3)
+    rows = ROWS_A_BATCH * (3 * len(kills) // 2 + 3)
     print(f"seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)  # noqa: T201
     result = Result(sent=rows)
     with world(folder) as it:
@@ -291,7 +291,7 @@ def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
 
 def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
     """Kill when rows of an open micro-batch are written; return whether that was so to the end."""
-    aim, end = rng.randint(1, ROWS_A_BATCH), time.monotonic() + WAIT_S
+    aim, end = rng.randint(1, 2 * ROWS_A_BATCH // 3), time.monotonic() + WAIT_S
     while True:
         job = it.run_job()
         assert job.poll() != 0, "the job was done before it could be killed"

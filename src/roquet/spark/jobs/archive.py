@@ -20,6 +20,7 @@ from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.lake_body import parsed, schema_text
 from roquet.spark.jobs.lake_files import LakeError
 from roquet.spark.jobs.lake_tables import ARCHIVE
+from roquet.spark.jobs.patience import patiently
 from roquet.spark.jobs.report import Report
 from roquet.spark.offsets import QueueKey, from_json, to_json
 from roquet.spark.option_table import Given
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.lake_catalog import Entry
 
 POLL_S: Final = 1
-STARTS: Final = 10
-"""How often a query is started whose Python worker did not come up in time."""
-SLOW_START: Final = "Python worker failed to connect back"
 LISTENING: Final = ("earliest", "latest")
 
 
@@ -186,24 +184,12 @@ class Archiver:
 
     def run(self) -> None:
         """Archive up to the present, or until the query is stopped."""
-        from pyspark.errors import StreamingQueryException  # noqa: PLC0415  (slow to import)
-
         # Only what is known when the job begins is compared: this job makes all that follows.
         if self._lake.exists():
             self._ends = ends(self._lake)
         frame = self._frame()
         self._lake.create(frame.schema)
-        for left in reversed(range(STARTS)):
-            try:
-                self._follow(self._start(frame))
-            except StreamingQueryException as error:
-                # Spark gives a Python worker ten seconds to start, which a busy machine may not
-                # manage. Nothing is lost or twice when the query is started again.
-                if left == 0 or SLOW_START not in str(error):
-                    raise
-                self._say("Spark's Python was too slow to start; once more")
-            else:
-                return
+        patiently(lambda: self._follow(self._start(frame)), self._say)
 
     def _follow(self, query: StreamingQuery) -> None:
         told = -1

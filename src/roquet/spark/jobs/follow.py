@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs import metrics
+from roquet.spark.jobs.patience import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -140,21 +141,42 @@ def follow(
     say: Callable[[str], None],
 ) -> Counts:
     """Run the query until it ends, saying what each micro-batch did; an interrupt ends it too."""
+    counts = Counts()
+    writer = writer.option("checkpointLocation", wanted.checkpoint)
+    patiently(lambda: _watch(name, _start(spark, writer, wanted), wanted, counts, say), say)
+    return counts
+
+
+def summary(counts: Counts, made: str) -> tuple[str, ...]:
+    """Return the lines that sum a run up."""
+    lines = [f"{counts.read:,} messages read, {made}"]
+    if counts.late:
+        lines.append(f"{counts.late:,} messages came too late and are left out")
+    return tuple(lines)
+
+
+def _start(spark: SparkSession, writer: DataStreamWriter, wanted: Following) -> StreamingQuery:
     before = spark.conf.get(_PROVIDER, None)
     spark.conf.set(_PROVIDER, _ROCKSDB)
-    counts = Counts()
     try:
-        writer = writer.option("checkpointLocation", wanted.checkpoint)
         if wanted.interval_s:
-            query = writer.trigger(processingTime=f"{wanted.interval_s} seconds").start()
-        else:
-            query = writer.trigger(availableNow=True).start()
+            return writer.trigger(processingTime=f"{wanted.interval_s} seconds").start()
+        return writer.trigger(availableNow=True).start()
     finally:
         # The query has a copy of the settings it began with.
         if before is None:
             spark.conf.unset(_PROVIDER)
         else:
             spark.conf.set(_PROVIDER, before)
+
+
+def _watch(
+    name: str,
+    query: StreamingQuery,
+    wanted: Following,
+    counts: Counts,
+    say: Callable[[str], None],
+) -> None:
     seen = -1
     try:
         ended = False
@@ -169,15 +191,6 @@ def follow(
         say("interrupted: the next run goes on from here")
     finally:
         query.stop()
-    return counts
-
-
-def summary(counts: Counts, made: str) -> tuple[str, ...]:
-    """Return the lines that sum a run up."""
-    lines = [f"{counts.read:,} messages read, {made}"]
-    if counts.late:
-        lines.append(f"{counts.late:,} messages came too late and are left out")
-    return tuple(lines)
 
 
 def _fresh(query: StreamingQuery, seen: int) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,32 @@ if TYPE_CHECKING:
 def sql(
     spark: Any, text: str, args: Mapping[str, object] | None = None, **frames: DataFrame
 ) -> DataFrame:
-    """Run a query. `{name}` in it is a frame, `:name` a value: neither is ever pasted in."""
-    found: DataFrame = spark.sql(text, args=None if args is None else dict(args), **frames)
+    """Run a query. `{name}` in it is a frame, `:name` a value. Raises TypeError as `bound` does."""
+    found: DataFrame = spark.sql(bound(text, args or {}), **frames)
     return found
+
+
+def bound(text: str, args: Mapping[str, object]) -> str:
+    """Put literals in the place of the `:name`s that have a value: int, str, or None.
+
+    Spark's own parameters are not bound in a session whose parser is an extension's: Delta's hands
+    the text on without them. A string becomes hexadecimal digits, so that nothing in it can be read
+    as SQL. Raises TypeError for a value of another type.
+    """
+    if not args:
+        return text
+    names = "|".join(map(re.escape, args))
+    # Not a cast (`::`), nor what stands behind a word.
+    pattern = re.compile(rf"(?<![\w:]):({names})\b")
+    literals = {name: _literal(value) for name, value in args.items()}
+    return pattern.sub(lambda found: literals[found[1]], text)
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str):
+        return f"cast(X'{value.encode().hex()}' as string)" if value else "''"
+    raise TypeError(f"no literal for {type(value).__name__}")

@@ -1,0 +1,31 @@
+"""Values of SQL texts become literals that nothing can break out of."""
+
+from __future__ import annotations
+
+import pytest
+
+from roquet.spark.jobs.queries import bound
+
+
+def test_values_stand_where_their_names_were() -> None:
+    text = "select :at, a[:key], b::string, ':most', x:y from {rows} where :begin < 0 limit :most"
+    given = {"at": 1_763_000_000_000, "key": "a'b", "begin": -1, "most": 3, "y": 1}
+    assert bound(text, given) == (
+        "select 1763000000000, a[cast(X'612762' as string)], b::string, '3', x:y"
+        " from {rows} where -1 < 0 limit 3"
+    )
+    assert bound(":key :keys", {"key": "", "keys": None}) == "'' null"
+    assert bound("select :other", {}) == "select :other"
+
+
+def test_no_string_is_read_as_sql() -> None:
+    for text in ("'; drop table x; --", "\\' or 1=1", "{rows}", ":key", "é\n\0"):
+        (made,) = [bound(":key", {"key": text})]
+        assert set(made) <= set("cast(X' string)0123456789abcdef")
+        assert bytes.fromhex(made.split("'")[1]).decode() == text
+
+
+def test_other_values_are_refused() -> None:
+    for value in (True, 1.5, b"x", ["a"]):
+        with pytest.raises(TypeError, match="no literal for"):
+            bound(":key", {"key": value})

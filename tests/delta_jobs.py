@@ -23,6 +23,7 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 AT_ONCE = (
     "alter table delta.`{}` set tblproperties"

@@ -28,7 +28,7 @@ def told(folder: Path, command: Sequence[str]) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=1200,
+        timeout=3000,
         cwd=folder,
         env={**os.environ, **SHORT_LIVED},
     )
@@ -41,7 +41,7 @@ def pipeline(folder: Path, job: str, *words: str) -> list[str]:
     return told(folder, [*run, "--conf", "spark.ui.enabled=false", job, *words])
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7000)
 def test_delta_is_archived_once_compacted_removed_and_counted(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     with world(tmp_path) as it:

@@ -246,13 +246,14 @@ DAMAGES: tuple[Callable[[Path, Path, random.Random], None], ...] = (
 def forge(path: Path, _old: Path, _draw: random.Random) -> None:
     """Plant a change that its checksum covers: it must be noticed by the comparison."""
     data = bytearray(path.read_bytes())
-    size = int.from_bytes(data[:4], "big")
     at = data.index(b"Orders-0-")
-    body = 20_000 + len(b"Orders-0-")
+    # The body stands behind 84 bytes of header and its own length; the checksum is the third word.
+    record = at - 88
+    body = int.from_bytes(data[at - 4 : at], "big")
+    assert body == 20_000 + len(b"Orders-0-")
     data[at + 100] ^= 1
     crc = zlib.crc32(data[at : at + body]) & 0x7FFFFFFF
-    data[8:12] = crc.to_bytes(4, "big")
-    assert at + body < size
+    data[record + 8 : record + 12] = crc.to_bytes(4, "big")
     path.write_bytes(data)
 
 

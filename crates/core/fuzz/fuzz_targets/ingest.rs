@@ -6,7 +6,7 @@ use roquet_core::command::Header;
 use roquet_core::frame::{cut, Frame};
 use roquet_core::ingest::accounts::{Accounts, Rights, White};
 use roquet_core::ingest::table::{
-    Choice, Delays, GroupRow, Pulling, Slaves, State, Subscription, Table, TopicRow,
+    Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, Table, TopicRow,
 };
 use roquet_core::ingest::Ingest;
 use roquet_core::store::Store;
@@ -48,7 +48,11 @@ fn table(mode: u8) -> Table {
         state: State {
             sends: true,
             pulls: true,
-            sync_flush: mode & 1 != 0,
+            flush: match (mode & 1 != 0, mode & 32 != 0) {
+                (false, _) => Flush::NotAwaited,
+                (true, false) => Flush::ByThread,
+                (true, true) => Flush::Here,
+            },
             slaves: if mode & 2 != 0 {
                 Slaves::Wait
             } else {
@@ -67,6 +71,7 @@ fn table(mode: u8) -> Table {
                 topic: "SCHEDULE_TOPIC_XXXX".to_owned(),
                 highest: 18,
             }),
+            halves: Some("RMQ_SYS_TRANS_HALF_TOPIC".to_owned()),
             ..State::default()
         },
         topics: HashMap::from([(TOPIC.into(), row), ("SCHEDULE_TOPIC_XXXX".into(), row)]),
@@ -97,6 +102,14 @@ fn serve(store: &Store, mode: u8, step: usize, data: &[u8]) {
         assert_eq!(pieces.len(), fed.replies.len());
         whole_frames(&pieces);
         assert!(fed.held <= data.len());
+        if fed.flush {
+            let end = store.flush().expect("a disk that works");
+            for (key, bytes) in ingest.flushed(end, now) {
+                assert_eq!(key, 1);
+                whole_frames(&bytes);
+            }
+            assert_eq!(ingest.parked(), 0);
+        }
         let broken = fed.broken.is_some();
         ingest.recycle(fed.replies);
         if broken {

@@ -122,5 +122,6 @@ async def test_a_write_says_whose_keys_a_second_try_makes_again(  # noqa: PLR091
     with caplog.at_level(logging.INFO, "roquet.spark.write"):
         # Spark gives None for a task that it does not know the end of.
         writer.commit([*written, None])
-    assert caplog.messages == [f"600 messages in 4 requests; unique keys: {counts}"]
+    said = [it.getMessage() for it in caplog.records if it.name == "roquet.spark.write"]
+    assert said == [f"600 messages in 4 requests; unique keys: {counts}"]
     assert sorted(found) == sorted(value.encode() for value in values["body"] * 2)

@@ -38,6 +38,7 @@ TINY = {
     "brokerFastFailureEnable": "false",
     # The disk of a test machine may be full beyond any broker's taste.
     "diskMaxUsedSpaceRatio": "95",
+    "cleanFileForciblyEnable": "false",
 }
 
 

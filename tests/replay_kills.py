@@ -16,28 +16,13 @@ from typing import TYPE_CHECKING, Any
 from pipeline_kills import Job, started
 from roquet.spark.batch import BatchReader
 from roquet.spark.options import SourceOptions
-from spark_kills import QUEUES, WAIT_S, Mark, World, world
+from spark_kills import QUEUES, WAIT_S, Mark, Result, World, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
 WAVE_ROWS = 800
-
-
-@dataclasses.dataclass
-class Result:
-    """What a run left behind."""
-
-    kills: int = 0
-    between: int = 0
-    """Kills that struck when rows of a wave were sent and the wave was not noted as done."""
-    sent: int = 0
-    lost: int = 0
-    twice: int = 0
-    unrecognizable: int = 0
-    falls: int = 0
-    """Runs that ended with an error by themselves, and were started again."""
 
 
 class Replay:

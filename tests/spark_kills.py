@@ -68,7 +68,7 @@ class Result:
 
     kills: int = 0
     between: int = 0
-    """Kills that struck when rows were written and their micro-batch was not committed."""
+    """Kills between the writing of rows and the commit of their micro-batch or wave."""
     sent: int = 0
     lost: int = 0
     twice: int = 0

@@ -200,6 +200,17 @@ async def judge(process: BrokerProcess, witness: Witness, how: signal.Signals) -
     end(process, signal.SIGTERM, witness)
 
 
+@contextlib.contextmanager
+def watched(process: BrokerProcess, witness: Witness) -> Iterator[None]:
+    """Have the witness told when the broker fails a case, and leave no process behind."""
+    try:
+        yield
+    except RoquetError as problem:
+        witness.problems.append(f"{problem!r}: {process.output[-300:]}")
+    finally:
+        process.kill()
+
+
 # --- calls that fail -------------------------------------------------------------------------
 
 
@@ -210,7 +221,7 @@ async def failing_call(
     witness = Witness(rng, 1.0 if plant else WAIT_S)
     shim = Shim(folder)
     process = BrokerProcess(folder, env=shim.env, **SETTINGS)
-    try:
+    with watched(process, witness):
         async with process.client() as it:
             for _ in range(8):
                 await witness.send(it, 200)
@@ -234,10 +245,6 @@ async def failing_call(
         if plant:
             shutil.rmtree(process.store)
         await judge(process, witness, how)
-    except RoquetError as problem:
-        witness.problems.append(f"{problem!r}: {process.output[-300:]}")
-    finally:
-        process.kill()
     return witness
 
 
@@ -257,7 +264,7 @@ async def full_space(folder: Path, kind: str, rng: random.Random) -> Witness:
     witness = Witness(rng)
     process = BrokerProcess(folder, env=None, **SETTINGS)
     small = process.store / kind
-    try:
+    with watched(process, witness):
         async with process.client() as it:
             for _ in range(8):
                 await witness.send(it, 200)
@@ -276,10 +283,6 @@ async def full_space(folder: Path, kind: str, rng: random.Random) -> Witness:
             (small / "ballast").unlink()
             await resumed(it, witness)
         await judge(process, witness, rng.choice((signal.SIGKILL, signal.SIGTERM)))
-    except RoquetError as problem:
-        witness.problems.append(f"{problem!r}: {process.output[-300:]}")
-    finally:
-        process.kill()
     return witness
 
 
@@ -324,7 +327,7 @@ async def jumping_clock(folder: Path, rng: random.Random) -> Witness:
     witness = Witness(rng)
     shim = Shim(folder)
     process = BrokerProcess(folder, env=shim.env, **{**SETTINGS, **CLEANING})
-    try:
+    with watched(process, witness):
         async with process.client() as it:
             for jump in JUMPS_S:
                 for _ in range(20):
@@ -336,10 +339,6 @@ async def jumping_clock(folder: Path, rng: random.Random) -> Witness:
                 await witness.read(it)
         shim.clock(-80 * 3600)
         await judge(process, witness, signal.SIGKILL)
-    except RoquetError as problem:
-        witness.problems.append(f"{problem!r}: {process.output[-300:]}")
-    finally:
-        process.kill()
     return witness
 
 
@@ -348,7 +347,7 @@ async def clock_set_while_down(folder: Path, jump_s: int, rng: random.Random) ->
     witness = Witness(rng)
     shim = Shim(folder)
     process = BrokerProcess(folder, env=shim.env, **{**SETTINGS, **CLEANING})
-    try:
+    with watched(process, witness):
         async with process.client() as it:
             for _ in range(30):
                 if await witness.send(it, BIG) != ResponseCode.SUCCESS:
@@ -364,10 +363,6 @@ async def clock_set_while_down(folder: Path, jump_s: int, rng: random.Random) ->
             await asyncio.sleep(GET_READY_S)
         shim.clock(0)
         await judge(process, witness, signal.SIGKILL)
-    except RoquetError as problem:
-        witness.problems.append(f"{problem!r}: {process.output[-300:]}")
-    finally:
-        process.kill()
     return witness
 
 

@@ -208,17 +208,21 @@ async def first_byte(master: Broker, trust: str) -> bytes:
         writer.close()
 
 
-@pytest.mark.parametrize("more", [{}, {"haSharedSecret": SECRET}])
-def test_the_log_over_tls(tmp_path: Path, more: dict[str, str]) -> None:
-    """With double write, with and without the secret."""
-    cert, key = certificate(tmp_path)
-    tls = {
+def over_tls(folder: Path) -> dict[str, str]:
+    """Settings of a broker whose replication goes over TLS, and trusts its own certificate."""
+    cert, key = certificate(folder)
+    return {
         "haTlsEnable": "true",
         "haTlsCertFile": cert,
         "haTlsKeyFile": key,
         "haTlsTrustFile": cert,
-        **more,
     }
+
+
+@pytest.mark.parametrize("more", [{}, {"haSharedSecret": SECRET}])
+def test_the_log_over_tls(tmp_path: Path, more: dict[str, str]) -> None:
+    """With double write, with and without the secret."""
+    tls = {**over_tls(tmp_path), **more}
 
     async def run() -> None:
         async with (
@@ -233,20 +237,14 @@ def test_the_log_over_tls(tmp_path: Path, more: dict[str, str]) -> None:
             await caught_up(master, slave)
             # Without a certificate nobody gets in: trust is asked of both sides.
             with pytest.raises((ssl.SSLError, OSError, EOFError)):
-                await first_byte(master, cert)
+                await first_byte(master, tls["haTlsCertFile"])
 
     asyncio.run(run())
 
 
 def test_a_clock_that_is_set_ends_no_connection_over_tls(tmp_path: Path) -> None:
     """On either side: silence is measured by a clock that nobody can set."""
-    cert, key = certificate(tmp_path)
-    tls = {
-        "haTlsEnable": "true",
-        "haTlsCertFile": cert,
-        "haTlsKeyFile": key,
-        "haTlsTrustFile": cert,
-    }
+    tls = over_tls(tmp_path)
     clock = SetClock()
 
     async def tell(world: PairWorld) -> None:

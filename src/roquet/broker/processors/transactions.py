@@ -53,7 +53,7 @@ class HalfDoor:
 
     def divert(self, draft: Draft, producer_group: str) -> None:
         """Send a draft to the half queue. Raises Refused(16) when half messages are not taken."""
-        if self._rules().reject:
+        if self.place is None:
             self._checks.refuse_sending("sending transaction message")
         drafts.to_half(draft, producer_group)
 

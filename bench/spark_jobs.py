@@ -209,6 +209,7 @@ def timed(work: Work) -> dict[str, Any]:
 
 def run(rows: int, wanted: str, folder: Path, console: Console) -> list[dict[str, Any]]:
     """Run the jobs whose name contains `wanted`, and those that others need."""
+    begun = time.monotonic()
     spark = session(folder)
     found: list[dict[str, Any]] = []
     try:
@@ -218,6 +219,7 @@ def run(rows: int, wanted: str, folder: Path, console: Console) -> list[dict[str
         try:
             world = World(spark, broker, folder, rows)
             world.fill()
+            console.print(f"{time.monotonic() - begun:.0f} s: everything is sent", highlight=False)
             works = [world.live, world.disk]
             for of in works:
                 if of == world.disk:
@@ -226,7 +228,8 @@ def run(rows: int, wanted: str, folder: Path, console: Console) -> list[dict[str
                 for work in of():
                     if wanted in work.name or work.name == "archive":
                         found.append(timed(work))
-                        told = f"{work.name}: {found[-1]['seconds']:.1f} s, {found[-1]['said']}"
+                        gone, took = time.monotonic() - begun, found[-1]["seconds"]
+                        told = f"{gone:.0f} s: {work.name}: {took:.1f} s, {found[-1]['said']}"
                         console.print(told, highlight=False)
         finally:
             broker.stop()

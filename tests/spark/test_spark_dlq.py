@@ -46,7 +46,9 @@ def test_dead_letters_of_a_lake(spark: SparkSession, tmp_path: Path) -> None:
     other = rows("%DLQ%other", 1, "'U9'", "'M9'", "50", "1", "7")
     lake = f"{tmp_path}/lake"
     letter.union(twice).union(retry).union(other).write.parquet(lake)
-    origin.write.parquet(f"{tmp_path}/originals")
+    # As `archive` puts a topic into its lake: with columns that are folders.
+    days = origin.selectExpr("*", "to_date(storeTimestamp) as day", "'b1' as part")
+    days.write.partitionBy("topic", "day", "part").parquet(f"{tmp_path}/originals")
     given = {"lake": lake, "groups": "g", "out": f"{tmp_path}/out", "causeProperty": "why"}
     report = dlq.run(spark, {**given, "originals": f"{tmp_path}/originals"}, lambda _: None)
     assert report.lines == (

@@ -179,7 +179,8 @@ class _Messages:
         known = parquet_columns(self._spark, folder)
         if lacking := [name for name in columns if name not in known]:
             raise UsageError(f"{folder}: there is no column {', '.join(lacking)}")
-        return self._spark.read.schema(ddl(columns)).parquet(folder)
+        # What `archive` wrote has the columns of its folders besides.
+        return self._spark.read.schema(ddl(columns)).parquet(folder).select(*columns)
 
 
 def parquet_columns(spark: SparkSession, folder: str) -> set[str]:

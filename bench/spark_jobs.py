@@ -191,8 +191,8 @@ def _outcome(number: int, key: str) -> tuple[str, str, int]:
     return ("true", key, 0) if number % 100 else ("false", key, 2)
 
 
-def timed(work: Work) -> dict[str, Any]:
-    """Run a job and return its row of the table."""
+def timed(work: Work, folder: Path) -> dict[str, Any]:
+    """Run a job and return its row of the table; places are said as they are below `folder`."""
     begin = time.monotonic()
     report = work.run()
     took = time.monotonic() - begin
@@ -202,7 +202,7 @@ def timed(work: Work) -> dict[str, Any]:
         "of": work.of,
         "seconds": took,
         "rows_per_s": work.rows / took,
-        "said": report.lines[-1],
+        "said": report.lines[-1].replace(f"{folder}/", ""),
         "exit_code": report.exit_code,
     }
 
@@ -227,10 +227,10 @@ def run(rows: int, wanted: str, folder: Path, console: Console) -> list[dict[str
                     broker.stop()
                 for work in of():
                     if wanted in work.name or work.name == "archive":
-                        found.append(timed(work))
+                        found.append(timed(work, folder))
                         gone, took = time.monotonic() - begun, found[-1]["seconds"]
                         told = f"{gone:.0f} s: {work.name}: {took:.1f} s, {found[-1]['said']}"
-                        console.print(told, highlight=False)
+                        console.print(told, highlight=False, soft_wrap=True)
         finally:
             broker.stop()
     finally:

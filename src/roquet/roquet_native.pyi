@@ -353,6 +353,8 @@ class Store:
     # Events: background threads never call Python; they make `event_fd` readable.
     def sync_times(self) -> tuple[int, int]:
         """(flushes, microseconds that they took together)."""
+    def set_flush_awaited(self, awaited: bool) -> None:
+        """Hear whether a flush that the ingest does itself is news, too."""
     def event_fd(self) -> int: ...
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         """(flushed offset, [(topic, queue id, max offset)] with news since the last call, failure text)."""

@@ -280,9 +280,19 @@ impl Store {
 
     /// Makes everything appended so far durable; returns the flushed offset.
     pub fn flush(&self) -> Result<u64, StoreError> {
+        self.flush_and_tell(true)
+    }
+
+    /// As [`Self::flush`], by the reader of the news, who hears nothing of it unless something
+    /// else of his waits for it.
+    pub fn flush_in_place(&self) -> Result<u64, StoreError> {
+        self.flush_and_tell(self.events.is_flush_awaited())
+    }
+
+    fn flush_and_tell(&self, tell: bool) -> Result<u64, StoreError> {
         let before = self.log.flushed();
         let flushed = self.note(self.log.flush())?;
-        if flushed > before {
+        if tell && flushed > before {
             for watcher in self.dispatcher.watchers() {
                 watcher.flushed(flushed);
             }

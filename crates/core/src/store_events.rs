@@ -6,6 +6,7 @@ use crate::store_health::hold;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
 /// What has changed in one queue: (topic, queue, max offset).
@@ -35,6 +36,7 @@ pub struct Events {
     reader: File,
     writer: File,
     state: Mutex<State>,
+    flush_awaited: AtomicBool,
 }
 
 impl Events {
@@ -45,7 +47,17 @@ impl Events {
             reader,
             writer,
             state: Mutex::new(State::default()),
+            flush_awaited: AtomicBool::new(false),
         })
+    }
+
+    /// Hears whether the reader waits for a flush, of which it may do one itself.
+    pub fn set_flush_awaited(&self, awaited: bool) {
+        self.flush_awaited.store(awaited, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_flush_awaited(&self) -> bool {
+        self.flush_awaited.load(Ordering::SeqCst)
     }
 
     /// The descriptor that is readable while there is news.

@@ -74,6 +74,70 @@ fn fail(op: Op, nth: u64, errno: i32, sticky: bool) -> Fault {
 }
 
 #[test]
+fn zeros_go_ahead_of_small_messages_that_are_synced_one_by_one() {
+    let writes = |disk: &SimDisk, store: &Store, body: usize| {
+        let before = disk.count(Op::Write);
+        put(store, &vec![7; body]).unwrap();
+        disk.count(Op::Write) - before
+    };
+    let file = || ("mappedFileSizeCommitLog", Value::Int(256 << 10));
+    let disk = SimDisk::new();
+    let store = open(&disk, &[file(), sync_flush()]);
+    assert_eq!(writes(&disk, &store, 1_000), 2);
+    assert_eq!(writes(&disk, &store, 1_000), 1);
+    for _ in 0..4 {
+        // Too long to be worth it, beyond the zeros.
+        assert_eq!(writes(&disk, &store, 20_000), 1);
+    }
+    assert_eq!(writes(&disk, &store, 1_000), 2);
+    store.flush().unwrap();
+    drain(&store);
+    let after = disk.after_power_loss(&mut common::Rng(1));
+    let again = try_open_in(8, &after, &[file(), sync_flush()]).unwrap();
+    assert_eq!(again.log().written(), store.log().written());
+    assert_eq!(again.read_all("T", 0).len(), 7);
+
+    let disk = SimDisk::new();
+    let store = open(&disk, &[file()]);
+    assert_eq!(
+        writes(&disk, &store, 1_000),
+        1,
+        "nothing is synced one by one"
+    );
+}
+
+#[test]
+fn a_flush_in_place_is_news_only_for_those_who_wait() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[SMALL, sync_flush()]);
+    let news = |store: &Store| {
+        put(store, b"x").unwrap();
+        let end = store.flush_in_place().unwrap();
+        assert_eq!(end, store.log().written());
+        readable(store.events().fd())
+    };
+    assert!(!news(&store));
+    store.events().set_flush_awaited(true);
+    assert!(news(&store));
+    store.events().take();
+    store.events().set_flush_awaited(false);
+    assert!(!news(&store));
+    put(&store, b"x").unwrap();
+    store.flush().unwrap();
+    assert!(readable(store.events().fd()));
+}
+
+fn readable(fd: i32) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `poll` is one valid entry.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+#[test]
 fn a_failed_sync_ends_all_promises() {
     let disk = SimDisk::new();
     let store = open(&disk, &[SMALL]);

@@ -1,10 +1,11 @@
-//! Bytes that Python lends us for one call.
+//! Bytes that Python lends us for one call, and bytes that it gets.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
-use pyo3::prelude::{Bound, PyAny, PyResult};
+use pyo3::prelude::{Bound, PyAny, PyResult, Python};
 use pyo3::types::{PyBytes, PyBytesMethods};
 use pyo3::{Borrowed, FromPyObject, PyErr};
+use roquet_core::get::{GetStatus, Got};
 
 /// `bytes`, or any other object with a contiguous buffer of bytes.
 ///
@@ -43,4 +44,20 @@ impl Lent<'_> {
             },
         }
     }
+}
+
+/// The records of a get in one `bytes`, copied once.
+pub(crate) fn joined<'py>(py: Python<'py>, got: &Got) -> PyResult<Bound<'py, PyBytes>> {
+    if got.status != GetStatus::Found {
+        return Ok(PyBytes::new(py, b""));
+    }
+    let size = usize::try_from(got.bytes).unwrap_or(usize::MAX);
+    PyBytes::new_with(py, size, |mut place| {
+        for part in &got.parts {
+            let (here, rest) = place.split_at_mut(part.len().min(place.len()));
+            here.copy_from_slice(part.get(..here.len()).unwrap_or_default());
+            place = rest;
+        }
+        Ok(())
+    })
 }

@@ -66,7 +66,7 @@ impl Ingest {
     /// are none, and the news of it refuses what waits.
     fn flush(&self, py: Python<'_>, now_ms: i64) -> Vec<u8> {
         let begun = Instant::now();
-        let Ok(end) = py.detach(|| self.store.flush()) else {
+        let Ok(end) = py.detach(|| self.store.flush_in_place()) else {
             return Vec::new();
         };
         let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);

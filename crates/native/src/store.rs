@@ -16,14 +16,14 @@ use pyo3::types::{
     PyMappingMethods, PyTupleMethods,
 };
 use roquet_core::commit_log::{Appended, Prepared, PutStatus};
-use roquet_core::get::{GetStatus, Got, Wanted};
+use roquet_core::get::Wanted;
 use roquet_core::record::NewRecord;
 use roquet_core::store::Store as CoreStore;
 use roquet_core::store_config::{StoreConfig, Value};
 use roquet_core::store_env::Env;
 use roquet_core::store_error::StoreError as CoreError;
 
-use crate::buffer::Lent;
+use crate::buffer::{joined, Lent};
 use crate::error::store_error;
 use crate::filter::Filter;
 
@@ -469,6 +469,11 @@ impl Store {
         self.core.log().sync_times()
     }
 
+    /// Hears whether a flush that the ingest does itself is news, too.
+    fn set_flush_awaited(&self, awaited: bool) {
+        self.core.events().set_flush_awaited(awaited);
+    }
+
     /// The descriptor that is readable while there is news.
     fn event_fd(&self) -> RawFd {
         self.core.events().fd()
@@ -479,20 +484,4 @@ impl Store {
         let (news, failure) = self.core.events().take();
         (self.core.log().flushed(), news, failure)
     }
-}
-
-/// The records of a get in one `bytes`, copied once.
-fn joined<'py>(py: Python<'py>, got: &Got) -> PyResult<Bound<'py, PyBytes>> {
-    if got.status != GetStatus::Found {
-        return Ok(PyBytes::new(py, b""));
-    }
-    let size = usize::try_from(got.bytes).unwrap_or(usize::MAX);
-    PyBytes::new_with(py, size, |mut place| {
-        for part in &got.parts {
-            let (here, rest) = place.split_at_mut(part.len().min(place.len()));
-            here.copy_from_slice(part.get(..here.len()).unwrap_or_default());
-            place = rest;
-        }
-        Ok(())
-    })
 }

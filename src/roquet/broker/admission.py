@@ -391,7 +391,7 @@ class FastIngest:
         self._store = store
         self._frame_size_max = frame_size_max
         self.timers = (Timer("fast path", self.tick, 0.05, 0.05),)
-        store.on_flush(self._flushed)
+        store.on_flush(self._flushed, of_fast_path=True)
 
     async def start(self) -> None:
         """Begin with an empty table; the first bytes fill it."""

@@ -76,6 +76,7 @@ class MessageStore:
         self._listeners: list[Callable[[str, int, int], None]] = []
         self._batch_listeners: list[Callable[[Sequence[tuple[str, int, int]]], None]] = []
         self._flush_listeners: list[Callable[[int, str | None], None]] = []
+        self._told_all = False
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._sequence = 0
         self._flushed = 0
@@ -98,6 +99,7 @@ class MessageStore:
         if lost:
             log.error("the log has lost %d bytes at its end that were durable", lost)
         self._flushed = native.flushed_offset()
+        native.set_flush_awaited(self._told_all)
         asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)
 
     async def stop(self) -> None:
@@ -118,12 +120,16 @@ class MessageStore:
         """Have `listener` called on the loop with all of that at once."""
         self._batch_listeners.append(listener)
 
-    def on_flush(self, listener: Callable[[int, str | None], None]) -> None:
+    def on_flush(
+        self, listener: Callable[[int, str | None], None], *, of_fast_path: bool = False
+    ) -> None:
         """Have `listener(flushed offset, failure)` called on the loop after flushes.
 
-        A failure is final: nothing behind the offset will ever be durable.
+        A failure is final: nothing behind the offset will ever be durable. The fast path
+        need not hear of the flushes that it does itself.
         """
         self._flush_listeners.append(listener)
+        self._told_all = self._told_all or not of_fast_path
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -222,6 +228,7 @@ class MessageStore:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sequence += 1
         heapq.heappush(self._waiters, (end_offset, self._sequence, future))
+        self.native.set_flush_awaited(True)
         try:
             async with asyncio.timeout(self._durability.sync_flush_timeout_ms / 1000):
                 await future
@@ -391,6 +398,8 @@ class MessageStore:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():
                 future.set_result(None)
+        if self._native is not None and not self._waiters:
+            self._native.set_flush_awaited(self._told_all)
 
     def _fail_waiters(self, text: str) -> None:
         waiters, self._waiters = self._waiters, []

@@ -12,6 +12,7 @@ from broker_harness import dispatched, ext, play, records
 from roquet.broker.admission import ROWS_AT_ONCE
 from roquet.model.topic import TopicConfig
 from roquet.remoting.codec import decode, encode
+from roquet.store.results import Draft, PutStatus
 from roquet.testing.cluster import send_command
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from roquet.protocol.command import Command
     from roquet.testing.cluster import Cluster
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 
 
 async def some(it: Cluster, count: int) -> None:
@@ -79,6 +82,32 @@ def test_a_lone_sender_is_synced_for_in_place_unless_that_is_forbidden(tmp_path:
 
     play(tmp_path, alone, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="100000")
     play(tmp_path, never, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="0")
+
+
+def test_a_sync_in_place_counts_for_what_the_processors_stored(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders")).code == 0  # Makes the topic.
+        native = it.broker.store.native
+        counters = it.broker.path.native.counters
+        async with asyncio.timeout(60):
+            while counters()["synced"] < 20:
+                draft = Draft(
+                    topic="orders",
+                    queue_id=0,
+                    body=b"other",
+                    properties={},
+                    born_timestamp=0,
+                    born_host=HOST,
+                    store_host=HOST,
+                )
+                put = asyncio.create_task(it.broker.store.put(draft))
+                await asyncio.sleep(0)  # It is stored, and waits.
+                answer = await it.send("orders", properties="UNIQ_KEY\x01U\x02")
+                assert answer.code == 0
+                assert (await put).status is PutStatus.PUT_OK
+        assert native.flushed_offset() == native.max_physical_offset()
+
+    play(tmp_path, tell, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="100000")
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ const RETRY_PREFIX: &str = "%RETRY%";
 const RECORD_EXTRA: u64 = 65_536;
 /// Every record leaves room for the filler that closes a file.
 const BLANK: u64 = BLANK_SIZE as u64;
+/// How far ahead of the records zeros are written, and up to which size of a write that is done.
+const AHEAD: usize = 64 << 10;
+const AHEAD_WRITE_MAX: usize = 16 << 10;
+static ZEROS: [u8; AHEAD] = [0; AHEAD];
 
 /// How a put ended; the numbers are Java's `PutMessageStatus` (spec: store §11.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +215,8 @@ pub(super) struct Writer {
     pub(super) segment: Option<Arc<Segment>>,
     last_time: i64,
     offsets: NextOffsets,
+    /// Zeros were written up to here.
+    zeroed: u64,
 }
 
 impl Writer {
@@ -225,6 +231,7 @@ impl Writer {
             segment,
             last_time,
             offsets,
+            zeroed: 0,
         }
     }
 
@@ -418,7 +425,26 @@ impl CommitLog {
             .fetch_add(at as u64, Ordering::Relaxed);
         self.whole.store(writer.position, Ordering::Release);
         self.written.store(writer.position, Ordering::Release);
+        if self.settings.sync_flush && at <= AHEAD_WRITE_MAX {
+            Self::write_ahead(writer, &segment);
+        }
         Ok(())
+    }
+
+    /// Writes zeros behind the end, for the small writes that come and are synced one by one.
+    ///
+    /// A block that was only promised to the file costs a commit of the file system's journal when
+    /// it is synced for the first time, one that was written does not: so blocks change in one sync
+    /// of many instead of each in its own. Recovery takes zeros for what they are, the end.
+    fn write_ahead(writer: &mut Writer, segment: &Segment) {
+        if writer.position < writer.zeroed {
+            return;
+        }
+        let to = segment.end().min(writer.position + AHEAD as u64);
+        let length = usize::try_from(to - writer.position).unwrap_or(0);
+        // Trouble shows in the write of a record there, which says so.
+        let _ = segment.write(ZEROS.get(..length).unwrap_or_default(), writer.position);
+        writer.zeroed = to;
     }
 
     /// Takes back a write that failed half-way, lest a later recovery finds its pieces.

@@ -425,7 +425,8 @@ impl CommitLog {
             .fetch_add(at as u64, Ordering::Relaxed);
         self.whole.store(writer.position, Ordering::Release);
         self.written.store(writer.position, Ordering::Release);
-        if self.settings.sync_flush && at <= AHEAD_WRITE_MAX {
+        let promised = self.settings.sync_flush && !self.settings.warm;
+        if promised && at <= AHEAD_WRITE_MAX {
             Self::write_ahead(writer, &segment);
         }
         Ok(())

@@ -16,6 +16,8 @@ use std::time::UNIX_EPOCH;
 const ZERO_PIECE: usize = 1 << 20;
 /// Most parts that one vectored write may have on any system we know.
 const PARTS_MAX: usize = 1024;
+/// Ranges of a file that are told apart; what is behind so many counts as one.
+const RANGES_MAX: usize = 4096;
 
 /// Files of the operating system; paths are taken as they are.
 #[derive(Debug, Default)]
@@ -172,12 +174,7 @@ impl DiskFile for PosixFile {
 
     #[cfg(target_os = "linux")]
     fn seek_hole(&self, from: u64) -> io::Result<u64> {
-        match seek(&self.file, from, libc::SEEK_HOLE) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::EINVAL)) => {
-                Ok(self.len.max(from))
-            }
-            found => found,
-        }
+        next_hole(&self.file, from, self.len)
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -211,6 +208,44 @@ pub(crate) fn next_data(file: &File, from: u64, len: u64) -> io::Result<Option<u
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn next_data(_file: &File, from: u64, len: u64) -> io::Result<Option<u64>> {
     Ok((from < len).then_some(from))
+}
+
+/// Where the next hole at `from` or behind begins; `len` when none is known of.
+#[cfg(target_os = "linux")]
+fn next_hole(file: &File, from: u64, len: u64) -> io::Result<u64> {
+    match seek(file, from, libc::SEEK_HOLE) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::EINVAL)) => {
+            Ok(len.max(from))
+        }
+        found => found,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn next_hole(_file: &File, from: u64, len: u64) -> io::Result<u64> {
+    Ok(len.max(from))
+}
+
+/// The ranges below `len` that the file system has blocks for; the last one may hold holes.
+///
+/// All are found before one is looked at: reading brings zeros into the page cache, and those
+/// would count as data from then on.
+pub(crate) fn data_ranges(file: &File, len: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < len {
+        let Some(begin) = next_data(file, at, len)?.filter(|begin| *begin < len) else {
+            break;
+        };
+        let end = if found.len() < RANGES_MAX {
+            next_hole(file, begin, len)?.clamp(begin + 1, len)
+        } else {
+            len
+        };
+        found.push((begin, end));
+        at = end;
+    }
+    Ok(found)
 }
 
 /// Holds a lock until it is dropped.

@@ -77,6 +77,8 @@ pub struct LogScan {
     place: Place,
     at: u64,
     done: bool,
+    /// Ranges of the file that are no holes, in order.
+    data: Vec<(u64, u64)>,
     window: Vec<u8>,
     window_at: u64,
 }
@@ -86,9 +88,11 @@ impl LogScan {
     pub fn open(path: &Path, place: Place) -> io::Result<Self> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
+        let len = len.min(place.end.saturating_sub(place.base));
         Ok(Self {
+            data: file_disk::data_ranges(&file, len)?,
             file,
-            len: len.min(place.end.saturating_sub(place.base)),
+            len,
             place,
             at: 0,
             done: false,
@@ -226,8 +230,9 @@ impl LogScan {
         while at < self.len {
             if blank {
                 // Most of what is searched was made ready for later records: a hole.
-                match file_disk::next_data(&self.file, at, self.len)? {
-                    Some(data) => at = at.max(data),
+                let behind = self.data.partition_point(|(_, end)| *end <= at);
+                match self.data.get(behind) {
+                    Some((begin, _)) => at = at.max(*begin),
                     None => break,
                 }
             }

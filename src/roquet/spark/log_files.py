@@ -213,17 +213,10 @@ def data_ranges(handle: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
 def _is_blank(path: Path) -> bool:
     """Whether a file holds zeros only; holes are not read."""
     with path.open("rb", buffering=0) as file:
-        at = 0
-        while True:
-            try:
-                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return True
-                raise
-            block = os.pread(file.fileno(), BLOCK, at)
-            if not block:
-                return True
-            if block.count(0) != len(block):
-                return False
-            at += len(block)
+        # All are found before one is looked at: what was read is a hole no more.
+        for begin, end in list(data_ranges(file.fileno(), 0, path.stat().st_size)):
+            for at in range(begin, end, BLOCK):
+                block = os.pread(file.fileno(), min(BLOCK, end - at), at)
+                if block.count(0) != len(block):
+                    return False
+    return True

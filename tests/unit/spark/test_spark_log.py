@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from roquet import roquet_native as native
 from roquet.base.errors import Corrupt, UsageError
-from roquet.spark.log_files import plan
+from roquet.spark.log_files import data_ranges, plan
 from roquet.spark.log_source import LogFilesReader
 from roquet.spark.options import LogOptions
 
@@ -338,3 +338,20 @@ def test_whatever_is_damaged_every_byte_is_a_record_or_reported(
         assert any(low < end and begin < high for low, high, _ in bad), (begin, end, bad)
     for low, high, _ in bad:
         assert all(end <= low or high <= begin for begin, end in one)
+
+
+def test_what_is_ready_for_later_is_not_read(tmp_path: Path) -> None:
+    size = 256 << 20
+    place = {"storePathRootDir": str(tmp_path), "diskMaxUsedSpaceRatio": 95}
+    store = native.Store.open({**place, "mappedFileSizeCommitLog": size})
+    store.start()
+    for _ in range(3000):
+        store.put("T", 0, bytes(1024), b"")
+    store.close()
+    found_rows = batches(tmp_path, columns="topic", minPartitions="4")
+    assert sum(batch.num_rows for batch in found_rows) == 3000
+    (file,) = tmp_path.glob("commitlog/*")
+    with file.open("rb") as opened:
+        found = list(data_ranges(opened.fileno(), 0, size))
+    # What was read of a hole is data from then on; systems read ahead by some megabytes.
+    assert sum(end - begin for begin, end in found) < size // 4

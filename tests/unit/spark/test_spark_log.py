@@ -342,8 +342,13 @@ def test_whatever_is_damaged_every_byte_is_a_record_or_reported(
 
 def test_what_is_ready_for_later_is_not_read(tmp_path: Path) -> None:
     size = 256 << 20
-    place = {"storePathRootDir": str(tmp_path), "diskMaxUsedSpaceRatio": 95}
-    store = native.Store.open({**place, "mappedFileSizeCommitLog": size})
+    store = native.Store.open(
+        {
+            "storePathRootDir": str(tmp_path),
+            "mappedFileSizeCommitLog": size,
+            "diskMaxUsedSpaceRatio": 95,
+        }
+    )
     store.start()
     for _ in range(3000):
         store.put("T", 0, bytes(1024), b"")

@@ -133,9 +133,12 @@ def run(
     pair.start("master")
     pair.start("slave")
     share = bytes_wanted // max(1, cycles)
-    producer.pace(share)
+    # A new slave begins with the master's last file: let that be the first.
+    producer.pace(1)
     with producer.running():
         wait_until("messages are acknowledged", lambda: producer.acked > 10)
+        pair.catch_up()
+        producer.pace(share)
         for cycle in range(cycles):
             side: Side = ("slave", "master")[cycle % 2]
             time.sleep(chance.uniform(0.2, 1.5))

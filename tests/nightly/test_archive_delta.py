@@ -58,7 +58,9 @@ def test_delta_is_archived_once_compacted_removed_and_counted(tmp_path: Path) ->
         said = pipeline(tmp_path, "replay", *read, "--dry-run")
         assert said[-1] == f"{ROWS} messages would be sent"
         steps = told(tmp_path, [str(SCRIPT), str(lake), it.names])
-    found = {it["step"]: it for it in (json.loads(line) for line in steps)}
+    # Delta itself says something about each VACUUM.
+    made = [json.loads(line) for line in steps if line.startswith("{")]
+    found = {it["step"]: it for it in made}
     whole = {"rows": ROWS, "offsets": ROWS}
     begun = found["begun"]
     assert {name: begun[name] for name in whole} == whole

@@ -20,13 +20,13 @@ pytest_plugins = ["spark_harness"]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 GUIDE = Path(__file__).parents[2] / "docs/guide/pipeline.md"
 # What a user's session needs on a machine that has no name.
-_FRONT = """
-from pyspark.sql import SparkSession
-SparkSession.Builder._options["spark.driver.host"] = "127.0.0.1"
-SparkSession.Builder._options["spark.driver.bindAddress"] = "127.0.0.1"
-SparkSession.Builder._options["spark.ui.enabled"] = "false"
-SparkSession.Builder._options["spark.python.authenticate.socketTimeout"] = "120s"
-"""
+_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
 
 
 def test_the_example_of_delta_archives_a_topic(running: Running, tmp_path: Path) -> None:
@@ -37,14 +37,17 @@ def test_the_example_of_delta_archives_a_topic(running: Running, tmp_path: Path)
     (block,) = [it for it in blocks if "delta" in it]
     block = block.replace("127.0.0.1:9876", running.name_servers)
     block = block.replace("/lake-delta", f"{tmp_path}/lake-delta")
+    settings = " ".join(f"--conf {name}={value}" for name, value in _SETTINGS.items())
+    given = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    given["PYSPARK_SUBMIT_ARGS"] = f"{settings} pyspark-shell"
     done = subprocess.run(
-        [sys.executable, "-c", f"{_FRONT}\n{block}\nprint(*report.lines)"],
+        [sys.executable, "-c", f"{block}\nprint(*report.lines)"],
         capture_output=True,
         text=True,
         check=False,
         timeout=1500,
         cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, **given},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert re.search(r"^\|orders\|\d{4}-\d\d-\d\d\| +14\|$", done.stdout, re.MULTILINE)

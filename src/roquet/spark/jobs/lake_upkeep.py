@@ -21,11 +21,15 @@ from roquet.spark.jobs.queries import sql
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
+    from pyspark.sql import SparkSession
+
     from roquet.base.clock import Clock
     from roquet.spark.jobs.lake import Lake
 
 LOCK: Final = "upkeep.lock"
 SHOWN: Final = 1000
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_TASKS_A_CORE: Final = 4
 
 _COMPARED: Final = """
 select topic, day, part, brokerName, queueId,
@@ -159,10 +163,22 @@ def retire(lake: Lake, days: int, grace_ms: int, clock: Clock) -> str:
         # Delta's DELETE takes no parameters.
         days_before = f"day < DATE '{last.isoformat()}'"
         sql(lake.spark, f"DELETE FROM {lake.delta_name} WHERE {days_before}")  # noqa: S608
-        sql(lake.spark, f"VACUUM {lake.delta_name}")
+        vacuum(lake.spark, lake.delta_name)
     else:
         clean(lake, grace_ms, clock)
     return f"{len(old):,} parts of days before {last} removed"
+
+
+def vacuum(spark: SparkSession, table: str) -> None:
+    """Let Delta remove the files that no version needs any more."""
+    # It lists folders with as many tasks as this setting says: 10,000, however small the lake is.
+    usual = str(spark.conf.get(_LISTING))
+    few = min(int(usual), _TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    spark.conf.set(_LISTING, str(few))
+    try:
+        sql(spark, f"VACUUM {table}")
+    finally:
+        spark.conf.set(_LISTING, usual)
 
 
 def cutoff(now_ms: int, days: int) -> date:

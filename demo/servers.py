@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from roquet import sync
+from roquet.testing import java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,12 +84,7 @@ def free_port() -> int:
 
     Systems give ports from 32,768 on to whoever connects: these are below.
     """
-    while True:
-        port = random.randrange(20_000, 32_000, 10) + 5
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for one in (port - 2, port, port + 1):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", one))
-            return port
+    return java.free_port(random.Random())
 
 
 def until_registered(mq: sync.MQ) -> None:

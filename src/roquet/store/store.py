@@ -394,6 +394,8 @@ class MessageStore:
 
     def _wake(self, flushed: int) -> None:
         self._flushed = max(self._flushed, flushed)
+        if not self._waiters:
+            return
         while self._waiters and self._waiters[0][0] <= self._flushed:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():

@@ -19,6 +19,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.spark.ahead import PULLS_MAX, Ahead, Pulled
 from roquet.spark.metadata import Connections
 from roquet.spark.offsets import DataLoss, Range
 
@@ -94,7 +95,6 @@ class QueueReader:
     ) -> None:
         """Connect to nothing yet."""
         subscription = tags.subscribe(whole.queue.topic, options.tags)
-        self._expression = ("TAG", options.tags) if options.sql is None else ("SQL92", options.sql)
         self._options = options
         self._range = whole
         self._addresses = addresses
@@ -102,6 +102,17 @@ class QueueReader:
         self._wait = wait
         self._tags = sorted(subscription.tags) or None
         self._filtered = self._tags is not None or options.sql is not None
+        self._header = _header(options, whole)
+        self._ahead = Ahead(
+            self._connections,
+            addresses,
+            self._request,
+            whole.end,
+            rows_max=PULL_ROWS,
+            bytes_max=options.bytes_per_batch,
+            # With a filter only the answer knows where it ended.
+            pulls_max=1 if self._filtered else PULLS_MAX,
+        )
         self.lost = 0
         """Offsets that were to be read and are gone."""
 
@@ -127,6 +138,9 @@ class QueueReader:
     def _pull(self, collected: _Collected) -> None:
         """Add one answer, or skip what is gone; moves on by at least one offset."""
         wanted = collected.next
+        if (pulled := self._ahead.take(wanted)) is not None:
+            collected.add(pulled.body, pulled.following)
+            return
         outcome, answer, body = self._ask(wanted)
         for _ in range(self._options.wire.retries):
             if outcome is not _Outcome.NOTHING:
@@ -137,6 +151,7 @@ class QueueReader:
             outcome, answer, body = self._ask(wanted)
         if outcome is _Outcome.READ:
             collected.add(body, answer.next_begin_offset)
+            self._ahead.go_on(Pulled(wanted, answer.next_begin_offset, body))
         elif outcome is _Outcome.GONE and wanted < answer.min_offset < answer.max_offset:
             self._skip(collected, answer.min_offset, answer)
         else:
@@ -156,22 +171,16 @@ class QueueReader:
         collected.skipped += count
         collected.next = following
 
+    def _request(self, offset: int, rows: int) -> Command:
+        header = {
+            **self._header,
+            "queueOffset": str(offset),
+            "maxMsgNums": str(min(rows, self._range.end - offset)),
+        }
+        return Command(RequestCode.PULL_MESSAGE, ext=header)
+
     def _ask(self, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
-        queue = self._range.queue
-        header = PullMessageRequest(
-            consumer_group=self._options.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=min(PULL_ROWS, self._range.end - offset),
-            sys_flag=sys_flag.PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription=self._expression[1],
-            sub_version=0,
-            expression_type=self._expression[0],
-        )
-        command = Command(RequestCode.PULL_MESSAGE, ext=header.encode())
+        command = self._request(offset, PULL_ROWS)
         answer = self._connections.call(self._addresses, command)
         if answer.code not in _STATUSES:
             raise Refused(answer.code, answer.remark or "")
@@ -240,6 +249,25 @@ class QueueReader:
         if count:
             self.lost += count
             log.warning("%d messages of %s are lost", count, self._range)
+
+
+def _header(options: SourceOptions, whole: Range) -> dict[str, str]:
+    """Return the fields that all pulls of a range have, and the first offset."""
+    kind, expression = ("TAG", options.tags) if options.sql is None else ("SQL92", options.sql)
+    header = PullMessageRequest(
+        consumer_group=options.group,
+        topic=whole.queue.topic,
+        queue_id=whole.queue.queue_id,
+        queue_offset=whole.begin,
+        max_msg_nums=PULL_ROWS,
+        sys_flag=sys_flag.PULL_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=expression,
+        sub_version=0,
+        expression_type=kind,
+    )
+    return header.encode()
 
 
 def slices(batch: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock, pause
@@ -51,6 +51,13 @@ WINDOW = 64
 _LATER = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
+class Posted(NamedTuple):
+    """Requests that were sent over a connection, by the numbers of their answers."""
+
+    connection: BlockingConnection
+    numbers: list[int]
+
+
 class Connections:
     """Blocking connections kept by address; a call that fails is tried again on a new one."""
 
@@ -93,8 +100,7 @@ class Connections:
                         return answer
                     busy = answer
                 except (Unreachable, OutcomeUnknown) as error:
-                    self._failed.add(address)
-                    self._drop(address)
+                    self._note(address)
                     errors[address] = str(error)
         if busy is not None:
             return busy
@@ -107,6 +113,27 @@ class Connections:
     def ask(self, addresses: Iterable[str], command: Command) -> Command:
         """Call, and raise Refused unless the answer is a success."""
         return _succeeded(self.call(addresses, command))
+
+    def post(self, addresses: Iterable[str], commands: Sequence[Command]) -> Posted | None:
+        """Send requests to the address that `call` would ask first, and do not wait.
+
+        Their answers have to be taken before others are sent there. None when that failed.
+        """
+        address = min(addresses, key=self._failed.__contains__)
+        try:
+            connection = self._connection(address)
+            return Posted(connection, connection.post(commands, self._wire.timeout_s))
+        except (Unreachable, OutcomeUnknown):
+            self._note(address)
+            return None
+
+    def take(self, posted: Posted) -> list[Command]:
+        """Wait for the answers to what was posted, in that order; none of them when that failed."""
+        try:
+            return posted.connection.take(posted.numbers, self._wire.timeout_s)
+        except OutcomeUnknown:
+            self._note(posted.connection.address)
+            return []
 
     def call_all(self, wanted: Sequence[tuple[Sequence[str], Command]]) -> list[Command]:
         """Ask many at once, each at one of its addresses; return the answers in that order.
@@ -146,8 +173,12 @@ class Connections:
         try:
             yield
         except (Unreachable, OutcomeUnknown):
-            self._failed.add(address)
-            self._drop(address)
+            self._note(address)
+
+    def _note(self, address: str) -> None:
+        """Ask others first from now on, and this one on a new connection."""
+        self._failed.add(address)
+        self._drop(address)
 
     def _connection(self, address: str) -> BlockingConnection:
         connection = self._open.get(address)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import heapq
 import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -16,7 +17,7 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 VERSION: Final = 1
 EARLIEST: Final = -2
@@ -241,17 +242,31 @@ def split(
     found = [item for item in whole if item.begin < item.end]
     if parts_min is None and rows_max is None:
         return found
-    total = sum(map(len, found))
+    counts = _shared(list(map(len, found)), parts_min or 0)
     parts: list[Range] = []
-    for item in found:
-        count = 1
-        if parts_min is not None and parts_min > len(found):
-            # Rounded up, so that the wish is met even when no queue has a whole share.
-            count = -(-len(item) * parts_min // total)
-        if rows_max is not None:
-            count = max(count, -(-len(item) // rows_max))
-        parts += _cut(item, min(count, len(item)))
+    for item, share in zip(found, counts, strict=True):
+        count = share if rows_max is None else max(share, -(-len(item) // rows_max))
+        parts += _cut(item, count)
     return parts
+
+
+def _shared(sizes: Sequence[int], parts: int) -> list[int]:
+    """Return how many parts each has, from one to its size; together `parts` if that is possible.
+
+    One after the other goes to where parts are largest. There is none beyond what was asked for:
+    a task costs as much as some ten thousand rows.
+    """
+    counts = [1] * len(sizes)
+    more = min(parts, sum(sizes)) - len(sizes)
+    if more <= 0:
+        return counts
+    largest: list[tuple[float, int]] = [(-size, at) for at, size in enumerate(sizes)]
+    heapq.heapify(largest)
+    for _ in range(more):
+        at = largest[0][1]
+        counts[at] += 1
+        heapq.heapreplace(largest, (-sizes[at] / counts[at], at))
+    return counts
 
 
 def _cut(whole: Range, count: int) -> Iterator[Range]:

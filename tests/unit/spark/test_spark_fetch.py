@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typing_extensions import override
@@ -15,13 +15,17 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.spark.fetch import ROWS_MAX, QueueReader, slices
-from roquet.spark.metadata import Connections
+from roquet.spark.metadata import Connections, Posted
 from roquet.spark.offsets import DataLoss, QueueKey, Range
 from roquet.spark.options import SourceOptions, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 pa: Any = pytest.importorskip("pyarrow")
 QUEUE = QueueKey("orders", "broker-a", 0)
 NONE: frozenset[int] = frozenset()
+CONNECTION: Any = None
 HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 
 
@@ -66,6 +70,44 @@ class Broker(Connections):
             max_offset=self.held.stop,
         )
         return Command(code, ext=header.encode(), body=body)
+
+
+class Waiting(Broker):
+    """Answers what was posted when it is taken; `limits` are of the next answers, `step` later."""
+
+    def __init__(self, held: range, step: int = 3, missing: frozenset[int] = NONE) -> None:
+        super().__init__(held, step, missing)
+        self.limits: list[int] = []
+        self.sent: list[list[int]] = []
+        self.waiting: list[Command] = []
+        self.fails: set[str] = set()
+
+    @override
+    def post(self, addresses: Any, commands: Sequence[Command]) -> Posted | None:
+        if "post" in self.fails:
+            return None
+        assert not self.waiting, "answers are taken before more is sent"
+        self.waiting = list(commands)
+        headers = [PullMessageRequest.decode(command.ext) for command in commands]
+        self.sent.append([header.queue_offset for header in headers])
+        return Posted(CONNECTION, [*range(len(commands))])
+
+    @override
+    def take(self, posted: Posted) -> list[Command]:
+        waiting, self.waiting = self.waiting, []
+        if "take" in self.fails:
+            return []
+        return [self.call(["127.0.0.1:1"], command) for command in waiting]
+
+    @override
+    def call(self, addresses: Any, command: Command) -> Command:
+        header = PullMessageRequest.decode(command.ext)
+        given = self.limits.pop(0) if self.limits else self.step
+        before, self.step = self.step, min(given, header.max_msg_nums)
+        try:
+            return super().call(addresses, command)
+        finally:
+            self.step = before
 
 
 def reader(broker: Broker, begin: int, end: int, **changes: Any) -> QueueReader:
@@ -136,6 +178,68 @@ def test_broken_records_and_refusals_are_errors() -> None:
     broker.script = [Command(ResponseCode.NO_PERMISSION, remark="no")]
     with pytest.raises(Refused, match="no"):
         offsets(reader(broker, 0, 9))
+
+
+# --- pulls that are sent ahead ------------------------------------------------------------------
+
+
+def test_more_and_more_is_asked_for_ahead() -> None:
+    broker = Waiting(range(1000))
+    assert offsets(reader(broker, 10, 200)) == list(range(10, 200))
+    assert broker.asked == [*range(10, 200, 3)], "nothing twice, nothing behind the range"
+    assert [len(sent) for sent in broker.sent] == [1, 2, 4, 8, 16, 16, 16]
+
+
+def test_a_short_answer_makes_what_follows_it_void() -> None:
+    broker = Waiting(range(1000))
+    broker.limits = [3, 3, 3, 3, 3, 1]
+    assert offsets(reader(broker, 0, 100)) == list(range(100))
+    assert broker.sent[:4] == [[3], [6, 9], [12, 15, 18, 21], [16]]
+
+
+def test_with_a_filter_the_answer_says_where_to_go_on() -> None:
+    broker = Waiting(range(1000))
+    assert offsets(reader(broker, 0, 20, tags="a")) == list(range(0, 20, 2))
+    assert broker.sent == [[at] for at in range(3, 20, 3)]
+    # Nothing of an answer matches, and it says where to go on.
+    broker = Waiting(range(1000))
+    broker.body = b""
+    assert offsets(reader(broker, 0, 20, tags="a")) == []
+    assert broker.asked == [*range(0, 20, 3)]
+
+
+@pytest.mark.parametrize("fails", [{"post"}, {"take"}])
+def test_what_was_sent_in_vain_is_asked_for_again(fails: set[str]) -> None:
+    broker = Waiting(range(1000))
+    broker.fails = fails
+    assert offsets(reader(broker, 0, 20)) == list(range(20))
+    assert broker.asked == [*range(0, 20, 3)]
+
+
+@pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.SYSTEM_BUSY])
+def test_other_answers_are_left_to_a_pull_alone(code: int) -> None:
+    broker = Waiting(range(1000))
+    odd = [broker.answer(ResponseCode.SUCCESS, 3, b"".join(map(record, range(3))))]
+    broker.script = [*odd, broker.answer(code, 3)]
+    assert offsets(reader(broker, 0, 20)) == list(range(20))
+    assert broker.asked[:3] == [0, 3, 3]
+
+
+def test_lost_offsets_are_judged_by_a_pull_alone() -> None:
+    # The queue ends earlier than planned, in the middle of what was sent ahead.
+    with pytest.raises(DataLoss, match=r"orders/broker-a/0 \[0, 100\)"):
+        offsets(reader(Waiting(range(50)), 0, 100))
+    reading = reader(Waiting(range(50)), 0, 100, fail_on_data_loss=False)
+    assert offsets(reading) == list(range(50))
+    assert reading.lost == 50
+
+
+def test_few_bytes_are_on_their_way() -> None:
+    broker = Waiting(range(1000), step=4)
+    broker.body = b"".join(record(n, body=bytes(6000)) for n in range(4))
+    reading = reader(broker, 0, 400, bytes_per_batch=100_000, fail_on_data_loss=False)
+    offsets(reading)
+    assert max(len(sent) for sent in broker.sent) == 4, "of 24 KiB each"
 
 
 def test_batches_keep_their_limits() -> None:

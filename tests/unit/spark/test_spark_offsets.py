@@ -106,6 +106,8 @@ def test_splits_cover_ranges_exactly_once(
         assert all(len(part) <= rows_max for part in parts)
     if parts_min is not None:
         assert len(parts) >= min(parts_min, sum(len(item) for item in whole))
+        if rows_max is None:
+            assert len(parts) <= max(parts_min, len(whole)), "a task more costs time"
     for item in whole:
         mine = [part for part in parts if part.queue == item.queue]
         edges = [item.begin, *(part.end for part in mine)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from remoting_harness import on_loop
 from roquet.client import Message, MessageQueue
 from roquet.spark import keys
 from roquet.spark.batch import BatchReader
+from roquet.spark.metadata import Metadata
 from roquet.spark.options import SinkOptions, SourceOptions
 from roquet.spark.write import BatchWriter
 from roquet.testing.cluster import cluster
@@ -39,6 +41,20 @@ async def fill(names: str, bodies: list[bytes], at_once: int) -> None:
                 await producer.send(made[0], queue=queue)
             else:
                 await producer.send_batch(TOPIC, made, queue=queue)
+    await asyncio.to_thread(until_shown, names, len(bodies))
+
+
+def until_shown(names: str, count: int) -> None:
+    """Wait until the queue has as many: a send is answered before it is dispatched."""
+    options = SourceOptions.parse({"nameServers": names, "subscribe": TOPIC}, streaming=False)
+    metadata = Metadata(options.wire)
+    try:
+        end = time.monotonic() + 60
+        while sum(it.high for it in metadata.view(options.topics).bounds.values()) < count:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    finally:
+        metadata.close()
 
 
 def read(names: str, **options: str) -> list[Any]:

@@ -1,16 +1,23 @@
 //! Reading from a queue: statuses, next offsets and limits of Java's `getMessage` (spec: store §13).
 
+use crate::ahead;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
 use crate::filter::Filter;
 use crate::record::{self, Parsed};
-use crate::segment::Lease;
+use crate::segment::{Lease, Segment};
 use crate::store_config::GetSettings;
 use crate::store_error::StoreError;
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 /// Units read from a queue at once.
 const CHUNK: u64 = 64;
+/// So many units before a record is looked at, the processor is asked to load it.
+const AHEAD: usize = 6;
+/// Bytes of a record that are loaded so: its front, and with a filter its end, which has the properties.
+const FRONT: usize = 128;
+const END: usize = 256;
 /// More tag codes than this are looked up in a sorted list.
 const FEW: usize = 8;
 
@@ -96,6 +103,8 @@ struct Walk<'a> {
     got: Got,
     looked_at: u64,
     skip_below: u64,
+    /// The file at hand: most records that are looked at one after another lie in one.
+    file: Option<Arc<Segment>>,
 }
 
 impl Walk<'_> {
@@ -175,6 +184,7 @@ impl Getter<'_> {
             got,
             looked_at: 0,
             skip_below: 0,
+            file: None,
         };
         let mut units = Vec::new();
         let mut at = first;
@@ -186,7 +196,14 @@ impl Getter<'_> {
             if units.is_empty() {
                 break;
             }
-            for unit in &units {
+            self.find_file(&mut walk, &units);
+            for unit in units.iter().take(AHEAD) {
+                Self::load(&walk, unit);
+            }
+            for (index, unit) in units.iter().enumerate() {
+                if let Some(later) = units.get(index + AHEAD) {
+                    Self::load(&walk, later);
+                }
                 if !self.look(&mut walk, unit, max_phy) {
                     break 'units;
                 }
@@ -207,6 +224,42 @@ impl Getter<'_> {
         Ok(got)
     }
 
+    /// Takes hold of the file that the first of some units points into, which most of them do.
+    fn find_file(&self, walk: &mut Walk<'_>, units: &[Unit]) {
+        let first = units.first().map(|unit| unit.physical_offset);
+        walk.file = first.and_then(|at| self.log.segment_at(at));
+    }
+
+    /// The file that has the bytes of a unit, all of them written; most often the one at hand.
+    fn file_of(&self, walk: &mut Walk<'_>, unit: &Unit) -> Option<Arc<Segment>> {
+        let from = unit.physical_offset;
+        let to = from.checked_add(u64::from(unit.size))?;
+        let whole = |file: &Arc<Segment>| file.bytes(from, to).is_some();
+        if to > self.log.written() {
+            return None;
+        }
+        if !walk.file.as_ref().is_some_and(whole) {
+            walk.file = Some(self.log.segment_at(from).filter(whole)?);
+        }
+        walk.file.clone()
+    }
+
+    /// Starts loading what will be looked at of a record, if it is in the file at hand.
+    fn load(walk: &Walk<'_>, unit: &Unit) {
+        let from = unit.physical_offset;
+        let to = from.saturating_add(u64::from(unit.size));
+        let Some(record) = walk.file.as_ref().and_then(|file| file.bytes(from, to)) else {
+            return;
+        };
+        if !walk.codes.accept(unit.tags_code) {
+            return;
+        }
+        ahead::load(record.get(..FRONT).unwrap_or(record));
+        if walk.wanted.filter.is_some() {
+            ahead::load(record.last_chunk::<END>().map_or(record, |end| end));
+        }
+    }
+
     /// Looks at one unit; false when the batch is full without it.
     fn look(&self, walk: &mut Walk<'_>, unit: &Unit, max_phy: u64) -> bool {
         let size = u64::from(unit.size);
@@ -222,7 +275,7 @@ impl Getter<'_> {
         if unit.physical_offset < walk.skip_below || !walk.codes.accept(unit.tags_code) {
             return true;
         }
-        let Some(lease) = self.log.lease(unit.physical_offset, size) else {
+        let Some(file) = self.file_of(walk, unit) else {
             walk.gone();
             if unit.physical_offset < self.log.min() {
                 walk.skip_below = self.log.next_file_start(unit.physical_offset);
@@ -232,7 +285,9 @@ impl Getter<'_> {
             }
             return true;
         };
-        match look_at(&lease, unit, walk.wanted.filter) {
+        let (from, to) = (unit.physical_offset, unit.physical_offset + size);
+        let record = file.bytes(from, to).unwrap_or_default();
+        match look_at(record, unit, walk.wanted.filter) {
             Look::Wanted => {}
             Look::Unwanted => return true,
             Look::Damaged => {
@@ -241,6 +296,9 @@ impl Getter<'_> {
                 return true;
             }
         }
+        let Some(lease) = Lease::new(file, from, to) else {
+            return true;
+        };
         walk.got.status = GetStatus::Found;
         walk.got.messages += 1;
         walk.got.bytes += size;
@@ -278,16 +336,16 @@ enum Look {
 
 /// Whether the record that a unit names is there, whole and unchanged, and wanted: neither the unit
 /// nor the disk is trusted blindly, and one damaged record would cost a consumer its whole batch.
-fn look_at(lease: &Lease, unit: &Unit, filter: Option<&Filter>) -> Look {
+fn look_at(record: &[u8], unit: &Unit, filter: Option<&Filter>) -> Look {
     if let Some(filter) = filter {
         // The checksum covers the body only, so that what is not wanted need not be summed up.
-        if let Parsed::Record { view, .. } = record::parse(lease, 0, false) {
+        if let Parsed::Record { view, .. } = record::parse(record, 0, false) {
             if is_at(view.physical_offset, unit) && !filter.matches(view.properties) {
                 return Look::Unwanted;
             }
         }
     }
-    match record::parse(lease, 0, true) {
+    match record::parse(record, 0, true) {
         Parsed::Record { view, size } if size == unit.size && is_at(view.physical_offset, unit) => {
             Look::Wanted
         }

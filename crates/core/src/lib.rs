@@ -1,5 +1,6 @@
 //! What runs once a message or once a byte: frames, records and the message store, without Python.
 
+mod ahead;
 pub mod arrow;
 pub mod arrow_ffi;
 pub mod batch;

@@ -111,9 +111,13 @@ pub fn find<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     // From the end, since the last one counts. Every VALUE_END ends a pair, so that what stands
     // behind one, or at the start, is where a name begins.
     memchr::memrchr_iter(NAME_END, properties).find_map(|at| {
-        let before = properties.get(..at)?.strip_suffix(name)?;
-        let begins = before.last().is_none_or(|last| *last == VALUE_END);
-        let rest = properties.get(at + 1..).filter(|_| begins)?;
+        let start = at.checked_sub(name.len())?;
+        // Most names have another length, which a look at one byte shows.
+        let begins = start == 0 || properties.get(start - 1) == Some(&VALUE_END);
+        if !begins || properties.get(start..at)? != name {
+            return None;
+        }
+        let rest = properties.get(at + 1..)?;
         let value = match position(rest, VALUE_END) {
             Some(end) => rest.get(..end)?,
             None => rest,

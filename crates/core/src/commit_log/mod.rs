@@ -150,7 +150,8 @@ impl CommitLog {
         Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn segment_at(&self, at: u64) -> Option<Arc<Segment>> {
+    /// The file that has the byte at an offset.
+    pub(crate) fn segment_at(&self, at: u64) -> Option<Arc<Segment>> {
         let segments = self.segments();
         let after = segments.partition_point(|segment| segment.base() <= at);
         let found = segments.get(after.checked_sub(1)?)?;

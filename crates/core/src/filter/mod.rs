@@ -147,6 +147,17 @@ impl Program {
         matches!(self.evaluate(properties), Ok(Some(true)))
     }
 
+    /// The value of an operand. What has no operands itself is read on the spot: most operands are
+    /// such, and a value that is handed back through memory costs more than finding it.
+    #[inline]
+    fn operand<'a>(&'a self, at: usize, properties: &'a [u8]) -> Result<Value<'a>, Fault> {
+        match self.steps.get(at) {
+            Some(Step::Literal(literal)) => Ok(Value::from(literal)),
+            Some(Step::Property(name)) => Ok(property(properties, name)),
+            _ => self.run(at, properties),
+        }
+    }
+
     fn run<'a>(&'a self, at: usize, properties: &'a [u8]) -> Result<Value<'a>, Fault> {
         // `new` has checked every index.
         let Some(step) = self.steps.get(at) else {
@@ -154,14 +165,12 @@ impl Program {
         };
         Ok(match step {
             Step::Literal(literal) => Value::from(literal),
-            Step::Property(name) => {
-                properties::find(properties, name).map_or(Value::Null, Value::Text)
-            }
+            Step::Property(name) => property(properties, name),
             Step::Not(one) => match self.condition(*one, properties)? {
                 Some(result) => Value::Bool(!result),
                 None => Value::Null,
             },
-            Step::Cast(one) => match self.run(*one, properties)? {
+            Step::Cast(one) => match self.operand(*one, properties)? {
                 null @ Value::Null => null,
                 Value::Bool(result) => Value::Bool(result),
                 _ => Value::Bool(false),
@@ -170,19 +179,19 @@ impl Program {
             Step::And(left, right) => self.joined(*left, *right, properties, false)?,
             Step::Or(left, right) => self.joined(*left, *right, properties, true)?,
             Step::Compare(relation, left, right) => {
-                let left = self.run(*left, properties)?;
+                let left = self.operand(*left, properties)?;
                 if left == Value::Null && *relation != Relation::Equal {
                     return Ok(Value::Null);
                 }
-                compare(*relation, left, self.run(*right, properties)?)?
+                compare(*relation, left, self.operand(*right, properties)?)?
             }
-            Step::Search(place, one, wanted, not) => match self.run(*one, properties)? {
+            Step::Search(place, one, wanted, not) => match self.operand(*one, properties)? {
                 Value::Text(text) if !wanted.is_empty() => {
                     Value::Bool(has(*place, text, wanted) != *not)
                 }
                 _ => Value::Bool(false),
             },
-            Step::In(one, wanted, not) => match self.run(*one, properties)? {
+            Step::In(one, wanted, not) => match self.operand(*one, properties)? {
                 Value::Text(text) => Value::Bool(wanted.iter().any(|one| **one == *text) != *not),
                 _ => Value::Null,
             },
@@ -216,6 +225,10 @@ impl Program {
             _ => Err(Fault::NoCondition),
         }
     }
+}
+
+fn property<'a>(properties: &'a [u8], name: &[u8]) -> Value<'a> {
+    properties::find(properties, name).map_or(Value::Null, Value::Text)
 }
 
 fn has(place: Place, text: &[u8], wanted: &[u8]) -> bool {

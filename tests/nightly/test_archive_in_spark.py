@@ -11,13 +11,14 @@ import pytest
 from lake_harness import At, Torn, World, tear
 from roquet.base.errors import UsageError
 from roquet.client import Message
-from roquet.spark.jobs import lake_upkeep
+from roquet.spark.jobs import lake_upkeep, staging_source
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake_files import Files, LakeError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from roquet.spark.jobs.lake_staging import Line
     from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
@@ -92,6 +93,40 @@ def test_what_is_torn_off_is_made_up_for(world: World, monkeypatch: pytest.Monke
         with pytest.raises(UsageError, match="another job looks after this lake"):
             world.look_after(compact="true")
         assert world.look_after(compact="true", breakLock="true").exit_code == 0
+
+
+def test_files_of_a_try_that_does_not_count_stay_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = staging_source.staged
+
+    def twice(spark: SparkSession, frame: DataFrame, folder: str | None) -> list[Line]:
+        # As when an executor is given up that goes on writing.
+        assert len(real(spark, frame, folder)) == 2
+        return real(spark, frame, folder)
+
+    monkeypatch.setattr(staging_source, "staged", twice)
+    world.send(5)
+    assert world.archive(check="true").lines[-1] == "no difference"
+    world.is_whole()
+    monkeypatch.setattr(staging_source, "staged", lambda spark, frame, _: real(spark, frame, ""))
+    world.send(1)
+    with pytest.raises(Exception, match="tasks did not hear of it"):
+        world.archive()
+
+
+def test_where_files_have_another_form_spark_writes_them(world: World) -> None:
+    world.send(5)
+    world.spark.conf.set("spark.sql.parquet.compression.codec", "lz4_raw")
+    try:
+        assert world.archive(check="true").lines[-1] == "no difference"
+    finally:
+        world.spark.conf.unset("spark.sql.parquet.compression.codec")
+    world.send(5)
+    assert world.archive(check="true").lines[-1] == "no difference"
+    world.is_whole()
+    names = [sorted(it.name[:5] for it in part.glob("*.parquet")) for part in world.part_folders()]
+    assert sorted(name == ["part-", "part-"] for name in names) == [False, True]
 
 
 def test_the_check_names_what_is_lost_doubled_and_changed(world: World, tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ A stream whose micro-batches become parts of the lake. Spark's checkpoint holds 
 micro-batch before it is written, the lake's catalog its name once it is there: a killed one is
 made again from the same offsets, one that the catalog has is left as it is. A lost checkpoint
 costs nothing, since the catalog says where each queue goes on.
+
+On a disk of the machines the tasks that read also write (`staging_source`); elsewhere, and where
+Spark's functions are to be applied to rows, Spark writes them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lake_upkeep, metrics
+from roquet.spark.jobs import lake_upkeep, metrics, staging_source
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.lake_body import parsed, schema_text
@@ -24,7 +27,7 @@ from roquet.spark.jobs.patience import patiently
 from roquet.spark.jobs.report import Report
 from roquet.spark.offsets import QueueKey, from_json, to_json
 from roquet.spark.option_table import Given
-from roquet.spark.schema import COLUMNS
+from roquet.spark.schema import COLUMNS, ddl
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
@@ -179,6 +182,9 @@ class Archiver:
         self._say = say
         self._clock = clock
         self._ends: dict[QueueKey, int] = {}
+        # What the source is told when tasks write; None when Spark does.
+        self._staging = staging_source.options(lake) if wanted.body == "raw" else None
+        self._counts: dict[int, int] = {}
         self.rows = 0
         self.batches = 0
 
@@ -187,8 +193,8 @@ class Archiver:
         # Only what is known when the job begins is compared: this job makes all that follows.
         if self._lake.exists():
             self._ends = ends(self._lake)
+        self._lake.create(self._shaped(self._lake.spark.createDataFrame([], ddl())).schema)
         frame = self._frame()
-        self._lake.create(frame.schema)
         patiently(lambda: self._follow(self._start(frame)), self._say)
 
     def _follow(self, query: StreamingQuery) -> None:
@@ -202,22 +208,19 @@ class Archiver:
 
     def write(self, frame: DataFrame, number: int) -> None:
         """Make one micro-batch a part. Raises LakeError."""
-        from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
-
         query = self._lake.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise LakeError("Spark does not say which query this micro-batch is of")
         part = f"b{query[:13]}-{number:010}"
-        rows = frame.withColumn("part", f.lit(part))
         begin = self._clock.now_ms()
         if self._lake.catalog.has(part):
             self._same(part, frame)
             self._say(f"micro-batch {number} is in the lake already")
             return
         if self._lake.kind == "delta":
-            entries = self._lake.publish_delta(part, rows, query, number)
+            entries = self._lake.publish_delta(part, _named(part, frame), query, number)
         else:
-            entries = self._lake.stage(part, rows)
+            entries = self._staged(part, frame)
             self._overlap(entries)
             if entries:
                 self._lake.move(part, entries)
@@ -226,10 +229,28 @@ class Archiver:
             # A new query begins with a micro-batch, whether there is anything or not.
             return
         count = sum(it.rows for it in entries)
+        self._counts = {number: count}
         self.rows += count
         self.batches += 1
         took = max(1, self._clock.now_ms() - begin)
         self._say(f"micro-batch {number}: {count:,} rows, {1000 * count // took:,} rows/s")
+
+    def _staged(self, part: str, frame: DataFrame) -> list[Entry]:
+        lake = self._lake
+        if self._staging is None:
+            return lake.stage(part, _named(part, frame))
+        return lake.gather(part, staging_source.staged(lake.spark, frame, lake.begin(part)))
+
+    def _last(self, frame: DataFrame) -> dict[QueueKey, int]:
+        """Return the last offset that a micro-batch has of each queue."""
+        if self._staging is not None:
+            lines = staging_source.looked(self._lake.spark, frame)
+            found = [(QueueKey(it.topic, it.broker, it.queue), it.to_offset - 1) for it in lines]
+        else:
+            last = frame.groupBy("topic", "brokerName", "queueId").agg({"queueOffset": "max"})
+            found = [(QueueKey(row[0], row[1], int(row[2])), int(row[3])) for row in last.collect()]
+        # A queue has a line for each file.
+        return dict(sorted(found))
 
     def _same(self, part: str, frame: DataFrame) -> None:
         """Raise LakeError when a part has not all that the micro-batch of its name has now."""
@@ -238,12 +259,10 @@ class Archiver:
             queue = QueueKey(it.place.topic, it.broker, it.queue)
             low, high = held.get(queue, (it.from_offset, it.to_offset))
             held[queue] = (min(low, it.from_offset), max(high, it.to_offset))
-        found = frame.groupBy("topic", "brokerName", "queueId").agg({"queueOffset": "max"})
-        for row in found.collect():
-            queue = QueueKey(row[0], row[1], int(row[2]))
-            if row[3] >= held.get(queue, (0, 0))[1]:
+        for queue, last in self._last(frame).items():
+            if last >= held.get(queue, (0, 0))[1]:
                 raise LakeError(
-                    f"{queue}: micro-batch {part} ended before offset {row[3]} when it was"
+                    f"{queue}: micro-batch {part} ended before offset {last} when it was"
                     " archived: its checkpoint is an older one; without the checkpoint folder the"
                     " job goes on where the lake ends"
                 )
@@ -260,9 +279,7 @@ class Archiver:
                 )
 
     def _frame(self) -> DataFrame:
-        from pyspark.errors import ParseException  # noqa: PLC0415  (slow to import)
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
+        """Return the stream: of rows as the lake has them, or of files that its tasks make."""
         wanted = self._wanted
         starting = wanted.starting
         if self._ends:
@@ -271,10 +288,20 @@ class Archiver:
             if starting not in LISTENING:
                 known = {**from_json(starting, symbols=True), **known}
             starting = json.dumps(to_json(known)["q"])
-        reader = self._lake.spark.readStream.format("roquet").options(**wanted.reading)
+        reading = {**wanted.reading, "startingOffsets": starting}
         if wanted.metrics:
-            reader = reader.option("metricsPath", wanted.metrics)
-        frame = reader.option("startingOffsets", starting).load().select(*COLUMNS)
+            reading["metricsPath"] = wanted.metrics
+        reader = self._lake.spark.readStream
+        if self._staging is not None:
+            return reader.format(staging_source.NAME).options(**reading, **self._staging).load()
+        return self._shaped(reader.format("roquet").options(**reading).load().select(*COLUMNS))
+
+    def _shaped(self, frame: DataFrame) -> DataFrame:
+        """Return rows of the source as the lake has them. Raises UsageError."""
+        from pyspark.errors import ParseException  # noqa: PLC0415  (slow to import)
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        wanted = self._wanted
         try:
             value = parsed(wanted.body, wanted.schema)
         except ParseException as error:
@@ -302,11 +329,16 @@ class Archiver:
             values = {
                 "rows": (float(self.rows), "Messages archived since the job began."),
                 "batches": (float(self.batches), "Micro-batches since the job began."),
-                "rows_per_second": (last["processedRowsPerSecond"] or 0.0, "In the last one."),
+                "rows_per_second": (self._rate(last), "In the last one."),
                 "behind": (float(behind), "Messages that are not archived yet."),
             }
             metrics.write_plain(self._wanted.metrics, "archive", values)
         return int(last["batchId"])
+
+    def _rate(self, last: Any) -> float:
+        # Spark counts the rows of the source, and those may be files.
+        took = max(1, int(last["durationMs"].get("triggerExecution", 0)))
+        return 1000 * self._counts.get(int(last["batchId"]), 0) / took
 
 
 def ends(lake: Lake) -> dict[QueueKey, int]:
@@ -345,6 +377,12 @@ def _reading(given: Given) -> dict[str, str]:
         "maxOffsetsPerTrigger": str(200_000 if limit is None else limit),
         "failOnDataLoss": "true" if given.flag("failOnDataLoss") else "false",
     }
+
+
+def _named(part: str, frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+
+    return frame.withColumn("part", f.lit(part))
 
 
 def _starting(text: str) -> str:

@@ -16,7 +16,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.lake_catalog import CRC, RANGES, Catalog, Entry, Part, entry, gone
+from roquet.spark.jobs.lake_catalog import CRC, RANGES, Catalog, Entry, Part, entry, gone, merged
 from roquet.spark.jobs.lake_files import Files, LakeError
 from roquet.spark.jobs.queries import sql
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from roquet.spark.jobs.lake_staging import Line
 
 VERSION: Final = 1
 TRIES: Final = 5
@@ -210,14 +212,29 @@ class Lake:
         self._compare(staged, (seen.get["rows"], seen.get["crc"]), entries)
         return entries
 
+    def begin(self, part: str) -> str | None:
+        """Return the folder of this machine's disk where tasks write a part; None on others."""
+        self.undo(part)
+        return self.files.local(self._staged(part))
+
+    def gather(self, part: str, lines: Sequence[Line]) -> list[Entry]:
+        """Stage what tasks have written of a part, and nothing that they have not named."""
+        staged = self._staged(part)
+        files: dict[Part, set[str]] = {}
+        for it in lines:
+            files.setdefault(Part(it.topic, it.day, part), set()).add(f"{staged}/{it.file}")
+        for place, names in sorted(files.items()):
+            self.files.gather(sorted(names), self._aside(place))
+        entries = [Entry(Part(it.topic, it.day, part), *it[3:]) for it in lines]
+        return merged(entries, part)
+
     def move(self, part: str, entries: Iterable[Entry]) -> None:
         """Put a staged part into its places."""
         places = sorted({it.place for it in entries})
         plan = [list(it) for it in places]
         self.files.write_new(self._plan(part), json.dumps(plan))
-        staged = self._staged(part)
         for it in places:
-            self.files.rename(self.place(it).replace(self.root, staged, 1), self.place(it))
+            self.files.rename(self._aside(it), self.place(it))
 
     def commit(self, part: str, entries: Iterable[Entry], replaced: Iterable[Part] = ()) -> None:
         """Let a part count, and those that it replaces no longer."""
@@ -283,6 +300,10 @@ class Lake:
 
     def _staged(self, part: str) -> str:
         return f"{self.root}/_staged/{part}"
+
+    def _aside(self, it: Part) -> str:
+        """Return where a part is before it is in its place."""
+        return self.place(it).replace(self.root, self._staged(it.part), 1)
 
     def _plan(self, part: str) -> str:
         return f"{self.root}/_staged/{part}.plan"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.errors import RoquetError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
 
@@ -37,6 +39,22 @@ class Files:
             return []
         found = self._system(folder).listStatus(self._path(folder))
         return sorted(str(it.getPath().getName()) for it in found)
+
+    def local(self, path: str) -> str | None:
+        """Return the path on this machine's disk; None on any other file system."""
+        system = self._system(path)
+        if str(system.getUri().getScheme()) != "file":
+            return None
+        return str(system.makeQualified(self._path(path)).toUri().getPath())
+
+    def gather(self, paths: Iterable[str], folder: str) -> None:
+        """Put files into a folder, which is made. Raises LakeError."""
+        system = self._system(folder)
+        system.mkdirs(self._path(folder))
+        for path in paths:
+            name = path.rpartition("/")[2]
+            if not system.rename(self._path(path), self._path(f"{folder}/{name}")):
+                raise LakeError(f"{path} could not be put into {folder}")
 
     def modified_ms(self, path: str) -> int:
         """Return when it was changed last, in Unix milliseconds."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
 from roquet.spark.jobs import dlq, dlq_page, metrics, trace, trace_page
-from roquet.spark.jobs.page import Spans, write
+from roquet.spark.jobs.page import Bars, Spans, write
 from roquet.spark.jobs.story import Sent, Tried, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Row:
@@ -136,6 +139,7 @@ def test_the_page_of_traces_draws_the_path() -> None:
     said = trace_page.lines(counts, [latency], [failure], [story], "k")
     assert said[0] == "1 sends, 2 consumptions, 0 unreadable"
     assert said[2] == "FAILED c  at h: 1 EXCEPTION"
+    assert said[1].startswith("p at None to t to c at None: 1 of 2 messages")
     unknown = trace_page.lines(counts, [], [], [], "nowhere")
     assert unknown[-1] == "nothing is known of the key nowhere"
     text = metrics.text(trace_page.gauges([latency], [failure]))
@@ -146,3 +150,39 @@ def test_the_page_of_traces_draws_the_path() -> None:
         "here", counts=nothing, over_time=[], latencies=[], failures=[], damaged=[], stories=[]
     )
     assert "no traces" in write(empty)
+
+
+def test_each_row_of_a_chart_has_a_name_of_its_own() -> None:
+    def bars(latencies: Sequence[Row], failures: Sequence[Row]) -> list[Sequence[str]]:
+        counts = {"sends": 1, "consumptions": 1, "damaged": 0}
+        made = trace_page.page(
+            "here",
+            counts=counts,
+            over_time=[],
+            latencies=latencies,
+            failures=failures,
+            damaged=[],
+            stories=[],
+        )
+        return [chart.names for chart in made.charts if isinstance(chart, Bars)]
+
+    def latency(producer: str, consumer: str, topic: str) -> Row:
+        hosts = {"producerHost": producer, "consumerHost": consumer}
+        return Row(producerGroup="p", consumerGroup="c", topic=topic, p99=5, **hosts)
+
+    def failure(host: str, topic: str) -> Row:
+        return Row(group="c", host=host, topic=topic, code="FAILED", consumptions=1, messages=1)
+
+    plain = bars([latency("a", "x", "t"), latency("a", "y", "t")], [failure("x", "t")])
+    assert plain == [["c at x", "c at y"], ["c FAILED"]]
+    hosts = bars(
+        [latency("a", "x", "t"), latency("b", "x", "t")], [failure("x", "t"), failure("y", "t")]
+    )
+    assert hosts == [["p at a to c at x", "p at b to c at x"], ["c at x FAILED", "c at y FAILED"]]
+    topics = bars(
+        [latency("a", "x", "t"), latency("a", "x", "u")], [failure("x", "t"), failure("x", "u")]
+    )
+    assert topics == [
+        ["t: p at a to c at x", "u: p at a to c at x"],
+        ["c t at x FAILED", "c u at x FAILED"],
+    ]

@@ -62,6 +62,8 @@ class Bars:
     names: Sequence[str]
     counts: Sequence[int]
     upright: bool = False
+    label_max: int = LABEL_MAX
+    """Letters of a name that are shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +196,7 @@ def _png(chart: Chart) -> bytes:
 
 
 def _bars(axes: Any, chart: Bars) -> None:
-    names = [_label(name) for name in chart.names[:BARS_MAX]]
+    names = [_label(name, chart.label_max) for name in chart.names[:BARS_MAX]]
     counts = list(chart.counts[:BARS_MAX])
     places = range(len(names))
     if chart.upright:

@@ -16,7 +16,7 @@ from roquet.spark.jobs.page import write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
 from roquet.spark.jobs.story import Sent, Story, Tried, tell
-from roquet.spark.jobs.trace_lines import Event, decode
+from roquet.spark.jobs.trace_columns import decoded
 from roquet.spark.jobs.trace_page import gauges, lines, page
 from roquet.spark.jobs.watch_tables import TRACE, out_and_report
 from roquet.spark.option_table import Given
@@ -24,14 +24,16 @@ from roquet.spark.options import LogOptions, SourceOptions
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS: Final = "queueOffset,storeTimestamp,bornHost,body"
 TABLES: Final = ("events", "sends", "consumptions", "latencies", "failures", "damaged")
+SUMMED_UP: Final = ("latencies", "failures", "damaged")
+"""Tables that are one file; the others have a row for each record."""
+TASKS_A_CORE: Final = 2
 POINTS: Final = 300
 STORIES_MAX: Final = 10
 """Messages with the wanted key whose story is told, the newest."""
@@ -118,7 +120,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.dry_run:
         return Report(wanted.plan())
     register(spark)
-    found = _tables(spark, wanted, say)
+    found, over_time = _tables(spark, wanted, say)
     stories = _stories(spark, wanted.key, found)
     latencies = found["latencies"].orderBy("messages", ascending=False).limit(101).collect()
     failures = found["failures"].orderBy("consumptions", ascending=False).limit(101).collect()
@@ -127,7 +129,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
         page(
             wanted.where,
             counts=counts,
-            over_time=_over_time(spark, found["pairs"]),
+            over_time=over_time,
             latencies=latencies,
             failures=failures,
             damaged=found["damaged"].limit(101).collect(),
@@ -146,53 +148,26 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     )
 
 
-def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the records of trace messages, for `mapInArrow`: rows of `trace_queries.EVENTS`."""
-    import pyarrow as pa  # noqa: PLC0415  (only tasks need it)
-
-    kinds: dict[str, pa.DataType] = {
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-    }
-    types = trace_queries.EVENT_TYPES
-    for batch in batches:
-        rows: list[tuple[object, ...]] = []
-        for message in batch.to_pylist():
-            host = str(message["bornHost"] or "").rpartition(":")[0]
-            end = (host, message["storeTimestamp"], message["queueOffset"])
-            rows += [(*_values(event), *end) for event in decode(message["body"] or b"")]
-        columns = list(zip(*rows, strict=True)) or [() for _ in types]
-        arrays = [
-            pa.array(column, kinds[kind])
-            for column, kind in zip(columns, types.values(), strict=True)
-        ]
-        yield pa.record_batch(arrays, names=list(types))
-
-
 # --- inside --------------------------------------------------------------------------------------
-
-
-def _values(event: Event) -> tuple[object, ...]:
-    # Arrow takes a count of microseconds for a time.
-    at = None if event.at_ms is None else event.at_ms * 1000
-    return (event.kind, at, *dataclasses.astuple(event)[2:])
 
 
 def _tables(
     spark: SparkSession, wanted: TraceOptions, say: Callable[[str], None]
-) -> dict[str, DataFrame]:
+) -> tuple[dict[str, DataFrame], list[Any]]:
+    """Write the tables; return them, and rows of latencies by time."""
     found: dict[str, DataFrame] = {}
 
     def store(name: str, made: DataFrame) -> None:
         folder = f"{wanted.out}/{name}"
-        made.coalesce(1).write.mode("overwrite").parquet(folder)
+        few = made.coalesce(1) if name in SUMMED_UP else made
+        few.write.mode("overwrite").parquet(folder)
         found[name] = spark.read.parquet(folder)
         say(f"table {folder}")
 
-    read = spark.read.format(wanted.source).options(**wanted.reading).load()
+    # The trace topic has one queue, as brokers make it: all cores read it.
+    tasks = str(TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    reading = {"minPartitions": tasks, **wanted.reading}
+    read = spark.read.format(wanted.source).options(**reading).load()
     decoded_rows: Any = read.mapInArrow(decoded, trace_queries.EVENTS)
     every = decoded_rows.persist()
     try:
@@ -207,11 +182,15 @@ def _tables(
     sends = sql(spark, trace_queries.OF_TOPICS, topics, rows=found["sends"])
     made = sql(spark, trace_queries.CONSUMPTIONS, events=found["events"], sends=found["sends"])
     store("consumptions", sql(spark, trace_queries.OF_TOPICS, topics, rows=made))
-    pairs = sql(spark, trace_queries.PAIRS, sends=sends, consumptions=found["consumptions"])
-    found["pairs"] = pairs
-    store("latencies", sql(spark, trace_queries.LATENCIES, pairs=pairs))
     store("failures", sql(spark, trace_queries.FAILURES, consumptions=found["consumptions"]))
-    return found
+    pairs = sql(spark, trace_queries.PAIRS, sends=sends, consumptions=found["consumptions"])
+    # It is asked three times.
+    pairs.persist()
+    try:
+        store("latencies", sql(spark, trace_queries.LATENCIES, pairs=pairs))
+        return found, _over_time(spark, pairs)
+    finally:
+        pairs.unpersist()
 
 
 def _over_time(spark: SparkSession, pairs: DataFrame) -> list[Any]:

@@ -23,7 +23,7 @@ SHOWN_MAX: Final = 200
 CODES: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 MESSAGE_TYPES: Final = ("normal", "half", "commit", "delay", "order")
 # The year 2262: what Spark's microseconds, Arrow's and Python's calendars all know.
-_TIME_MAX: Final = 9_223_372_036_000
+TIME_MAX: Final = 9_223_372_036_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class _Fields:
 
     def time(self, place: int) -> int:
         """Return a time, which has to be there."""
-        found = self._number(place, "time", _TIME_MAX)
+        found = self._number(place, "time", TIME_MAX)
         if found is None or found < 0:
             raise _CutError("there is no time")
         return found
@@ -124,26 +124,27 @@ def decode(body: bytes) -> Iterator[Event]:
             yield _damaged("", f"more than {RECORDS_MAX} records", record)
             return
         if record:
-            yield _record(record)
+            yield decode_record(record)
     if rest:
         yield _damaged(rest.partition(FIELD_END)[0], "the record has no end", rest)
 
 
-# --- inside --------------------------------------------------------------------------------------
-
-
-def _record(record: str) -> Event:
+def decode_record(record: str) -> Event:
+    """Return what one record says, given without its end."""
     values = record.split(FIELD_END, FIELDS_MAX)
     kind = values[0]
-    if kind not in _KINDS:
+    if kind not in KINDS:
         return _damaged(kind, "a kind that is not known", record)
-    least, read = _KINDS[kind]
+    least, read = KINDS[kind]
     if len(values) < least:
         return _damaged(kind, f"{len(values)} fields of {least}", record)
     try:
         return read(_Fields(values))
     except _CutError as error:
         return _damaged(kind, str(error), record)
+
+
+# --- inside --------------------------------------------------------------------------------------
 
 
 def _damaged(kind: str, reason: str, record: str) -> Event:
@@ -230,7 +231,7 @@ def _recall(it: _Fields) -> Event:
 
 
 # How many fields the oldest clients write, and how they are read.
-_KINDS: Final[Mapping[str, tuple[int, Callable[[_Fields], Event]]]] = {
+KINDS: Final[Mapping[str, tuple[int, Callable[[_Fields], Event]]]] = {
     "Pub": (13, _pub),
     "SubBefore": (8, _sub_before),
     "SubAfter": (6, _sub_after),

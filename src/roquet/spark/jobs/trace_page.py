@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.spark.jobs.metrics import Gauge
-from roquet.spark.jobs.page import Bars, Chart, Lines, Listing, Page, Spans
+from roquet.spark.jobs.page import SPAN_LABEL_MAX, Bars, Chart, Lines, Listing, Page, Spans
 from roquet.spark.jobs.story import Step, Story, words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 LINES_MAX: Final = 50
 STORIES_DRAWN: Final = 3
@@ -58,7 +58,8 @@ def lines(
     kinds = (("sends", "sends"), ("consumptions", "consumptions"), ("damaged", "unreadable"))
     said = [", ".join(f"{counts[name]:,} {what}" for name, what in kinds)]
     said += [
-        f"{row.producerGroup} to {row.topic} to {row.consumerGroup} at {row.consumerHost}:"
+        f"{row.producerGroup} at {row.producerHost} to {row.topic} to {row.consumerGroup} at"
+        f" {row.consumerHost}:"
         f" {row.consumed:,} of {row.messages:,} messages, {_ms(row.p50)} median,"
         f" {_ms(row.p99)} 99 %, {_ms(row.longest)} longest"
         for row in latencies[:LINES_MAX]
@@ -177,14 +178,43 @@ def _charts(
         ]
     slow = sorted((row for row in latencies if row.p99 is not None), key=lambda row: -row.p99)
     if slow:
-        names = [f"{row.consumerGroup} {row.consumerHost}" for row in slow]
+        names = _distinct(slow, _consumer, _pair, _way)
         counts = [row.p99 for row in slow]
-        made.append(Bars(title="Slowest consumers, 99 %, ms", names=names, counts=counts))
+        title = "Slowest consumers, 99 %, ms"
+        made.append(Bars(title=title, names=names, counts=counts, label_max=SPAN_LABEL_MAX))
     if failures:
-        names = [f"{row.group} {row.code}" for row in failures]
+        names = _distinct(
+            failures,
+            lambda row: f"{row.group} {row.code}",
+            lambda row: f"{row.group} at {row.host} {row.code}",
+            lambda row: f"{row.group} {row.topic or ''} at {row.host} {row.code}",
+        )
         counts = [row.consumptions for row in failures]
-        made.append(Bars(title="Failed consumptions", names=names, counts=counts))
+        title = "Failed consumptions"
+        made.append(Bars(title=title, names=names, counts=counts, label_max=SPAN_LABEL_MAX))
     return made
+
+
+def _distinct(rows: Sequence[Any], *texts: Callable[[Any], str]) -> list[str]:
+    """Return names of rows by the first of the texts that gives each one of its own."""
+    names: list[str] = []
+    for text in texts:
+        names = [text(row) for row in rows]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _consumer(row: Any) -> str:
+    return f"{row.consumerGroup} at {row.consumerHost}"
+
+
+def _pair(row: Any) -> str:
+    return f"{row.producerGroup} at {row.producerHost} to {_consumer(row)}"
+
+
+def _way(row: Any) -> str:
+    return f"{row.topic}: {_pair(row)}"
 
 
 def _listings(

@@ -8,6 +8,7 @@ mod number;
 mod value;
 
 use crate::properties;
+use std::cell::Cell;
 use std::collections::HashMap;
 use value::{compare, Fault, Value};
 
@@ -134,7 +135,7 @@ impl Program {
 
     /// Runs on the properties of a message: true, false, or null; `Err` where Java would throw.
     pub fn evaluate(&self, properties: &[u8]) -> Result<Option<bool>, Fault> {
-        match self.run(self.steps.len() - 1, properties)? {
+        match self.run(self.steps.len() - 1, &Looked::at(properties))? {
             Value::Null => Ok(None),
             Value::Bool(result) => Ok(Some(result)),
             _ => Err(Fault::NoCondition),
@@ -150,48 +151,48 @@ impl Program {
     /// The value of an operand. What has no operands itself is read on the spot: most operands are
     /// such, and a value that is handed back through memory costs more than finding it.
     #[inline]
-    fn operand<'a>(&'a self, at: usize, properties: &'a [u8]) -> Result<Value<'a>, Fault> {
+    fn operand<'a>(&'a self, at: usize, looked: &Looked<'a>) -> Result<Value<'a>, Fault> {
         match self.steps.get(at) {
             Some(Step::Literal(literal)) => Ok(Value::from(literal)),
-            Some(Step::Property(name)) => Ok(property(properties, name)),
-            _ => self.run(at, properties),
+            Some(Step::Property(name)) => Ok(looked.property(name)),
+            _ => self.run(at, looked),
         }
     }
 
-    fn run<'a>(&'a self, at: usize, properties: &'a [u8]) -> Result<Value<'a>, Fault> {
+    fn run<'a>(&'a self, at: usize, looked: &Looked<'a>) -> Result<Value<'a>, Fault> {
         // `new` has checked every index.
         let Some(step) = self.steps.get(at) else {
             return Ok(Value::Null);
         };
         Ok(match step {
             Step::Literal(literal) => Value::from(literal),
-            Step::Property(name) => property(properties, name),
-            Step::Not(one) => match self.condition(*one, properties)? {
+            Step::Property(name) => looked.property(name),
+            Step::Not(one) => match self.condition(*one, looked)? {
                 Some(result) => Value::Bool(!result),
                 None => Value::Null,
             },
-            Step::Cast(one) => match self.operand(*one, properties)? {
+            Step::Cast(one) => match self.operand(*one, looked)? {
                 null @ Value::Null => null,
                 Value::Bool(result) => Value::Bool(result),
                 _ => Value::Bool(false),
             },
-            Step::Negate(one) => self.run(*one, properties)?.negated(),
-            Step::And(left, right) => self.joined(*left, *right, properties, false)?,
-            Step::Or(left, right) => self.joined(*left, *right, properties, true)?,
+            Step::Negate(one) => self.run(*one, looked)?.negated(),
+            Step::And(left, right) => self.joined(*left, *right, looked, false)?,
+            Step::Or(left, right) => self.joined(*left, *right, looked, true)?,
             Step::Compare(relation, left, right) => {
-                let left = self.operand(*left, properties)?;
+                let left = self.operand(*left, looked)?;
                 if left == Value::Null && *relation != Relation::Equal {
                     return Ok(Value::Null);
                 }
-                compare(*relation, left, self.operand(*right, properties)?)?
+                compare(*relation, left, self.operand(*right, looked)?)?
             }
-            Step::Search(place, one, wanted, not) => match self.operand(*one, properties)? {
+            Step::Search(place, one, wanted, not) => match self.operand(*one, looked)? {
                 Value::Text(text) if !wanted.is_empty() => {
                     Value::Bool(has(*place, text, wanted) != *not)
                 }
                 _ => Value::Bool(false),
             },
-            Step::In(one, wanted, not) => match self.operand(*one, properties)? {
+            Step::In(one, wanted, not) => match self.operand(*one, looked)? {
                 Value::Text(text) => Value::Bool(wanted.iter().any(|one| **one == *text) != *not),
                 _ => Value::Null,
             },
@@ -203,14 +204,14 @@ impl Program {
         &'a self,
         left: usize,
         right: usize,
-        properties: &'a [u8],
+        looked: &Looked<'a>,
         decides: bool,
     ) -> Result<Value<'a>, Fault> {
-        let left = self.condition(left, properties)?;
+        let left = self.condition(left, looked)?;
         if left == Some(decides) {
             return Ok(Value::Bool(decides));
         }
-        let right = self.condition(right, properties)?;
+        let right = self.condition(right, looked)?;
         Ok(match (left, right) {
             (_, Some(right)) if right == decides => Value::Bool(decides),
             (Some(_), Some(_)) => Value::Bool(!decides),
@@ -218,8 +219,8 @@ impl Program {
         })
     }
 
-    fn condition(&self, at: usize, properties: &[u8]) -> Result<Option<bool>, Fault> {
-        match self.run(at, properties)? {
+    fn condition<'a>(&'a self, at: usize, looked: &Looked<'a>) -> Result<Option<bool>, Fault> {
+        match self.run(at, looked)? {
             Value::Null => Ok(None),
             Value::Bool(result) => Ok(Some(result)),
             _ => Err(Fault::NoCondition),
@@ -227,8 +228,29 @@ impl Program {
     }
 }
 
-fn property<'a>(properties: &'a [u8], name: &[u8]) -> Value<'a> {
-    properties::find(properties, name).map_or(Value::Null, Value::Text)
+/// The properties of one message, and the one that was asked for last: BETWEEN and ranges ask twice.
+struct Looked<'a> {
+    properties: &'a [u8],
+    last: Cell<(&'a [u8], Value<'a>)>,
+}
+
+impl<'a> Looked<'a> {
+    fn at(properties: &'a [u8]) -> Self {
+        // Nothing has an empty name.
+        let last = Cell::new((Default::default(), Value::Null));
+        Self { properties, last }
+    }
+
+    #[inline]
+    fn property(&self, name: &'a [u8]) -> Value<'a> {
+        let (last, value) = self.last.get();
+        if last == name {
+            return value;
+        }
+        let found = properties::find(self.properties, name).map_or(Value::Null, Value::Text);
+        self.last.set((name, found));
+        found
+    }
 }
 
 fn has(place: Place, text: &[u8], wanted: &[u8]) -> bool {

@@ -263,6 +263,17 @@ class Store:
         It is in the log when this returns, and durable when `flushed_offset` has reached
         physical offset + size.
         """
+    def put_many(
+        self,
+        messages: Sequence[tuple[str, int, Buffer, Buffer, int, int, int, bytes, bytes, int, int]],
+    ) -> tuple[list[tuple[int, int, int, int]], int]:
+        """Append messages one behind the other, with one write where they fit into one file.
+
+        A message is (topic, queue id, body, properties, flag, sys flag, born timestamp, born host,
+        store host, reconsume times, prepared transaction offset). Returns (status, physical offset,
+        size, queue offset) of each and the store time of all. One that is refused leaves the
+        others alone; when the log takes no more, all behind have the status that says why.
+        """
     def put_batch(
         self,
         topic: str,

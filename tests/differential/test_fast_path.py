@@ -37,7 +37,7 @@ from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.processors.pull import PullRules
-from roquet.broker.processors.send import SendRules
+from roquet.broker.stamps import SendRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig

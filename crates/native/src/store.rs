@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use pyo3::prelude::{pyclass, pymethods, Bound, PyAny, PyResult, Python};
 use pyo3::types::{
-    PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyDict, PyDictMethods, PyMapping,
-    PyMappingMethods, PyTupleMethods,
+    PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyBytesMethods, PyDict, PyDictMethods, PyMapping,
+    PyMappingMethods, PyString, PyStringMethods, PyTupleMethods,
 };
 use roquet_core::commit_log::{Appended, Prepared, PutStatus};
 use roquet_core::get::Wanted;
@@ -33,8 +33,30 @@ const NO_HOST: &[u8] = &[0; 8];
 /// Appends up to this many bytes are surely done within a millisecond.
 const SHORT: usize = 256 * 1024;
 
+/// Bytes of a record beside its body and its properties, more or less.
+const RECORD_ROOM: usize = 256;
+
 /// Reads ask for at most this when the caller does not say.
 const READ_MAX: u64 = 128 << 20;
+
+/// A message: (topic, queue, body, properties, flag, sysFlag, born time, born host, store host,
+/// reconsume times, prepared transaction offset).
+type MessageTuple<'py> = (
+    Bound<'py, PyString>,
+    i32,
+    Lent<'py>,
+    Lent<'py>,
+    i32,
+    i32,
+    i64,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    i32,
+    i64,
+);
+
+/// (status, physical offset, size, queue offset).
+type PlacedTuple = (u8, i64, u64, i64);
 
 /// (first unit's physical offset, size, tags code).
 type UnitTuple = (u64, u32, i64);
@@ -192,6 +214,51 @@ impl Store {
         }
     }
 
+    /// Append messages one behind the other with one write: what became of each, and the store
+    /// time. One that is refused leaves the others alone; when the log takes no more, those
+    /// behind have its status.
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        messages: Vec<MessageTuple<'_>>,
+    ) -> PyResult<(Vec<PlacedTuple>, i64)> {
+        let body_max = self.core.body_max();
+        let bytes = messages
+            .iter()
+            .map(|message| RECORD_ROOM + message.2.as_slice().len() + message.3.as_slice().len());
+        let mut prepared = Prepared::with_capacity(bytes.sum());
+        let mut refusals = Vec::with_capacity(messages.len());
+        for message in &messages {
+            let topic = message.0.to_str()?;
+            let record = NewRecord {
+                topic: topic.as_bytes(),
+                queue_id: message.1,
+                flag: message.4,
+                sys_flag: message.5,
+                born_timestamp: message.6,
+                born_host: message.7.as_bytes(),
+                store_host: message.8.as_bytes(),
+                reconsume_times: message.9,
+                prepared_transaction_offset: message.10,
+                body: message.2.as_slice(),
+                properties: message.3.as_slice(),
+            };
+            refusals.push(prepared.push(topic, &record, body_max, false).err());
+        }
+        let done = self.append(py, &mut prepared);
+        let mut placed = done.placed.iter();
+        let places = refusals.into_iter().map(|refusal| match refusal {
+            Some(status) => (status as u8, -1, 0, -1),
+            None => placed
+                .next()
+                .map_or((done.status as u8, -1, 0, -1), |place| {
+                    let at = place.physical_offset.cast_signed();
+                    (PutStatus::Ok as u8, at, place.size, place.queue_offset)
+                }),
+        });
+        Ok((places.collect(), done.store_time))
+    }
+
     /// Append (flag, body, properties) elements as consecutive messages, all or none.
     #[pyo3(signature = (
         topic, queue_id, elements, *, sys_flag = 0, born_timestamp = 0, born_host = NO_HOST,
@@ -209,7 +276,6 @@ impl Store {
         store_host: &[u8],
         reconsume_times: i32,
     ) -> (u8, Vec<u64>, i64, i64, i64) {
-        use pyo3::types::PyBytesMethods;
         let mut prepared = Prepared::default();
         if elements.is_empty() {
             return (PutStatus::MessageIllegal as u8, Vec::new(), -1, -1, 0);

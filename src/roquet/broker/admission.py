@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
     from roquet.broker.processors.pull import PullRules
-    from roquet.broker.processors.send import Stamps
     from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.registry import Registry
+    from roquet.broker.stamps import Stamps
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
     from roquet.model.group import SubscriptionGroupConfig

@@ -95,7 +95,9 @@ def build(
     schedule = DelaySchedule(delays, base.store, delays_file, base.clock, every_s)
     clients = make_clients(base)
     replicas = make_replicas(base)
-    appender = Appender(base.store, delays, base.state, replicas)
+    # Plugins see message by message.
+    log = None if config.plugins.chosen else base.store
+    appender = Appender(base.store, delays, base.state, replicas, log=log)
     transactions = make_transactions(base, appender)
     fast_fail = FastFail(
         rules=config.fast_fail,

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
+from roquet.store.store import waits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roquet.broker.state import BrokerState
 
 _IPV6_HOST_SIZE = 20
@@ -32,11 +35,31 @@ class Store(Protocol):
         ...
 
 
+class Log(Protocol):
+    """The message store without anything around it."""
+
+    def append(self, drafts: Sequence[Draft]) -> list[PutResult]:
+        """Append messages together; each has an outcome of its own. Waits for nothing."""
+        ...
+
+    def is_settled(self, end_offset: int) -> bool:
+        """Tell whether nothing up to an offset waits for its durability."""
+        ...
+
+    async def settled(self, result: PutResult, wait: bool) -> PutResult:
+        """Wait for the durability of an appended message."""
+        ...
+
+
 class Copies(Protocol):
     """Knows what slaves have."""
 
     async def copied(self, end: int) -> tuple[PutStatus, str]:
         """Wait until the log up to `end` is on as many slaves as are asked for."""
+        ...
+
+    def has(self, end: int) -> bool:
+        """Tell whether it is there, or no copy is asked for."""
         ...
 
 
@@ -52,38 +75,70 @@ class Appender:
     """Appends drafts after the checks."""
 
     def __init__(
-        self, store: Store, delays: Delays, state: BrokerState, copies: Copies | None = None
+        self,
+        store: Store,
+        delays: Delays,
+        state: BrokerState,
+        copies: Copies | None = None,
+        *,
+        log: Log | None = None,
     ) -> None:
-        """Without `copies` nothing waits for slaves."""
+        """Without `copies` nothing waits for slaves, without `log` nothing is appended together."""
         self._store = store
         self._delays = delays
         self._state = state
         self._copies = copies
+        self._log = log
+
+    @property
+    def log(self) -> Log | None:
+        """What drafts can be appended to together, once they were made ready."""
+        return self._log
 
     async def append(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
         """Check, convert, append, wait. The draft may be changed; failures are statuses.
 
         `wait` overrides the message's own property WAIT.
         """
+        refused = self.made_ready(draft)
+        return await self.put(draft, wait=wait) if refused is None else refused
+
+    def made_ready(self, draft: Draft, *, as_it_is: bool = False) -> PutResult | None:
+        """Check and convert a draft; return why it cannot be appended. May raise Refused.
+
+        `as_it_is` leaves delays alone: a half message's own counts when it is committed.
+        """
         refused = self._refused(draft.topic)
         if refused is not None:
             return refused
-        if sys_flag.transaction(draft.sys_flag) in (
-            sys_flag.TRANSACTION_NONE,
-            sys_flag.TRANSACTION_COMMIT,
-        ):
+        if not as_it_is and sys_flag.transaction(draft.sys_flag) in _MAY_WAIT:
             if asks_for_timer(draft.properties):
                 return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
             self._delays.divert(draft)
-        return await self.append_as_it_is(draft, wait=wait)
-
-    async def append_as_it_is(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
-        """Append without a look at delays: a half message's own counts when it is committed."""
-        refused = self._refused(draft.topic)
-        if refused is not None:
-            return refused
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
+        return None
+
+    async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Append a draft that was made ready, and wait."""
         result = await self._store.put(draft, wait=wait)
+        return await self._with_copies(draft, result)
+
+    def is_settled(self, result: PutResult) -> bool:
+        """Tell whether there is nothing to wait for after an append to the log."""
+        if result.status is not PutStatus.PUT_OK:
+            return True
+        end = result.physical_offset + result.size
+        if self._log is not None and not self._log.is_settled(end):
+            return False
+        return self._copies is None or self._copies.has(end)
+
+    async def settled(self, draft: Draft, result: PutResult) -> PutResult:
+        """Wait as long as the durability of a message asks that was appended to the log."""
+        assert self._log is not None, "nothing is appended together here"
+        result = await self._log.settled(result, waits(draft))
+        return await self._with_copies(draft, result)
+
+    async def _with_copies(self, draft: Draft, result: PutResult) -> PutResult:
         # What the message says counts, as in Java; `wait` is about the flush.
         is_done = self._copies is None or result.status is not PutStatus.PUT_OK
         if is_done or draft.properties.get(props.WAIT) == "false":
@@ -115,6 +170,10 @@ class Appender:
         if not _is_storable(topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"illegal topic name {topic[:255]!r}")
         return None
+
+
+_MAY_WAIT = (sys_flag.TRANSACTION_NONE, sys_flag.TRANSACTION_COMMIT)
+"""Messages with these transaction bits may have a delay."""
 
 
 def asks_for_timer(properties: dict[str, str]) -> bool:

@@ -50,6 +50,14 @@ class SendChecks:
 
     async def topic_for(self, target: Target) -> TopicConfig:
         """Return the topic, created first where that is allowed. Raises Refused."""
+        config = self.known_topic(target)
+        if config is None:
+            config = await self._create(target)
+            _check_queue(target, config)
+        return config
+
+    def known_topic(self, target: Target) -> TopicConfig | None:
+        """Return the topic if there is one; None for one to be created. Raises Refused."""
         self._check_time()
         config = self._topics.get(target.topic)
         if config is not None and config.order and not self._state.is_writable:
@@ -57,15 +65,8 @@ class SendChecks:
         refusal = _refusal(target.topic)
         if refusal is not None:
             raise Refused(*refusal)
-        if config is None:
-            config = await self._create(target)
-        queues = max(config.read_queues, config.write_queues)
-        if target.queue_id >= queues:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{target.queue_id}] is illegal, topic[{config.name}] has {queues}"
-                f" queues Producer: {target.producer}",
-            )
+        if config is not None:
+            _check_queue(target, config)
         return config
 
     async def ensure_topic(self, name: str, queues: int) -> TopicConfig:
@@ -100,6 +101,16 @@ class SendChecks:
             )
         await self._topics.persist()
         return config
+
+
+def _check_queue(target: Target, config: TopicConfig) -> None:
+    queues = max(config.read_queues, config.write_queues)
+    if target.queue_id >= queues:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{target.queue_id}] is illegal, topic[{config.name}] has {queues}"
+            f" queues Producer: {target.producer}",
+        )
 
 
 def _refusal(topic: str) -> tuple[int, str] | None:

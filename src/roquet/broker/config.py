@@ -18,7 +18,7 @@ from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
 from roquet.broker.processors.pull import PullRules
-from roquet.broker.processors.send import SendRules
+from roquet.broker.stamps import SendRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.broker.watch import SlowGroupRules
 from roquet.ha.config import HaRules

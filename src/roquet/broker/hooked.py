@@ -19,10 +19,10 @@ from roquet.protocol.headers.message import PullMessageRequest, SendMessageReque
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from roquet.broker.hooks import Hooks
-    from roquet.remoting.router import Handler
+    from roquet.remoting.router import Fail, Together
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +59,24 @@ def hooked(
 
 
 def _with_hooks(route: Route, hooks: Hooks, send_ext: Mapping[str, str] | None) -> Route:
-    handler = route.handler
     if hooks.send and not set(route.codes).isdisjoint(_SENDS):
-        handler = _around(handler, functools.partial(_begin_send, hooks), send_ext)
+        route = _around(route, functools.partial(_begin_send, hooks), send_ext)
     if hooks.consume and not set(route.codes).isdisjoint(_PULLS):
-        handler = _around(handler, functools.partial(_begin_pull, hooks), {})
+        route = _around(route, functools.partial(_begin_pull, hooks), {})
     if hooks.rpc:
-        handler = _around(handler, functools.partial(_begin_rpc, hooks))
-    return dataclasses.replace(route, handler=handler)
+        route = _around(route, functools.partial(_begin_rpc, hooks))
+    return route
 
 
-def _around(handler: Handler, begin: _Begin, ext: Mapping[str, str] | None = None) -> Handler:
+def _around(route: Route, begin: _Begin, ext: Mapping[str, str] | None = None) -> Route:
+    handler, together = route.handler, route.together
     if inspect.iscoroutinefunction(handler):
-        return _around_waiting(cast("_Waiting", handler), begin, ext)
-    return _around_plain(cast("_Plain", handler), begin, ext)
+        handler = _around_waiting(cast("_Waiting", handler), begin, ext)
+    else:
+        handler = _around_plain(cast("_Plain", handler), begin, ext)
+    if together is not None:
+        together = _around_together(together, begin, ext)
+    return dataclasses.replace(route, handler=handler, together=together)
 
 
 def _around_waiting(handler: _Waiting, begin: _Begin, ext: Mapping[str, str] | None) -> _Waiting:
@@ -105,6 +109,34 @@ def _around_plain(handler: _Plain, begin: _Begin, ext: Mapping[str, str] | None)
     return run
 
 
+def _around_together(together: Together, begin: _Begin, ext: Mapping[str, str] | None) -> Together:
+    def run(requests: Iterator[Request], fail: Fail) -> Awaitable[None] | None:
+        def fail_watched(request: Request, error: Exception) -> None:
+            watched = request.reply
+            if isinstance(watched, _Watched) and not isinstance(error, Refused):
+                # The hooks hear that there is no answer of the handler's own.
+                watched.end_once(None)
+                request = watched.request
+            fail(request, error)
+
+        return together(_begun(requests, begin, ext), fail_watched)
+
+    return run
+
+
+def _begun(
+    requests: Iterator[Request], begin: _Begin, ext: Mapping[str, str] | None
+) -> Iterator[Request]:
+    """Give out the requests that the hooks let pass."""
+    for request in requests:
+        try:
+            end = begin(request)
+        except Refused as refused:
+            request.reply(reply_to(request.command, refused.code, remark=refused.remark, ext=ext))
+        else:
+            yield _watched(request, end)
+
+
 def _failed(request: Request, error: Exception, end: _End) -> Command:
     """Return the answer of a refusal; what else went wrong is the router's business."""
     if isinstance(error, Refused):
@@ -122,12 +154,25 @@ def _ended(request: Request, answer: Command | None, end: _End) -> Command | Non
 
 def _watched(request: Request, end: _End) -> Request:
     """Return the request such that an answer that comes later is seen as well."""
+    return dataclasses.replace(request, reply=_Watched(request, end))
 
-    def reply(answer: Command) -> None:
-        end(answer)
-        request.reply(answer)
 
-    return dataclasses.replace(request, reply=reply)
+class _Watched:
+    """Shows the answer to the hooks before it is written."""
+
+    def __init__(self, request: Request, end: _End) -> None:
+        self.request = request
+        self._end: _End | None = end
+
+    def __call__(self, answer: Command) -> None:
+        self.end_once(answer)
+        self.request.reply(answer)
+
+    def end_once(self, answer: Command | None) -> None:
+        """Run the hooks that come after the request, unless they have run."""
+        end, self._end = self._end, None
+        if end is not None:
+            end(answer)
 
 
 def _begin_send(hooks: Hooks, request: Request) -> _End:

@@ -82,9 +82,13 @@ class Replicas:
         """Tell whether a copy is asked for that no slave could make soon."""
         return self.following(end) < self._rules.slaves
 
+    def has(self, end: int) -> bool:
+        """Tell whether enough slaves have the log up to `end`, or none is asked for."""
+        return self._rules.slaves == 0 or self._watermark >= end
+
     async def copied(self, end: int) -> tuple[PutStatus, str]:
         """Wait until enough slaves have the log up to `end`; return how that went, and why."""
-        if self._rules.slaves == 0 or self._watermark >= end:
+        if self.has(end):
             return PutStatus.PUT_OK, ""
         if self.lacks_slaves(end):
             return PutStatus.SLAVE_NOT_AVAILABLE, "too few slaves follow this master"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from roquet.base.errors import UsageError
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Awaitable, Generator, Iterator, Sequence
 
     from roquet.base.clock import Clock
 
@@ -27,21 +27,55 @@ TURN = 64
 """Jobs that one task runs before the loop looks at its sockets again."""
 
 
-class Job(Protocol):
-    """One request on its way through a lane."""
+class Waiting(Protocol):
+    """One request in the queue of a lane."""
 
     @property
     def received_ms(self) -> int:
         """When its bytes were read."""
         ...
 
+    def refuse(self, remark: str) -> None:
+        """Tell the peer that it was too busy here; the job is not run."""
+        ...
+
+
+class Job(Waiting, Protocol):
+    """One that is run alone."""
+
     async def run(self) -> None:
         """Do it. Every failure is the job's own business; nothing may be raised."""
         ...
 
-    def refuse(self, remark: str) -> None:
-        """Tell the peer that it was too busy here; the job is not run."""
+
+class Together(Protocol):
+    """Runs jobs of one kind together that wait one behind the other."""
+
+    def run(self, jobs: Iterator[Any]) -> Awaitable[None] | None:
+        """Take at least one of the jobs given to `submit_to`, and do all that are taken.
+
+        Returns what still has to be waited for; nobody may take a job after that. Every failure
+        is the jobs' own business; nothing may be raised.
+        """
         ...
+
+    def ended(self, jobs: Sequence[Any]) -> None:
+        """Hear that what was taken is done."""
+        ...
+
+
+class _Alone:
+    """Runs jobs one by one."""
+
+    def run(self, jobs: Iterator[Any]) -> Awaitable[None]:
+        job: Job = next(jobs)
+        return job.run()
+
+    def ended(self, jobs: Sequence[Any]) -> None:
+        """Need not know."""
+
+
+_ALONE = _Alone()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +92,8 @@ class Lane:
     """The queue and the running jobs of one family.
 
     Jobs run in tasks that take one after the other, so that a batch of jobs which never wait costs
-    one task and not one each. As soon as a job waits, the next task goes on with the queue.
+    one task and not one each; jobs of one kind that can be done together are taken together. As
+    soon as a job waits, the next task goes on with the queue.
     """
 
     def __init__(self, config: LaneConfig, clock: Clock, tasks: Tasks) -> None:
@@ -66,7 +101,7 @@ class Lane:
         self.config = config
         self._clock = clock
         self._tasks = tasks
-        self._queue: deque[Job] = deque()
+        self._queue: deque[tuple[Waiting, Together]] = deque()
         self._running = 0
         self._spare = False
         """Whether a task was made that has not begun: it will look at the queue."""
@@ -85,14 +120,19 @@ class Lane:
 
     def head_age_ms(self) -> int:
         """Milliseconds since the oldest waiting job was read; 0 when none waits."""
-        return max(0, self._clock.now_ms() - self._queue[0].received_ms) if self.waiting else 0
+        return max(0, self._clock.now_ms() - self._queue[0][0].received_ms) if self.waiting else 0
 
     def submit(self, job: Job) -> None:
         """Run the job now, later, or refuse it."""
+        self.submit_to(_ALONE, job)
+
+    def submit_to(self, together: Together, job: Waiting) -> None:
+        """Have the job run with others of its kind, now or later, or refuse it."""
         room = self.config.queue_max + self.config.concurrency - self._running
         if len(self._queue) < room:
-            self._queue.append(job)
-            self._provide()
+            self._queue.append((job, together))
+            if not self._spare:
+                self._provide()
         else:
             self._refuse(job, OVERLOAD)
 
@@ -100,8 +140,8 @@ class Lane:
         """Refuse the jobs at the head that have waited longer; return how many."""
         count = 0
         limit_ms = self._clock.now_ms() - age_ms
-        while self._queue and self._queue[0].received_ms < limit_ms:
-            self._refuse_old(self._queue.popleft())
+        while self._queue and self._queue[0][0].received_ms < limit_ms:
+            self._refuse_old(self._queue.popleft()[0])
             count += 1
         return count
 
@@ -109,10 +149,10 @@ class Lane:
         """Refuse the oldest waiting job with `reason` (`PCBUSY_CLEAN_QUEUE`); False: none waits."""
         if not self._queue:
             return False
-        self._refuse_old(self._queue.popleft(), reason)
+        self._refuse_old(self._queue.popleft()[0], reason)
         return True
 
-    def _refuse_old(self, job: Job, reason: str = "TIMEOUT_CLEAN_QUEUE") -> None:
+    def _refuse_old(self, job: Waiting, reason: str = "TIMEOUT_CLEAN_QUEUE") -> None:
         waited_ms = self._clock.now_ms() - job.received_ms
         self._refuse(
             job,
@@ -120,7 +160,7 @@ class Lane:
             f"period in queue: {waited_ms}ms, size of queue: {len(self._queue)}",
         )
 
-    def _refuse(self, job: Job, remark: str) -> None:
+    def _refuse(self, job: Waiting, remark: str) -> None:
         self.refused += 1
         job.refuse(remark)
 
@@ -134,31 +174,40 @@ class Lane:
         self._spare = False
         done = 0
         while self._running < self.config.concurrency:
-            job = self._next()
-            if job is None:
+            if self.config.age_max_ms is not None:
+                self.refuse_older(self.config.age_max_ms)
+            if not self._queue:
                 return
-            done += 1
-            if done % TURN == 0:
+            if done >= TURN:
                 # Thousands of jobs that never wait must not keep the loop from its sockets.
-                self._queue.appendleft(job)
+                done = 0
                 await _give_way()
                 continue
-            self._running += 1
-            # Should this job wait, the next task goes on with the queue meanwhile.
-            self._provide()
+            together = self._queue[0][1]
+            taken: list[Waiting] = []
             try:
-                await job.run()
+                rest = together.run(self._taken(together, taken))
+                if rest is not None:
+                    # Should this wait, the next task goes on with the queue meanwhile.
+                    self._provide()
+                    await rest
             finally:
-                self._running -= 1
+                self._running -= len(taken)
+                done += len(taken)
+                together.ended(taken)
+
+    def _taken(self, together: Together, taken: list[Waiting]) -> Iterator[Waiting]:
+        """Take the jobs of a kind off the front of the queue, as many as may run."""
+        queue, room = self._queue, min(TURN, self.config.concurrency - self._running)
+        while queue and queue[0][1] is together and len(taken) < room:
+            job = queue.popleft()[0]
+            self._running += 1
+            taken.append(job)
+            yield job
 
     def halt(self) -> None:
         """Hear that the tasks were cancelled: the next job needs a new one."""
         self._spare = False
-
-    def _next(self) -> Job | None:
-        if self.config.age_max_ms is not None:
-            self.refuse_older(self.config.age_max_ms)
-        return self._queue.popleft() if self._queue else None
 
 
 class Lanes:

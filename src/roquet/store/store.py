@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OK = PutStatus.PUT_OK
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -138,15 +140,45 @@ class MessageStore:
 
         `wait` overrides the message's own property WAIT.
         """
-        if wait is None:
-            wait = draft.properties.get(props.WAIT, "true").lower() != "false"
-        result = self._append(draft)
+        return await self.settled(self.append((draft,))[0], waits(draft) if wait is None else wait)
+
+    async def settled(self, result: PutResult, wait: bool) -> PutResult:
+        """Return what became of an appended message in the end: `wait` is for its durability."""
         if not wait or result.status is not PutStatus.PUT_OK:
             return result
         status, why = await self._durable(result.physical_offset + result.size)
         if status is PutStatus.PUT_OK:
             return result
         return result._replace(status=status, why=why)
+
+    def is_settled(self, end_offset: int) -> bool:
+        """Tell whether what was appended up to an offset need not wait for its durability."""
+        if self._failure is not None:
+            return False
+        return self._flushed >= end_offset or not self._durability.sync_flush
+
+    def append(self, drafts: Sequence[Draft]) -> list[PutResult]:
+        """Append messages one behind the other, together; each has an outcome of its own.
+
+        Waits for nothing, and raises nothing: failures are statuses.
+        """
+        try:
+            placed, store_time = self.native.put_many([_fields(draft) for draft in drafts])
+        except (StoreError, StoreFault, ValueError) as error:
+            if len(drafts) == 1:
+                return [_failed_put(error)]
+            placed, store_time = [], 0
+        results = [PutResult(_OK, at, size, offset, store_time) for _, at, size, offset in placed]
+        if len(placed) == len(drafts) and not any(status for status, *_ in placed):
+            return results
+        if len(drafts) == 1:
+            return [self._refused(PutStatus(placed[0][0]))]
+        # What is wrong with one of them, or with the log from one on, is told one by one.
+        stored = {number for number, (status, *_) in enumerate(placed) if status == _OK}
+        return [
+            results[number] if number in stored else self.append((draft,))[0]
+            for number, draft in enumerate(drafts)
+        ]
 
     async def put_batch(self, batch: BatchDraft) -> BatchResult:
         """Append the messages of a batch, all or none, and wait for their durability."""
@@ -178,32 +210,9 @@ class MessageStore:
         """Make everything appended so far durable. Raises StoreFault."""
         await asyncio.to_thread(_guarded, self.native.flush)
 
-    def _append(self, draft: Draft) -> PutResult:
-        try:
-            properties = props.write(draft.properties).encode()
-            if len(properties) > props.SIZE_MAX:
-                return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, why="too long properties")
-            status, physical, size, queue_offset, store_time = self.native.put(
-                draft.topic,
-                draft.queue_id,
-                draft.body,
-                properties,
-                flag=draft.flag,
-                sys_flag=draft.sys_flag,
-                born_timestamp=draft.born_timestamp,
-                born_host=draft.born_host,
-                store_host=draft.store_host,
-                reconsume_times=draft.reconsume_times,
-                prepared_transaction_offset=draft.prepared_transaction_offset,
-            )
-        except (StoreError, StoreFault, ValueError) as error:
-            status_, why = _failed(error)
-            return PutResult(status_, why=why)
-        result = PutResult(PutStatus(status), physical, size, queue_offset, store_time)
-        if result.status is PutStatus.PUT_OK:
-            return result
-        refused, why = self._explained(result.status)
-        return result._replace(status=refused, why=why)
+    def _refused(self, status: PutStatus) -> PutResult:
+        refused, why = self._explained(status)
+        return PutResult(refused, why=why)
 
     def _explained(self, status: PutStatus) -> tuple[PutStatus, str]:
         """Return a failed append's status, and why; a full disk has always the same one.
@@ -212,6 +221,8 @@ class MessageStore:
         """
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             return status, self.writable()[1]
+        if status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+            return status, "too long properties"
         if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
             folder = str(self._native_config["storePathRootDir"])
             free = shutil.disk_usage(folder).free
@@ -421,6 +432,34 @@ def _guarded(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
 def _fault(error: StoreError) -> StoreFault:
     kind, text = (*error.args, "", "")[:2]
     return StoreFault(str(kind), str(text or kind))
+
+
+def waits(draft: Draft) -> bool:
+    """Tell whether a message asks to be durable before it is acknowledged."""
+    wait = draft.properties.get(props.WAIT)
+    return wait is None or wait.lower() != "false"
+
+
+def _fields(draft: Draft) -> tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int]:
+    """Return a message as the core takes it. Raises ValueError for properties it cannot have."""
+    return (
+        draft.topic,
+        draft.queue_id,
+        draft.body,
+        props.write(draft.properties).encode(),
+        draft.flag,
+        draft.sys_flag,
+        draft.born_timestamp,
+        draft.born_host,
+        draft.store_host,
+        draft.reconsume_times,
+        draft.prepared_transaction_offset,
+    )
+
+
+def _failed_put(error: Exception) -> PutResult:
+    status, why = _failed(error)
+    return PutResult(status, why=why)
 
 
 def _failed(error: Exception) -> tuple[PutStatus, str]:

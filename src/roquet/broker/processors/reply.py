@@ -28,8 +28,9 @@ from roquet.store.results import Draft
 if TYPE_CHECKING:
     from roquet.broker.appender import Appender
     from roquet.broker.checks import SendChecks
-    from roquet.broker.processors.send import Gate, Queues, Stamps
+    from roquet.broker.processors.send import Gate, Queues
     from roquet.broker.registry import Member
+    from roquet.broker.stamps import Stamps
     from roquet.broker.traffic import Traffic
 
 log = logging.getLogger(__name__)

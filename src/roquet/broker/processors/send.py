@@ -6,13 +6,15 @@ store/store.py. The reply is written when the message is as durable as the broke
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.broker.appender import delay_level
 from roquet.broker.checks import SendChecks, Target, group_for
+from roquet.broker.processors.send_codes import CODES, refuse
+from roquet.broker.processors.send_group import Group, Outcome, Sending
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol import batch as batches
 from roquet.protocol import hosts, names, sys_flag
@@ -21,15 +23,16 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
 from roquet.protocol.message_id import offset_id
-from roquet.remoting.router import Request, Route
+from roquet.remoting.router import Fail, Request, Route
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+
     from roquet.base.clock import Clock
     from roquet.broker.appender import Appender
-    from roquet.broker.state import Identity
+    from roquet.broker.stamps import Stamps
     from roquet.broker.traffic import Traffic
-    from roquet.protocol.message_id import UniqueIds
     from roquet.store.groups import GroupTable
 
 KNOWS_MAX_RECONSUME = 121
@@ -53,22 +56,6 @@ class Locks(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SendRules:
-    """Settings of sends."""
-
-    region: str = setting("regionId", "DefaultRegion", "Region label told to producers.")
-    trace_on: bool = setting("traceOn", True, "Trace switch told to producers.")
-    store_replies: bool = setting(
-        "storeReplyMessageEnable",
-        True,
-        "Whether answers of request-reply are stored besides being passed on.",
-    )
-    message_size_max: int = setting(
-        "maxMessageSize", 4 * 1024 * 1024, "Longest body.", unit="bytes", low=1, high=2**31 - 1
-    )
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Retries:
     """What a client's own re-send to `%RETRY%group` is judged by."""
@@ -76,32 +63,6 @@ class Retries:
     groups: GroupTable
     locks: Locks
     clock: Clock
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stamps:
-    """What the broker writes into every message that it takes from a producer."""
-
-    identity: Identity
-    rules: SendRules
-    unique_ids: UniqueIds
-    clock: Clock
-
-    @property
-    def ext(self) -> dict[str, str]:
-        """Return the fields that every answer to a send carries."""
-        return {
-            props.MSG_REGION: self.rules.region,
-            props.TRACE_ON: "true" if self.rules.trace_on else "false",
-        }
-
-    def stamp(self, properties: dict[str, str]) -> None:
-        """Set and remove the properties that are the broker's business."""
-        properties.pop(props.POP_CK, None)
-        properties.update(self.ext)
-        properties[props.CLUSTER] = self.identity.cluster
-        if props.UNIQ_KEY not in properties:
-            properties[props.UNIQ_KEY] = self.unique_ids.make(self.clock.now_ms())
 
 
 class Halves(Protocol):
@@ -155,30 +116,54 @@ class SendProcessor:
             RequestCode.SEND_MESSAGE_V2,
             RequestCode.SEND_BATCH_MESSAGE,
         )
-        return [Route(codes, self.send, "send")]
+        together = None if self._appender.log is None else self.send_together
+        return [Route(codes, self.send, "send", together=together)]
 
     async def send(self, request: Request) -> Command:
         """Store one message or a batch."""
-        self._gate.check()
-        command = request.command
-        header = SendMessageRequest.decode(command.ext, short=command.code in _SHORT_HEADER)
-        if not command.body:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        header = self._header(request)
         try:
             if header.batch:
                 return await self._send_batch(request, header)
             return await self._send_one(request, header)
         except Refused as refused:
-            # Java clients read region and trace switch from every answer to a send.
-            return reply_to(command, refused.code, remark=refused.remark, ext=self._stamps.ext)
+            return self._refusal(request, refused)
+
+    def _header(self, request: Request) -> SendMessageRequest:
+        self._gate.check()
+        command = request.command
+        header = SendMessageRequest.decode(command.ext, short=command.code in _SHORT_HEADER)
+        if not command.body:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        return header
+
+    def _refusal(self, request: Request, refused: Refused) -> Command:
+        # Java clients read region and trace switch from every answer to a send.
+        ext = self._stamps.ext
+        return reply_to(request.command, refused.code, remark=refused.remark, ext=ext)
 
     async def _send_one(self, request: Request, header: SendMessageRequest) -> Command:
         config = await self._checks.topic_for(target_of(request, header))
+        sending = self._checked(request, header, config)
+        if names.is_retry(header.topic):
+            await self._judge_retry(request, header, sending.draft)
+        self._make_ready(sending, header, config)
+        result = await self._appender.put(sending.draft)
+        answer = self._answer(sending, result)
+        self._note(request, sending.counted_as, sending.queue_id, result)
+        return answer
+
+    def _checked(
+        self, request: Request, header: SendMessageRequest, config: TopicConfig
+    ) -> Sending:
+        """Make the draft of a message that the topic may take. Raises Refused."""
         properties = props.read(header.properties)
+        queue_id = self._queue(header, config, properties)
+        body = request.command.body
         draft = Draft(
             topic=header.topic,
-            queue_id=self._queue(header, config, properties),
-            body=request.command.body,
+            queue_id=queue_id,
+            body=body,
             properties=properties,
             flag=header.flag,
             sys_flag=_sys_flag(header, config),
@@ -187,34 +172,119 @@ class SendProcessor:
             store_host=self._stamps.identity.store_host,
             reconsume_times=header.reconsume_times or 0,
         )
-        self._check_size(len(draft.body))
+        self._check_size(len(body))
         self._check_inner(properties, draft.sys_flag)
-        queue_id = draft.queue_id
-        if names.is_retry(draft.topic):
-            await self._judge_retry(request, header, draft)
-        if _is_compacted(config) and not properties.get(props.KEYS):
+        return Sending(request, draft, queue_id)
+
+    def _make_ready(
+        self, sending: Sending, header: SendMessageRequest, config: TopicConfig
+    ) -> None:
+        """Do the rest of what comes before the append. Raises Refused."""
+        draft = sending.draft
+        if _is_compacted(config) and not draft.properties.get(props.KEYS):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
-        self._stamps.stamp(properties)
-        topic, unique_key = draft.topic, properties[props.UNIQ_KEY]
+        self._stamps.stamp(draft.properties)
+        sending.counted_as = draft.topic
         is_half = self._is_half(draft)
         if is_half:
+            sending.half_of = draft.topic
             self._halves.divert(draft, header.producer_group)
-            result = await self._appender.append_as_it_is(draft)
-        else:
-            result = await self._appender.append(draft)
+            sending.counted_as = draft.topic
+        refused = self._appender.made_ready(draft, as_it_is=is_half)
+        if refused is not None:
+            self._refuse(refused.status, refused.why)
+
+    def _answer(self, sending: Sending, result: PutResult) -> Command:
+        """Return the answer to a message that was appended; one not stored is Refused."""
         if not result.status.is_stored:
             self._refuse(result.status, result.why)
-        if is_half:
-            self._halves.opened(topic)
-            topic = draft.topic
-        self._note(request, topic, queue_id, result)
+        if sending.half_of is not None:
+            self._halves.opened(sending.half_of)
+        draft = sending.draft
         answer = SendMessageResponse(
             msg_id=offset_id(draft.store_host, result.physical_offset),
-            queue_id=queue_id,
+            queue_id=sending.queue_id,
             queue_offset=result.queue_offset,
-            transaction_id=unique_key,
+            transaction_id=draft.properties[props.UNIQ_KEY],
         )
-        return self._reply(request.command, result.status, answer)
+        return self._reply(sending.request.command, result.status, answer)
+
+    # --- many at a time ----------------------------------------------------------------------
+
+    def send_together(self, requests: Iterator[Request], fail: Fail) -> Awaitable[None] | None:
+        """Do what `send` does for messages that came together: one append, an answer for each.
+
+        A message that may have to wait before it is appended goes through `send`, alone.
+        """
+        assert self._appender.log is not None, "there is no log to append to"
+        group = Group(self._appender, self._appender.log, self._answer_all, fail)
+        for request in requests:
+            try:
+                header = self._header(request)
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+                continue
+            try:
+                sending = self._taken(request, header)
+            except Refused as refused:
+                request.reply(self._refusal(request, refused))
+                continue
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+                continue
+            if sending is None:
+                return self._alone(request, fail, group.ended())
+            group.add(sending)
+        return group.ended()
+
+    def _taken(self, request: Request, header: SendMessageRequest) -> Sending | None:
+        """Make a message ready; None for one that may have to wait for that. Raises Refused."""
+        if header.batch or names.is_retry(header.topic):
+            return None
+        config = self._checks.known_topic(target_of(request, header))
+        if config is None:
+            return None
+        sending = self._checked(request, header, config)
+        self._make_ready(sending, header, config)
+        return sending
+
+    async def _alone(
+        self, request: Request, fail: Fail, others: Coroutine[None, None, None] | None
+    ) -> None:
+        """Send one alone, while the others wait to be durable."""
+        async with asyncio.TaskGroup() as tasks:
+            if others is not None:
+                tasks.create_task(others)
+            try:
+                request.reply(await self.send(request))
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+
+    def _answer_all(self, outcomes: Sequence[Outcome], fail: Fail) -> None:
+        """Count what was stored, then answer."""
+        now_ms = self._stamps.clock.now_ms()
+        answers: list[tuple[Request, Command]] = []
+        stored: dict[tuple[str, int, int], list[int]] = {}
+        for sending, result in outcomes:
+            request = sending.request
+            try:
+                answers.append((request, self._answer(sending, result)))
+            except Refused as refused:
+                answers.append((request, self._refusal(request, refused)))
+                continue
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+                continue
+            sums = stored.setdefault((sending.counted_as, sending.queue_id, result.size), [0, 0])
+            sums[0] += 1
+            sums[1] += max(0, now_ms - request.received_ms)
+        for (topic, queue_id, size), (count, took_ms) in stored.items():
+            self._traffic.stored_many(topic, queue_id, count, count * size)
+            self._traffic.sent_many(topic, queue_id, count, took_ms)
+        for request, answer in answers:
+            request.reply(answer)
+
+    # --- batches -----------------------------------------------------------------------------
 
     async def _send_batch(self, request: Request, header: SendMessageRequest) -> Command:
         config = await self._checks.topic_for(target_of(request, header))
@@ -326,45 +396,10 @@ class SendProcessor:
     # --- the answer --------------------------------------------------------------------------
 
     def _reply(self, command: Command, status: PutStatus, answer: SendMessageResponse) -> Command:
-        return reply_to(command, _CODES[status], ext={**answer.encode(), **self._stamps.ext})
+        return reply_to(command, CODES[status], ext={**answer.encode(), **self._stamps.ext})
 
     def _refuse(self, status: PutStatus, why: str) -> NoReturn:
-        code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
-        remark = _REMARKS.get(status, f"UNKNOWN_ERROR {status.name}")
-        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            remark = remark.format(size=self._stamps.rules.message_size_max)
-        raise Refused(code, f"{remark} ({why})" if why else remark)
-
-
-_CODES = {
-    PutStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
-}
-"""Statuses that are not system errors (spec: store §11.2)."""
-
-_ILLEGAL = (
-    "the message is illegal, maybe msg body or properties length not matched. "
-    "msg body length limit {size}B, msg properties length limit 32KB."
-)
-_REMARKS = {
-    PutStatus.MESSAGE_ILLEGAL: _ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: _ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: (
-        "service not available now. It may be caused by one of the following reasons: the broker's"
-        " disk is full, messages are put to the slave, message store has been shut down, etc."
-    ),
-    PutStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, server is busy or broken.",
-    PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-    PutStatus.WHEEL_TIMER_NOT_ENABLE: "accurate timer message is not enabled on this broker",
-    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough",
-}
+        refuse(status, why, self._stamps.rules.message_size_max)
 
 
 _NOT_IN_A_BATCH = (

@@ -13,8 +13,8 @@ from roquet.broker.holds import Holds
 from roquet.broker.lanes import lane_configs
 from roquet.broker.locks import QueueLocks
 from roquet.broker.metadata import Metadata
-from roquet.broker.processors.send import Stamps
 from roquet.broker.registry import Registry
+from roquet.broker.stamps import Stamps
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
 from roquet.broker.wiring.hooks import load_hooks

@@ -13,6 +13,7 @@ __all__ = [
     "ArrowBatch",
     "Exchange",
     "Filter",
+    "HeaderPlan",
     "Ingest",
     "LogLink",
     "LogReader",
@@ -231,6 +232,17 @@ class Filter:
         """Tell whether a message with this property text is wanted."""
 
 @final
+class HeaderPlan:
+    """The fields of one typed header: (field, name on the wire, `str bool i32 i64`, required)."""
+
+    def __init__(self, rows: Sequence[tuple[str, str, str, bool]]) -> None: ...
+    def read(self, ext: dict[str, str]) -> dict[str, Any] | None:
+        """Return the values by field, those that are there.
+
+        None when a required one is missing, or one is not plain digits that surely fit, or no
+        ASCII: whoever asks looks closer then.
+        """
+
 class Store:
     """One message store in one folder. Every method may be called from any thread."""
 

@@ -7,8 +7,10 @@ mod codec;
 mod direct;
 mod error;
 mod filter;
+mod header;
 mod ingest;
 mod log;
+mod puts;
 mod rebuild;
 mod relay;
 mod replica;
@@ -25,6 +27,8 @@ mod roquet_native {
     use crate::error::StoreError;
     #[pymodule_export]
     use crate::filter::Filter;
+    #[pymodule_export]
+    use crate::header::HeaderPlan;
     #[pymodule_export]
     use crate::ingest::Ingest;
     #[pymodule_export]

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use pyo3::prelude::{pyclass, pymethods, Bound, PyAny, PyResult, Python};
 use pyo3::types::{
-    PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyBytesMethods, PyDict, PyDictMethods, PyMapping,
-    PyMappingMethods, PyString, PyStringMethods, PyTupleMethods,
+    PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyDict, PyDictMethods, PyMapping,
+    PyMappingMethods, PyTupleMethods,
 };
 use roquet_core::commit_log::{Appended, Prepared, PutStatus};
 use roquet_core::get::Wanted;
@@ -26,6 +26,7 @@ use roquet_core::store_error::StoreError as CoreError;
 use crate::buffer::{joined, Lent};
 use crate::error::store_error;
 use crate::filter::Filter;
+use crate::puts;
 
 /// 0.0.0.0:0, for callers that have no host.
 const NO_HOST: &[u8] = &[0; 8];
@@ -33,30 +34,8 @@ const NO_HOST: &[u8] = &[0; 8];
 /// Appends up to this many bytes are surely done within a millisecond.
 const SHORT: usize = 256 * 1024;
 
-/// Bytes of a record beside its body and its properties, more or less.
-const RECORD_ROOM: usize = 256;
-
 /// Reads ask for at most this when the caller does not say.
 const READ_MAX: u64 = 128 << 20;
-
-/// A message: (topic, queue, body, properties, flag, sysFlag, born time, born host, store host,
-/// reconsume times, prepared transaction offset).
-type MessageTuple<'py> = (
-    Bound<'py, PyString>,
-    i32,
-    Lent<'py>,
-    Lent<'py>,
-    i32,
-    i32,
-    i64,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    i32,
-    i64,
-);
-
-/// (status, physical offset, size, queue offset).
-type PlacedTuple = (u8, i64, u64, i64);
 
 /// (first unit's physical offset, size, tags code).
 type UnitTuple = (u64, u32, i64);
@@ -78,7 +57,7 @@ impl Store {
     }
 
     /// Appends at once if it is short and nobody else is appending, otherwise without the GIL.
-    fn append(&self, py: Python<'_>, prepared: &mut Prepared<'_>) -> Appended {
+    pub(crate) fn append(&self, py: Python<'_>, prepared: &mut Prepared<'_>) -> Appended {
         if prepared.bytes() <= SHORT {
             if let Some(done) = self.core.try_put(prepared) {
                 return done;
@@ -220,43 +199,9 @@ impl Store {
     fn put_many(
         &self,
         py: Python<'_>,
-        messages: Vec<MessageTuple<'_>>,
-    ) -> PyResult<(Vec<PlacedTuple>, i64)> {
-        let body_max = self.core.body_max();
-        let bytes = messages
-            .iter()
-            .map(|message| RECORD_ROOM + message.2.as_slice().len() + message.3.as_slice().len());
-        let mut prepared = Prepared::with_capacity(bytes.sum());
-        let mut refusals = Vec::with_capacity(messages.len());
-        for message in &messages {
-            let topic = message.0.to_str()?;
-            let record = NewRecord {
-                topic: topic.as_bytes(),
-                queue_id: message.1,
-                flag: message.4,
-                sys_flag: message.5,
-                born_timestamp: message.6,
-                born_host: message.7.as_bytes(),
-                store_host: message.8.as_bytes(),
-                reconsume_times: message.9,
-                prepared_transaction_offset: message.10,
-                body: message.2.as_slice(),
-                properties: message.3.as_slice(),
-            };
-            refusals.push(prepared.push(topic, &record, body_max, false).err());
-        }
-        let done = self.append(py, &mut prepared);
-        let mut placed = done.placed.iter();
-        let places = refusals.into_iter().map(|refusal| match refusal {
-            Some(status) => (status as u8, -1, 0, -1),
-            None => placed
-                .next()
-                .map_or((done.status as u8, -1, 0, -1), |place| {
-                    let at = place.physical_offset.cast_signed();
-                    (PutStatus::Ok as u8, at, place.size, place.queue_offset)
-                }),
-        });
-        Ok((places.collect(), done.store_time))
+        messages: Vec<puts::MessageTuple<'_>>,
+    ) -> PyResult<(Vec<puts::PlacedTuple>, i64)> {
+        puts::many(self, py, &messages)
     }
 
     /// Append (flag, body, properties) elements as consecutive messages, all or none.
@@ -269,46 +214,27 @@ impl Store {
         py: Python<'_>,
         topic: &str,
         queue_id: i32,
-        elements: Vec<(i32, Bound<'_, PyBytes>, Bound<'_, PyBytes>)>,
+        elements: Vec<puts::ElementTuple<'_>>,
         sys_flag: i32,
         born_timestamp: i64,
         born_host: &[u8],
         store_host: &[u8],
         reconsume_times: i32,
-    ) -> (u8, Vec<u64>, i64, i64, i64) {
-        let mut prepared = Prepared::default();
-        if elements.is_empty() {
-            return (PutStatus::MessageIllegal as u8, Vec::new(), -1, -1, 0);
-        }
-        for (flag, body, properties) in &elements {
-            let record = NewRecord {
-                topic: topic.as_bytes(),
-                queue_id,
-                flag: *flag,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                store_host,
-                reconsume_times,
-                prepared_transaction_offset: 0,
-                body: body.as_bytes(),
-                properties: properties.as_bytes(),
-            };
-            if let Err(status) = prepared.push(topic, &record, self.core.body_max(), true) {
-                return (status as u8, Vec::new(), -1, -1, 0);
-            }
-        }
-        let done = self.append(py, &mut prepared);
-        let (Some(first), Some(last)) = (done.placed.first(), done.placed.last()) else {
-            return (done.status as u8, Vec::new(), -1, -1, 0);
+    ) -> puts::BatchTuple {
+        let record = NewRecord {
+            topic: topic.as_bytes(),
+            queue_id,
+            flag: 0,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset: 0,
+            body: &[],
+            properties: &[],
         };
-        (
-            done.status as u8,
-            done.placed.iter().map(|p| p.physical_offset).collect(),
-            (last.physical_offset + last.size).cast_signed(),
-            first.queue_offset,
-            done.store_time,
-        )
+        puts::batch(self, py, topic, &record, &elements)
     }
 
     /// Read from a queue.

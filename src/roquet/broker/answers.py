@@ -6,6 +6,7 @@ by the same classes.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -39,43 +40,40 @@ class Answers:
         self._rpc = metrics.distribution(
             "rpc_latency_milliseconds", "From a request's arrival to its answer", labels, CLASSES_MS
         )
-        self._topics = metrics.distribution(
+        topics = metrics.distribution(
             "topic_create_execution_time_milliseconds",
             "How long it took to create or change a topic",
             ("invocation_status",),
             CREATE_MS,
         )
-        self._groups = metrics.distribution(
+        groups = metrics.distribution(
             "consumer_group_create_execution_time_milliseconds",
             "How long it took to create or change a consumer group",
             ("invocation_status",),
             CREATE_MS,
         )
 
+        self._creates = {int(code): topics for code in _OF_TOPICS}
+        self._creates[int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)] = groups
+
     def answered(self, command: Command, answer: Command, received_ms: int, held: bool) -> None:
         """Note an answer; `held` says that it came later than the handler returned."""
         took_ms = float(max(0, self._clock.now_ms() - received_ms))
         code = command.code
-        labels = _labels(code, answer.code, polled=held, one_way=command.is_one_way)
-        self._rpc.observe(labels, took_ms)
-        status = ("success" if answer.code == ResponseCode.SUCCESS else "failure",)
-        if code in _OF_TOPICS:
-            self._topics.observe(status, took_ms)
-        elif code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
-            self._groups.observe(status, took_ms)
+        self._rpc.observe(_labels(code, answer.code, held, command.is_one_way), took_ms)
+        creates = self._creates.get(code)
+        if creates is not None:
+            status = ("success" if answer.code == ResponseCode.SUCCESS else "failure",)
+            creates.observe(status, took_ms)
 
     def answered_many(self, answers: AnsweredHere) -> None:
         """Note answers of one kind that the fast path gave."""
-        labels = _labels(
-            answers.request_code,
-            answers.response_code,
-            polled=answers.held,
-            one_way=answers.one_way,
-        )
+        labels = _labels(answers.request_code, answers.response_code, answers.held, answers.one_way)
         self._rpc.add(labels, answers.counts, answers.took_us / 1000)
 
 
-def _labels(request: int, response: int, *, polled: bool, one_way: bool) -> tuple[str, ...]:
+@functools.lru_cache(maxsize=4096)
+def _labels(request: int, response: int, polled: bool, one_way: bool) -> tuple[str, ...]:
     return (
         "remoting",
         _REQUESTS.get(request, _OTHER),

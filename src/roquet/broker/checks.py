@@ -53,7 +53,7 @@ class SendChecks:
         config = self.known_topic(target)
         if config is None:
             config = await self._create(target)
-            _check_queue(target, config)
+            check_queue(config, target.queue_id, target.producer)
         return config
 
     def known_topic(self, target: Target) -> TopicConfig | None:
@@ -66,7 +66,7 @@ class SendChecks:
         if refusal is not None:
             raise Refused(*refusal)
         if config is not None:
-            _check_queue(target, config)
+            check_queue(config, target.queue_id, target.producer)
         return config
 
     async def ensure_topic(self, name: str, queues: int) -> TopicConfig:
@@ -103,13 +103,14 @@ class SendChecks:
         return config
 
 
-def _check_queue(target: Target, config: TopicConfig) -> None:
+def check_queue(config: TopicConfig, queue_id: int, producer: str) -> None:
+    """Raise Refused when a topic has no such queue."""
     queues = max(config.read_queues, config.write_queues)
-    if target.queue_id >= queues:
+    if queue_id >= queues:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{target.queue_id}] is illegal, topic[{config.name}] has {queues}"
-            f" queues Producer: {target.producer}",
+            f"request queueId[{queue_id}] is illegal, topic[{config.name}] has {queues}"
+            f" queues Producer: {producer}",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from roquet.base.overriding import override
 from roquet.model.topic import READ_WRITE, can_read, can_write
@@ -36,7 +37,7 @@ class Identity:
     @property
     def store_host(self) -> bytes:
         """The address as records keep it: 4 or 16 bytes and the port."""
-        return host_bytes(self.address)
+        return _host(self.ip, self.port)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -74,6 +75,12 @@ class BrokerState:
     def is_writable(self) -> bool:
         """Whether the broker's permission allows sends."""
         return can_write(self.permission)
+
+
+@functools.lru_cache(maxsize=64)
+def _host(ip: str, port: int) -> bytes:
+    """Work out the bytes once for all messages."""
+    return host_bytes(_joined(ip, port))
 
 
 def _joined(ip: str, port: int) -> str:

@@ -148,7 +148,7 @@ class Header:
         """
         given = ext or {}
         values: dict[str, Any] = {}
-        for field, name, read, required in _plan(cls, short):
+        for field, name, read, required, _ in _plan(cls, short):
             text = given.get(name)
             if text is None:
                 if required:
@@ -161,32 +161,62 @@ class Header:
                 except ValueError as error:
                     shown = text[:40]
                     raise HeaderError(f"field {name}: {shown!r}: {error}", missing=False) from error
+        return cls.of(values)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Make a header of values by field that were read before, as `decode` does."""
         header = cls.__new__(cls)
         header.__dict__.update(values)
         return header
 
     def encode(self, *, short: bool = False) -> dict[str, str]:
         """Write the fields that have a value, under their Java (or short) names."""
-        ext: dict[str, str] = {}
-        for field, name, _, _ in _plan(type(self), short):
-            value = getattr(self, field)
-            if isinstance(value, str):
-                ext[name] = value
-            elif value is not None:
-                ext[name] = _WORDS[value] if isinstance(value, bool) else str(value)
-        return ext
+        return _written(_plan(type(self), short), self.__dict__)
+
+    @classmethod
+    def written(cls, **values: Any) -> dict[str, str]:
+        """Return what `encode` of a header with these values would, without making one.
+
+        Raises TypeError for a required field that is missing.
+        """
+        if not cls.wire_required <= values.keys():
+            raise TypeError(f"{cls.__name__}: missing: {cls.wire_required - values.keys()}")
+        return _written(_plan(cls, False), values)
+
+    @classmethod
+    def rows(cls, *, short: bool = False) -> list[tuple[str, str, str, bool]]:
+        """Return (field, name on the wire, kind, whether required) of each field."""
+        kinds = cls.wire_fields
+        return [
+            (field, name, kinds[field].kind, required)
+            for field, name, _, required, _ in _plan(cls, short)
+        ]
 
 
 _WORDS = {True: "true", False: "false"}
 
-_Plan = tuple[tuple[str, str, "Callable[[str], Any]", bool], ...]
+_Plan = tuple[tuple[str, str, "Callable[[str], Any]", bool, object], ...]
+
+
+def _written(plan: _Plan, values: Mapping[str, Any]) -> dict[str, str]:
+    ext: dict[str, str] = {}
+    for field, name, _, _, default in plan:
+        value = values.get(field, default)
+        if value is None:
+            continue
+        if isinstance(value, str):
+            ext[name] = value
+        else:
+            ext[name] = _WORDS[value] if isinstance(value, bool) else str(value)
+    return ext
 
 
 _plans: dict[tuple[type[Header], bool], _Plan] = {}
 
 
 def _plan(cls: type[Header], short: bool) -> _Plan:
-    """Return (field, name on the wire, reader, whether required) of each field, worked out once."""
+    """Return (field, name on the wire, reader, whether required, default) of each, made once."""
     plan = _plans.get((cls, short))
     if plan is None:
         plan = _plans[cls, short] = _made_plan(cls, short)
@@ -194,8 +224,9 @@ def _plan(cls: type[Header], short: bool) -> _Plan:
 
 
 def _made_plan(cls: type[Header], short: bool) -> _Plan:
-    rows: list[tuple[str, str, Callable[[str], Any], bool]] = []
+    rows: list[tuple[str, str, Callable[[str], Any], bool, object]] = []
     for field, (name, kind, default) in cls.wire_fields.items():
         shown = cls.SHORT_NAMES.get(name, name) if short else name
-        rows.append((field, shown, _READERS[kind], default is ...))
+        required = default is ...
+        rows.append((field, shown, _READERS[kind], required, None if required else default))
     return tuple(rows)

@@ -101,13 +101,17 @@ def write(properties: Mapping[str, str]) -> str:
 
     Raises PropertyError for an empty name and for names or values that hold an end mark (B7).
     """
-    parts: list[str] = []
-    for name, value in properties.items():
-        if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
-            raise PropertyError(f"property {name!r} is empty or holds a separator")
-        if value:
-            parts += (name, NAME_END, value, VALUE_END)
-    return "".join(parts)
+    parts = [f"{name}\x01{value}\x02" for name, value in properties.items() if value]
+    text, joined_names = "".join(parts), "".join(properties)
+    clean = "" not in properties and NAME_END not in joined_names and VALUE_END not in joined_names
+    if clean and text.count(VALUE_END) == len(parts):
+        return text
+    name = next(name for name, value in properties.items() if _is_ambiguous(name, value))
+    raise PropertyError(f"property {name!r} is empty or holds a separator")
+
+
+def _is_ambiguous(name: str, value: str) -> bool:
+    return not name or NAME_END in name or VALUE_END in name or VALUE_END in value
 
 
 def read(text: str | bytes | None) -> dict[str, str]:

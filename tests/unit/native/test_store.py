@@ -12,6 +12,8 @@ import pytest
 
 from roquet._native import Store, StoreError, decode_records
 
+Message = tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int]
+
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
@@ -296,3 +298,29 @@ def test_a_long_message_passes_whole(tmp_path: Path) -> None:
     (record,) = decode_records(store.read(physical) or b"")
     assert (record[0], record[13]) == (size, body)
     store.close()
+
+
+def test_many_messages_go_in_together_and_a_bad_one_stays_out(tmp_path: Path) -> None:
+    store = started(tmp_path)
+
+    def message(
+        topic: str, body: bytes
+    ) -> tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int]:
+        return (topic, 1, body, b"KEYS\x01k\x02", 7, 0, 1_700_000_000_000, HOST, HOST, 2, 0)
+
+    bodies = [b"one", b"two", b"three"]
+    good = [message("T", body) for body in bodies]
+    placed, stored = store.put_many([good[0], message("a/b", b"bad"), *good[1:]])
+    assert [status for status, *_ in placed] == [0, 6, 0, 0]
+    assert [offset for *_, offset in placed] == [0, -1, 1, 2]
+    settle(store)
+    found = decode_records(store.get("T", 1, 0, 32)[5])
+    assert [(it[13], it[3], it[11], it[9]) for it in found] == [(b, 7, 2, stored) for b in bodies]
+    assert [(it[5], it[0]) for it in found] == [place[1:3] for place in placed if not place[0]]
+    assert store.put_many([]) == ([], 0)
+    assert store.put_many([message("", b"bad")]) == ([(6, -1, 0, -1)], 0)
+    # More than one file holds.
+    large = [message("L", b"x" * 300_000) for _ in range(8)]
+    assert [status for status, *_ in store.put_many(large)[0]] == [0] * 8
+    store.close()
+    assert {status for status, *_ in store.put_many(good)[0]} == {4}

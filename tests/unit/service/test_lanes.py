@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,18 +19,21 @@ from roquet.service.ratelog import KEYS_MAX, RateLog, one_line
 from roquet.service.runtime import run
 from roquet.testing.clock import FakeClock
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator, Sequence
+
 
 class Work:
     def __init__(self, clock: FakeClock, name: str, log: list[str]) -> None:
         self.received_ms = clock.now_ms()
         self.gate = asyncio.Event()
         self.refused: str | None = None
-        self._name, self._log = name, log
+        self.name, self._log = name, log
 
     async def run(self) -> None:
-        self._log.append(f"+{self._name}")
+        self._log.append(f"+{self.name}")
         await self.gate.wait()
-        self._log.append(f"-{self._name}")
+        self._log.append(f"-{self.name}")
 
     def refuse(self, remark: str) -> None:
         self.refused = remark
@@ -90,6 +94,79 @@ def test_what_waited_too_long_is_refused_and_never_run() -> None:
         assert jobs[2].refused is not None
         assert log == ["+0", "-0"]
         assert not lanes["send"].refuse_head("PCBUSY_CLEAN_QUEUE")
+        await lanes.stop()
+
+    asyncio.run(main())
+
+
+class Group:
+    """Runs jobs together, up to one that has to wait."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.gate = asyncio.Event()
+        self.runs: list[int] = []
+        self._log = log
+
+    def run(self, jobs: Iterator[Work]) -> Awaitable[None] | None:
+        self.runs.append(0)
+        for job in jobs:
+            self.runs[-1] += 1
+            self._log.append(job.name)
+            if job.name == "wait":
+                return self._wait()
+        return None
+
+    async def _wait(self) -> None:
+        await self.gate.wait()
+
+    def ended(self, jobs: Sequence[Work]) -> None:
+        self._log.append(f"-{len(jobs)}")
+
+
+def test_jobs_of_a_kind_are_taken_together_and_one_that_waits_holds_up_nobody() -> None:
+    async def main() -> None:
+        clock, log = FakeClock(), list[str]()
+        lanes = Lanes([LaneConfig("send", concurrency=100, queue_max=1000)], clock)
+        lane, group, other = lanes["send"], Group(log), Group(log)
+        for name in ("a", "b", "wait", "c"):
+            lane.submit_to(group, Work(clock, name, log))
+        lane.submit_to(other, Work(clock, "d", log))
+        alone = Work(clock, "alone", log)
+        alone.gate.set()
+        lane.submit(alone)
+        lane.submit_to(group, Work(clock, "e", log))
+        await settle()
+        assert log == ["a", "b", "wait", "c", "-1", "d", "-1", "+alone", "-alone", "e", "-1"]
+        assert (lane.running, lane.waiting, group.runs) == (3, 0, [3, 1, 1])
+        group.gate.set()
+        await settle()
+        assert (log[-1], lane.running) == ("-3", 0)
+        for _ in range(150):
+            lane.submit_to(group, Work(clock, "many", log))
+        await settle()
+        assert group.runs[3:] == [64, 64, 22], "the loop has its turns"
+        await lanes.stop()
+
+    asyncio.run(main())
+
+
+def test_jobs_taken_together_are_no_more_than_may_run() -> None:
+    async def main() -> None:
+        clock, log = FakeClock(), list[str]()
+        lanes = Lanes([LaneConfig("send", concurrency=2, queue_max=1, age_max_ms=200)], clock)
+        lane, group = lanes["send"], Group(log)
+        jobs = [Work(clock, name, log) for name in ("a", "wait", "c", "d")]
+        for job in jobs:
+            lane.submit_to(group, job)
+        await settle()
+        assert (log, lane.running, lane.waiting) == (["a", "wait"], 2, 1)
+        assert jobs[3].refused == OVERLOAD
+        await clock.advance(0.201)
+        await lanes.refuse_old()
+        assert jobs[2].refused is not None
+        group.gate.set()
+        await settle()
+        assert (log, lane.running) == (["a", "wait", "-2"], 0)
         await lanes.stop()
 
     asyncio.run(main())

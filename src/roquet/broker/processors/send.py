@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from roquet.base.errors import Refused
 from roquet.broker.appender import delay_level
-from roquet.broker.checks import SendChecks, Target, group_for
+from roquet.broker.checks import SendChecks, Target, check_queue, group_for
 from roquet.broker.processors.send_codes import CODES, refuse
 from roquet.broker.processors.send_group import Group, Outcome, Sending
 from roquet.model.topic import FilterType, TopicConfig
@@ -23,6 +23,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
 from roquet.protocol.message_id import offset_id
+from roquet.remoting.headers import reader
 from roquet.remoting.router import Fail, Request, Route
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 
@@ -121,21 +122,14 @@ class SendProcessor:
 
     async def send(self, request: Request) -> Command:
         """Store one message or a batch."""
-        header = self._header(request)
+        self._gate.check()
+        header = _header(request)
         try:
             if header.batch:
                 return await self._send_batch(request, header)
             return await self._send_one(request, header)
         except Refused as refused:
             return self._refusal(request, refused)
-
-    def _header(self, request: Request) -> SendMessageRequest:
-        self._gate.check()
-        command = request.command
-        header = SendMessageRequest.decode(command.ext, short=command.code in _SHORT_HEADER)
-        if not command.body:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
-        return header
 
     def _refusal(self, request: Request, refused: Refused) -> Command:
         # Java clients read region and trace switch from every answer to a send.
@@ -196,18 +190,19 @@ class SendProcessor:
 
     def _answer(self, sending: Sending, result: PutResult) -> Command:
         """Return the answer to a message that was appended; one not stored is Refused."""
-        if not result.status.is_stored:
-            self._refuse(result.status, result.why)
+        status = result.status
+        if status is not PutStatus.PUT_OK and not status.is_stored:
+            self._refuse(status, result.why)
         if sending.half_of is not None:
             self._halves.opened(sending.half_of)
         draft = sending.draft
-        answer = SendMessageResponse(
+        fields = SendMessageResponse.written(
             msg_id=offset_id(draft.store_host, result.physical_offset),
             queue_id=sending.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=draft.properties[props.UNIQ_KEY],
         )
-        return self._reply(sending.request.command, result.status, answer)
+        return self._reply(sending.request.command, status, fields)
 
     # --- many at a time ----------------------------------------------------------------------
 
@@ -217,15 +212,23 @@ class SendProcessor:
         A message that may have to wait before it is appended goes through `send`, alone.
         """
         assert self._appender.log is not None, "there is no log to append to"
+        try:
+            self._gate.check()
+        except Refused as closed:
+            for request in requests:
+                fail(request, closed)
+            return None
         group = Group(self._appender, self._appender.log, self._answer_all, fail)
+        # Nothing else runs meanwhile: what was found of a topic holds for all of these messages.
+        known: dict[str, TopicConfig] = {}
         for request in requests:
             try:
-                header = self._header(request)
+                header = _header(request)
             except Exception as error:  # noqa: BLE001  (the router sees it)
                 fail(request, error)
                 continue
             try:
-                sending = self._taken(request, header)
+                sending = self._taken(request, header, known)
             except Refused as refused:
                 request.reply(self._refusal(request, refused))
                 continue
@@ -237,13 +240,24 @@ class SendProcessor:
             group.add(sending)
         return group.ended()
 
-    def _taken(self, request: Request, header: SendMessageRequest) -> Sending | None:
-        """Make a message ready; None for one that may have to wait for that. Raises Refused."""
-        if header.batch or names.is_retry(header.topic):
+    def _taken(
+        self, request: Request, header: SendMessageRequest, known: dict[str, TopicConfig]
+    ) -> Sending | None:
+        """Make a message ready; None for one that may have to wait for that. Raises Refused.
+
+        `known` are the topics that were found to take messages.
+        """
+        topic = header.topic
+        if header.batch or names.is_retry(topic):
             return None
-        config = self._checks.known_topic(target_of(request, header))
-        if config is None:
-            return None
+        config = known.get(topic)
+        if config is not None:
+            check_queue(config, header.queue_id, request.peer.address)
+        else:
+            config = self._checks.known_topic(target_of(request, header))
+            if config is None:
+                return None
+            known[topic] = config
         sending = self._checked(request, header, config)
         self._make_ready(sending, header, config)
         return sending
@@ -318,13 +332,13 @@ class SendProcessor:
         if not result.status.is_stored:
             self._refuse(result.status, result.why)
         self._note(request, batch.topic, batch.queue_id, result)
-        answer = SendMessageResponse(
+        fields = SendMessageResponse.written(
             msg_id=",".join(offset_id(batch.store_host, at) for at in result.physical_offsets),
             queue_id=batch.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=properties.get(props.UNIQ_KEY),
         )
-        return self._reply(request.command, result.status, answer)
+        return self._reply(request.command, result.status, fields)
 
     def _note(
         self, request: Request, topic: str, queue_id: int, result: PutResult | BatchResult
@@ -338,10 +352,11 @@ class SendProcessor:
     def _queue(
         self, header: SendMessageRequest, config: TopicConfig, properties: dict[str, str]
     ) -> int:
-        priority = _priority(properties)
-        if priority is not None and config.write_queues > 0:
-            return min(priority, config.write_queues - 1)
-        properties.pop(props.PRIORITY, None)
+        if props.PRIORITY in properties:
+            priority = _priority(properties)
+            if priority is not None and config.write_queues > 0:
+                return min(priority, config.write_queues - 1)
+            del properties[props.PRIORITY]
         if header.queue_id >= 0:
             return header.queue_id
         if config.write_queues <= 0:
@@ -395,11 +410,24 @@ class SendProcessor:
 
     # --- the answer --------------------------------------------------------------------------
 
-    def _reply(self, command: Command, status: PutStatus, answer: SendMessageResponse) -> Command:
-        return reply_to(command, CODES[status], ext={**answer.encode(), **self._stamps.ext})
+    def _reply(self, command: Command, status: PutStatus, fields: dict[str, str]) -> Command:
+        return reply_to(command, CODES[status], ext={**fields, **self._stamps.ext})
 
     def _refuse(self, status: PutStatus, why: str) -> NoReturn:
         refuse(status, why, self._stamps.rules.message_size_max)
+
+
+_READ = reader(SendMessageRequest)
+_READ_SHORT = reader(SendMessageRequest, short=True)
+
+
+def _header(request: Request) -> SendMessageRequest:
+    """Read what a send asks for. Raises HeaderError, and Refused for one without a body."""
+    command = request.command
+    header = (_READ_SHORT if command.code in _SHORT_HEADER else _READ)(command)
+    if not command.body:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
+    return header
 
 
 _NOT_IN_A_BATCH = (

@@ -65,22 +65,21 @@ pub(crate) fn many(
         refusals.push(prepared.push(topic, &record, body_max, false).err());
     }
     if prepared.is_empty() {
-        let places = refusals.into_iter().flatten().map(refused);
-        return Ok((places.collect(), 0));
+        let outcomes = refusals.into_iter().flatten().map(refused);
+        return Ok((outcomes.collect(), 0));
     }
     let done = store.append(py, &mut prepared);
-    let mut placed = done.placed.iter();
-    let places = refusals.into_iter().map(|refusal| {
-        match (refusal, refusal.is_none().then(|| placed.next()).flatten()) {
-            (Some(status), _) => refused(status),
-            (None, None) => refused(done.status),
-            (None, Some(place)) => {
-                let at = place.physical_offset.cast_signed();
-                (PutStatus::Ok as u8, at, place.size, place.queue_offset)
-            }
+    let mut stored = done.placed.iter();
+    let outcomes = refusals.into_iter().map(|refusal| {
+        if let Some(status) = refusal {
+            return refused(status);
         }
+        stored.next().map_or(refused(done.status), |place| {
+            let at = place.physical_offset.cast_signed();
+            (PutStatus::Ok as u8, at, place.size, place.queue_offset)
+        })
     });
-    Ok((places.collect(), done.store_time))
+    Ok((outcomes.collect(), done.store_time))
 }
 
 fn refused(status: PutStatus) -> PlacedTuple {

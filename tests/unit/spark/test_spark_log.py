@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from roquet import roquet_native as native
 from roquet.base.errors import Corrupt, UsageError
-from roquet.spark.log_files import data_ranges, plan
+from roquet.spark.log_files import (
+    BLOCK,
+    LogFile,
+    LogPartition,
+    Store,
+    data_ranges,
+    plan,
+    plan_store,
+)
 from roquet.spark.log_source import LogFilesReader
 from roquet.spark.options import LogOptions
 
@@ -360,3 +368,16 @@ def test_what_is_ready_for_later_is_not_read(tmp_path: Path) -> None:
         found = list(data_ranges(opened.fileno(), 0, size))
     # What was read of a hole is data from then on; systems read ahead by some megabytes.
     assert sum(end - begin for begin, end in found) < size // 4
+
+
+@pytest.mark.parametrize("size", [2 * BLOCK, 3 * BLOCK + 1])
+@pytest.mark.parametrize("used", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1])
+def test_shares_are_of_what_is_written(tmp_path: Path, size: int, used: int) -> None:
+    path = tmp_path / ("0" * 20)
+    # All of it has blocks: what is behind the log was written too.
+    path.write_bytes((bytes(used - 1) + b"x" if used else b"").ljust(size, b"\0"))
+    store = Store(tmp_path, [LogFile(str(path), 0, size, last=True)])
+    parts = [part for part in plan_store(store, 4) if isinstance(part, LogPartition)]
+    assert [part.begin for part in parts] == sorted({used * number // 4 for number in range(4)})
+    assert parts[-1].end == size
+    assert plan_store(store, 4) == parts, "looking changes nothing"

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from roquet.spark.jobs import trace_columns
-from roquet.spark.jobs.trace_columns import decoded
+from roquet.spark.jobs.trace_columns import decoded, readable, unreadable
 from roquet.spark.jobs.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, decode
-from roquet.spark.jobs.trace_queries import EVENT_TYPES
+from roquet.spark.jobs.trace_queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT
 
 GOLDEN = Path(__file__).parents[2] / "vectors/trace_messages.jsonl"
 RECORDS = (
@@ -47,6 +47,13 @@ def batch(bodies: list[bytes | None]) -> Any:
 def by_columns(bodies: list[bytes | None]) -> list[tuple[Any, ...]]:
     found = pa.Table.from_batches(decoded([batch(bodies)]))
     assert found.column_names == list(EVENT_TYPES)
+    # Each record is in one of the two tables.
+    good = pa.Table.from_batches(readable([batch(bodies)]))
+    bad = pa.Table.from_batches(unreadable([batch(bodies)]))
+    assert good.column_names == [name for name in EVENT_TYPES if name not in WHY_NOT]
+    assert bad.column_names == list(DAMAGED_TYPES)
+    assert good.num_rows + bad.num_rows == found.num_rows
+    assert "" not in bad.column("reason").to_pylist()
     values = [
         column.cast(pa.int64()).to_pylist()
         if name in {"at", "storeTimestamp"}

@@ -16,7 +16,7 @@ from roquet.spark.jobs.page import write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
 from roquet.spark.jobs.story import Sent, Story, Tried, tell
-from roquet.spark.jobs.trace_columns import decoded
+from roquet.spark.jobs.trace_columns import readable, unreadable
 from roquet.spark.jobs.trace_page import gauges, lines, page
 from roquet.spark.jobs.watch_tables import TRACE, out_and_report
 from roquet.spark.option_table import Given
@@ -167,16 +167,16 @@ def _tables(
     # The trace topic has one queue, as brokers make it: all cores read it.
     tasks = str(TASKS_A_CORE * spark.sparkContext.defaultParallelism)
     reading = {"minPartitions": tasks, **wanted.reading}
-    read = spark.read.format(wanted.source).options(**reading).load()
-    decoded_rows: Any = read.mapInArrow(decoded, trace_queries.EVENTS)
-    every = decoded_rows.persist()
+    # Messages are kept, and their records, of which there are many more, taken apart twice: what
+    # the topic gets meanwhile would else be looked at for one table only.
+    messages: Any = spark.read.format(wanted.source).options(**reading).load().persist()
     try:
-        say(f"{every.count():,} records of {wanted.reading['subscribe']} read from {wanted.where}")
-        store("damaged", sql(spark, trace_queries.DAMAGED, all=every))
-        good = sql(spark, "select * from {all} where reason = ''", all=every)
-        store("events", good.drop("reason", "raw"))
+        store("damaged", messages.mapInArrow(unreadable, trace_queries.DAMAGED))
+        store("events", messages.mapInArrow(readable, trace_queries.EVENTS))
     finally:
-        every.unpersist()
+        messages.unpersist()
+    records = sum(found[name].count() for name in ("events", "damaged"))
+    say(f"{records:,} records of {wanted.reading['subscribe']} read from {wanted.where}")
     topics = {"topics": ",".join(wanted.topics)}
     store("sends", sql(spark, trace_queries.SENDS, events=found["events"]))
     sends = sql(spark, trace_queries.OF_TOPICS, topics, rows=found["sends"])

@@ -25,7 +25,7 @@ from roquet.spark.jobs.trace_lines import (
     decode,
     decode_record,
 )
-from roquet.spark.jobs.trace_queries import EVENT_TYPES
+from roquet.spark.jobs.trace_queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,8 +72,26 @@ _LEAST: Final = {"Pub": 14, **{kind: KINDS[kind][0] for kind in ("SubBefore", "S
 """How many fields there have to be: those of the oldest clients have no table here."""
 
 
+def readable(batches: Iterable[Any]) -> Iterator[Any]:
+    """Return the records that are understood, for `mapInArrow`: rows of `trace_queries.EVENTS`."""
+    import pyarrow.compute as pc  # noqa: PLC0415  (only tasks need it)
+
+    for rows in decoded(batches):
+        good = rows.filter(pc.equal(rows.column("reason"), ""))
+        yield good.drop_columns(list(WHY_NOT))
+
+
+def unreadable(batches: Iterable[Any]) -> Iterator[Any]:
+    """Return the other ones, for `mapInArrow`: rows of `trace_queries.DAMAGED`."""
+    import pyarrow.compute as pc  # noqa: PLC0415  (only tasks need it)
+
+    for rows in decoded(batches):
+        bad = rows.filter(pc.not_equal(rows.column("reason"), ""))
+        yield bad.select(list(DAMAGED_TYPES))
+
+
 def decoded(batches: Iterable[Any]) -> Iterator[Any]:
-    """Return the records of trace messages, for `mapInArrow`: rows of `trace_queries.EVENTS`."""
+    """Return all records of trace messages: rows of `trace_queries.EVENT_TYPES`."""
     for batch in batches:
         size = batch.column("body").nbytes
         step = max(1, batch.num_rows * CUT_BYTES // max(CUT_BYTES, size))

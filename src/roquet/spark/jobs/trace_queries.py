@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # A batch is one record with the ids of its messages; a trace that was sent twice counts once.
 SENDS: Final = """
@@ -51,8 +54,6 @@ select `group`, topic, host, code, count(*) as consumptions, count(distinct msgI
   max(retryTimes) as retriesMax, min(at) as firstAt, max(at) as lastAt,
   max_by(msgId, at) as example
 from {consumptions} where not success group by `group`, topic, host, code"""
-DAMAGED: Final = """
-select kind, reason, host, storeTimestamp, queueOffset, raw from {all} where reason <> ''"""
 OVER_TIME: Final = """
 select floor(unix_millis(sentAt) / :step) * :step as at, count(*) as messages,
   percentile_approx(latencyMs, 0.5) as p50, percentile_approx(latencyMs, 0.99) as p99
@@ -92,4 +93,18 @@ EVENT_TYPES: Final = {
     "queueOffset": "bigint",
 }
 """Columns of decoded records: those of `trace_lines.Event`, and whence they came."""
-EVENTS: Final = ", ".join(f"`{name}` {kind}" for name, kind in EVENT_TYPES.items())
+WHY_NOT: Final = ("reason", "raw")
+"""Columns of records that are not understood; a table of events has none."""
+DAMAGED_TYPES: Final = {
+    name: EVENT_TYPES[name]
+    for name in ("kind", "reason", "host", "storeTimestamp", "queueOffset", "raw")
+}
+
+
+def ddl(types: Mapping[str, str]) -> str:
+    """Return columns as Spark's DDL text."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in types.items())
+
+
+EVENTS: Final = ddl({name: kind for name, kind in EVENT_TYPES.items() if name not in WHY_NOT})
+DAMAGED: Final = ddl(DAMAGED_TYPES)

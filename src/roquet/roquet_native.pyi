@@ -66,8 +66,9 @@ def encode_command(
     remark: str | None,
     ext: Mapping[str, str] | None,
     body: Buffer,
+    body_apart: bool = False,
 ) -> bytes:
-    """Encode one whole frame, length included."""
+    """Encode one whole frame, length included; without its body when `body_apart`."""
 
 # --- records ------------------------------------------------------------------------------------
 

@@ -88,8 +88,9 @@ pub(crate) fn frame_tuple<'py>(
     PyTuple::new(py, fields)
 }
 
-/// Encode one whole frame, length included.
+/// Encode one whole frame, length included; without its body when `body_apart`.
 #[pyfunction]
+#[pyo3(signature = (encoding, code, flag, language, version, opaque, remark, ext, body, body_apart = false))]
 #[allow(clippy::too_many_arguments)] // The fields of a header.
 pub(crate) fn encode_command<'py>(
     py: Python<'py>,
@@ -102,6 +103,7 @@ pub(crate) fn encode_command<'py>(
     remark: Option<&str>,
     ext: Option<Bound<'py, PyMapping>>,
     body: Lent<'py>,
+    body_apart: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let encoding = Encoding::from_code(encoding)
         .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?;
@@ -138,6 +140,7 @@ pub(crate) fn encode_command<'py>(
         &mut start,
     )
     .map_err(|error| bad(&error))?;
+    let body = if body_apart { &[] } else { body };
     PyBytes::new_with(py, start.len() + body.len(), |place| {
         let (head, tail) = place.split_at_mut(start.len());
         head.copy_from_slice(&start);

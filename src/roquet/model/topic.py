@@ -22,6 +22,8 @@ class Perm(enum.IntFlag):
 
 
 READ_WRITE = int(Perm.READ | Perm.WRITE)
+# Plain numbers: flags are slow to combine, and these are asked for every message.
+_READ, _WRITE = int(Perm.READ), int(Perm.WRITE)
 
 TOPIC_SYS_FLAG_UNIT = 1
 TOPIC_SYS_FLAG_UNIT_SUB = 2
@@ -35,12 +37,12 @@ def perm_text(perm: int) -> str:
 
 def can_read(perm: int) -> bool:
     """Tell whether `perm` allows reading."""
-    return bool(perm & Perm.READ)
+    return bool(perm & _READ)
 
 
 def can_write(perm: int) -> bool:
     """Tell whether `perm` allows writing."""
-    return bool(perm & Perm.WRITE)
+    return bool(perm & _WRITE)
 
 
 def can_inherit(perm: int) -> bool:

@@ -52,3 +52,19 @@ def encode(
         command.ext,
         command.body,
     )
+
+
+def encode_start(command: Command) -> bytes:
+    """Encode all of a frame but its body, which is to be written right behind."""
+    return encode_command(
+        command.encoding,
+        command.code,
+        command.flag,
+        command.language,
+        command.version,
+        command.opaque,
+        command.remark,
+        command.ext,
+        command.body,
+        body_apart=True,
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
 from roquet.base.overriding import override
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
-from roquet.remoting.codec import encode
+from roquet.remoting.codec import encode, encode_start
 from roquet.remoting.connection import InFlight
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 RECEIVE_SIZE = 256 * 1024
 """Bytes read, and so decoded and handled, at a time."""
+COPY_MAX = 8 * 1024
+"""A longer body is written as it is; shorter pieces are joined before they are."""
 
 _ANSWER = FLAG_RESPONSE
 _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
@@ -40,6 +42,10 @@ class Stop(enum.Flag):
     """Too many bytes of its requests are being worked on."""
     BARRIER = enum.auto()
     """The ingest waits until the commands it gave out are done."""
+
+
+_FREE = Stop.NOTHING
+"""Compared by identity: flags are slow to look into, and this is asked for every command."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -135,7 +141,7 @@ class Link(asyncio.BufferedProtocol):
         self._fd: int | None = None
         """The socket, when what is written to it is what the peer reads: not below TLS."""
         self._pending: deque[Command] = deque()
-        self._stopped = Stop.NOTHING
+        self._stopped = _FREE
         self._stuck = False
         self._barrier: Command | None = None
         self._output: list[bytes] = []
@@ -262,7 +268,11 @@ class Link(asyncio.BufferedProtocol):
 
     def reply(self, command: Command) -> None:
         """Write an answer."""
-        self.write(encode(command))
+        if len(command.body) < COPY_MAX:
+            self.write(encode(command))
+        else:
+            self.write(encode_start(command))
+            self.write(command.body)
 
     async def call(self, command: Command, timeout_s: float) -> Command:
         """Ask the peer. Raises Unreachable or OutcomeUnknown."""
@@ -354,7 +364,7 @@ class Link(asyncio.BufferedProtocol):
             self._barrier = None  # done before `_take` had to stop for it
         if not self.in_hand and not self._pending:
             self._ingest.idle(self.key)
-        if not self._stopped:
+        if self._stopped is _FREE:
             return
         if self._in_hand_bytes <= self._config.in_hand_max // 2:
             self._go_on(Stop.IN_HAND)
@@ -375,7 +385,8 @@ class Link(asyncio.BufferedProtocol):
 
     @property
     def _barred(self) -> bool:
-        return Stop.BARRIER in self._stopped or not self.is_open
+        stopped = self._stopped is not _FREE and Stop.BARRIER in self._stopped
+        return stopped or not self.is_open
 
     def _take(self, fed: Fed) -> None:
         # A loop and no recursion: a peer may pipeline thousands of commands that each stop it.
@@ -396,7 +407,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         pending = self._pending
-        while pending and Stop.OUTPUT not in self._stopped:
+        while pending and (self._stopped is _FREE or Stop.OUTPUT not in self._stopped):
             command = pending.popleft()
             if command.is_response:
                 self._settle(command)
@@ -435,7 +446,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        output = self._output
+        output, size = self._output, self._output_size
         if not output:
             return
         self._output = []
@@ -444,7 +455,12 @@ class Link(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         self.last_ms = self._owner.now_ms()
-        transport.write(output[0] if len(output) == 1 else b"".join(output))
+        if len(output) == 1:
+            transport.write(output[0])
+        elif size >= COPY_MAX * len(output):
+            transport.writelines(output)
+        else:
+            transport.write(b"".join(output))
         if self._stuck:
             self._account()
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OK = PutStatus.PUT_OK
+_GET_STATUSES = {int(status): status for status in GetStatus}
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -273,7 +274,7 @@ class MessageStore:
             tag_codes,
             filter_by,
         )
-        return GetResult(GetStatus(found[0]), *found[1:])
+        return GetResult(_GET_STATUSES[found[0]], *found[1:])
 
     def query(self, topic: str, key: str, max_messages: int, begin: int, end: int) -> Found:
         """Return the records with a key that were stored within the times. Raises StoreFault."""

@@ -203,3 +203,12 @@ def test_what_cannot_be_written_is_refused() -> None:
         native.encode_command(JSON, 1, 0, "JAVA", 0, 0, "x" * (1 << 24), None, b"")
     with pytest.raises(TypeError):
         native.encode_command(JSON, 1, 0, "JAVA", 0, 0, None, {"a": 1}, b"")  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"x" * 100_000])
+def test_a_frame_in_two_pieces_is_the_frame(body: bytes) -> None:
+    """What is written without copying the body is the same on the wire."""
+    for encoding in (JSON, BINARY):
+        fields = (encoding, 0, 1, "JAVA", 513, 7, "FOUND", {"nextBeginOffset": "3"})
+        start = native.encode_command(*fields, body, body_apart=True)
+        assert start + body == native.encode_command(*fields, body)

@@ -21,6 +21,7 @@ from roquet.protocol import names, sys_flag, tags
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.remoting.headers import reader
 from roquet.remoting.router import Ports, Request, Route
 from roquet.store.filters import compiled
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
@@ -165,7 +166,7 @@ class PullChecks:
 
     def admit(self, command: Command) -> Admitted:
         """Return what the pull is for. Raises Refused and HeaderError."""
-        header = PullMessageRequest.decode(command.ext)
+        header = _READ(command)
         if self.state.is_slave and not self._rules.slave_read:
             remark = "[REJECTREQUEST]system busy, start flow control for a while"
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
@@ -198,7 +199,7 @@ class PullChecks:
     ) -> tuple[SubscriptionData, Filter | None]:
         if header.sys_flag & sys_flag.PULL_SUBSCRIPTION:
             try:
-                found = tags.subscribe(
+                found = _subscribed(
                     header.topic,
                     header.subscription,
                     version=header.sub_version,
@@ -359,7 +360,7 @@ class PullProcessor:
                 return None
         where = (header.consumer_group, header.topic, header.queue_id)
         self._traffic.pulled(*where, result, took_ms)
-        answer = PullMessageResponse(
+        fields = PullMessageResponse.written(
             suggest_which_broker_id=suggested,
             next_begin_offset=result.next_begin_offset,
             min_offset=result.min_offset,
@@ -367,9 +368,7 @@ class PullProcessor:
             topic_sys_flag=admitted.topic.sys_flag,
             group_sys_flag=admitted.group.sys_flag,
         )
-        return reply_to(
-            command, code, remark=result.status.name, ext=answer.encode(), body=result.records
-        )
+        return reply_to(command, code, remark=result.status.name, ext=fields, body=result.records)
 
     def _directed(
         self, admitted: Admitted, result: GetResult
@@ -465,6 +464,11 @@ class _Matches:
                 return False
             self._from = result.next_begin_offset
         return False
+
+
+_READ = reader(PullMessageRequest)
+_subscribed = functools.lru_cache(maxsize=1024)(tags.subscribe)
+"""What consumers bring with each pull is mostly the same each time."""
 
 
 def code_of(status: GetStatus, offset: int) -> ResponseCode:

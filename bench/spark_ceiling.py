@@ -1,4 +1,9 @@
-"""Spark's own ceiling: sources that have the same batches in memory and do nothing else."""
+"""Spark's own ceiling: sources that have the same batches in memory and do nothing else.
+
+It is ahead of any source by two things: its plan asks nobody, and the same 8,192 rows come again
+and again, so that they may still be in a processor's cache. On the other hand each task decodes
+them once: eight tasks do so for 65,536 rows.
+"""
 
 from __future__ import annotations
 

@@ -151,6 +151,7 @@ test-nightly: setup ## every folder of tests/nightly: what takes hours
 
 nightly: all interop partition powerloss test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash
+	$(PY) -m tools.crash --processors --cycles $(CYCLES)
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000
 	$(MAKE) process-faults

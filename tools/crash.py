@@ -88,8 +88,8 @@ class CrashError(RoquetError):
 class Broker:
     """The broker process and its folder."""
 
-    def __init__(self, folder: Path, port: int, flush: str) -> None:
-        """Write the property file."""
+    def __init__(self, folder: Path, port: int, flush: str, *, processors: bool = False) -> None:
+        """Write the property file; with `processors` one without the fast path."""
         self.address = f"127.0.0.1:{port}"
         self.starts = 0
         self._folder = folder
@@ -100,6 +100,7 @@ class Broker:
             "listenPort": str(port),
             "flushDiskType": f"{flush.upper()}_FLUSH",
             "storePathRootDir": str(folder / "store"),
+            "fastPathEnable": str(not processors).lower(),
         }
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (folder / "broker.conf").write_text("".join(lines))
@@ -345,13 +346,16 @@ def batch(queue: int, bodies: dict[str, bytes]) -> Command:
     return Command(RequestCode.SEND_BATCH_MESSAGE, ext=command.ext, body=command.body)
 
 
-async def campaign(flush: str, cycles: int, seed: int, folder: Path, *, plant: bool) -> bool:
+async def campaign(
+    flush: str, cycles: int, seed: int, folder: Path, *, plant: bool, processors: bool
+) -> bool:
     """Run all cycles in one flush mode; True when every promise was kept.
 
     With `plant` the store of half-time is put in the place of the last one: messages are lost then,
     and the account must say so.
     """
-    broker = Broker(folder, free_port(random.Random(seed ^ time.monotonic_ns())), flush)
+    port = free_port(random.Random(seed ^ time.monotonic_ns()))
+    broker = Broker(folder, port, flush, processors=processors)
     run = Run(broker, seed)
     begun = time.monotonic()
     try:
@@ -407,6 +411,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="draws the moments of the kills")
     parser.add_argument("--flush", choices=("sync", "async", "both"), default="both")
     parser.add_argument("--keep", type=Path, help="a folder for stores and ledgers")
+    parser.add_argument("--processors", action="store_true", help="without the fast path")
     parser.add_argument("--plant", action="store_true", help="lose messages: must be noticed")
     options = parser.parse_args()
     modes = ("sync", "async") if options.flush == "both" else (options.flush,)
@@ -415,7 +420,14 @@ def main() -> int:
         for flush in modes:
             folder = (options.keep or Path(temporary)) / flush
             folder.mkdir(parents=True, exist_ok=False)
-            run = campaign(flush, options.cycles, options.seed, folder, plant=options.plant)
+            run = campaign(
+                flush,
+                options.cycles,
+                options.seed,
+                folder,
+                plant=options.plant,
+                processors=options.processors,
+            )
             kept &= asyncio.run(run)
     say(f"seed {options.seed}: " + ("every promise kept" if kept else "PROMISES BROKEN"))
     return 0 if kept else 1

@@ -236,7 +236,7 @@ class Filter:
 class HeaderPlan:
     """The fields of one typed header: (field, name on the wire, `str bool i32 i64`, required)."""
 
-    def __init__(self, rows: Sequence[tuple[str, str, str, bool]]) -> None: ...
+    def __new__(cls, rows: Sequence[tuple[str, str, str, bool]]) -> HeaderPlan: ...
     def read(self, ext: dict[str, str]) -> dict[str, Any] | None:
         """Return the values by field, those that are there.
 
@@ -244,6 +244,7 @@ class HeaderPlan:
         ASCII: whoever asks looks closer then.
         """
 
+@final
 class Store:
     """One message store in one folder. Every method may be called from any thread."""
 

@@ -47,20 +47,21 @@ def servers(folder: Path) -> Iterator[Servers]:
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(
-            _process(folder / "namesrv.log", "namesrv", "--listen-port", str(name_port))
+            running_process(folder / "namesrv.log", "namesrv", "--listen-port", str(name_port))
         )
-        _until_open(name_port)
+        until_open(name_port)
         broker = stack.enter_context(
-            _process(folder / "broker.log", "broker", "-c", str(properties))
+            running_process(folder / "broker.log", "broker", "-c", str(properties))
         )
-        _until_open(broker_port)
+        until_open(broker_port)
         with sync.connect(address) as mq:
             until_registered(mq)
         yield Servers(address, broker.pid)
 
 
 @contextlib.contextmanager
-def _process(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def running_process(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `roquet` with arguments while the block lasts; what it prints goes to `log`."""
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "roquet", *arguments],
@@ -96,7 +97,8 @@ def until_registered(mq: sync.MQ) -> None:
         time.sleep(0.05)
 
 
-def _until_open(port: int) -> None:
+def until_open(port: int) -> None:
+    """Wait until somebody listens on a port of this machine. Raises TimeoutError."""
     end = time.monotonic() + START_S
     while True:
         try:

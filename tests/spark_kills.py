@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.kills import descendants, kill_tree
-from demo.servers import _process, _until_open, free_port
+from demo.servers import free_port, running_process, until_open
 
 from roquet import sync
 from roquet.base.errors import RoquetError
@@ -93,9 +93,11 @@ class World:
 
     def start(self) -> None:
         self.stack.enter_context(
-            _process(self.folder / "namesrv.log", "namesrv", "--listen-port", str(self.name_port))
+            running_process(
+                self.folder / "namesrv.log", "namesrv", "--listen-port", str(self.name_port)
+            )
         )
-        _until_open(self.name_port)
+        until_open(self.name_port)
         (self.folder / "broker.properties").write_text(
             f"brokerName=b\nlistenPort={self.broker_port}\nbindAddress=127.0.0.1\n"
             f"namesrvAddr={self.names}\nstorePathRootDir={self.folder / 'store'}\n"
@@ -107,12 +109,12 @@ class World:
     def start_broker(self) -> None:
         self.runs += 1
         self.broker = self.stack.enter_context(
-            _process(
+            running_process(
                 self.folder / f"broker-{self.runs}.log",
                 *("broker", "-c", str(self.folder / "broker.properties")),
             )
         )
-        _until_open(self.broker_port)
+        until_open(self.broker_port)
 
     def stop(self) -> None:
         if self.job is not None:

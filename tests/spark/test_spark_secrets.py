@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from demo.servers import _process, _until_open, free_port, until_registered
+from demo.servers import free_port, running_process, until_open, until_registered
 
 from roquet import sync
 from roquet.acl.credentials import Credentials
@@ -68,10 +68,12 @@ def test_keys_are_used_and_seen_nowhere(tmp_path: Path) -> None:
     )
     address = f"127.0.0.1:{names}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_process(home / "namesrv.log", "namesrv", "--listen-port", str(names)))
-        _until_open(names)
-        stack.enter_context(_process(home / "broker.log", "broker", "-c", str(properties)))
-        _until_open(broker)
+        stack.enter_context(
+            running_process(home / "namesrv.log", "namesrv", "--listen-port", str(names))
+        )
+        until_open(names)
+        stack.enter_context(running_process(home / "broker.log", "broker", "-c", str(properties)))
+        until_open(broker)
         with sync.connect(address, credentials=Credentials(KEY, SECRET)) as mq:
             until_registered(mq)
             mq.admin().create_topic("Guarded", queues=2)

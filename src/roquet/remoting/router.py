@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import Refused, UsageError
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import reply_to
+from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import HeaderError
 from roquet.service.ratelog import RateLog
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from roquet.base.clock import Clock
-    from roquet.protocol.command import Command
     from roquet.service.lanes import Lane, Lanes
 
 log = logging.getLogger(__name__)
@@ -276,11 +275,11 @@ class Router:
     def _run_now(self, request: Request, handler: Handler) -> None:
         try:
             answer = handler(request)
-            if isinstance(answer, Awaitable):
+            if isinstance(answer, Command):
+                request.reply(answer)
+            elif answer is not None:
                 # A plain function that returns a coroutine: the table cannot see it beforehand.
                 raise TypeError(f"{_name(handler)} returns an awaitable; make it `async def`")  # noqa: TRY301
-            if answer is not None:
-                request.reply(answer)
         except Exception as error:  # noqa: BLE001  (every failure becomes an answer)
             request.reply(self.failure(request, error))
         finally:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from remoting_harness import ECHO, FAIL, Handlers
 from roquet.base.errors import UsageError
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import Command
 from roquet.remoting.connection import InFlight
-from roquet.remoting.router import Ports, Route, Router
+from roquet.remoting.router import Ports, Request, Route, Router
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.testing.clock import FakeClock
+from roquet.testing.peer import FakePeer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 def test_explain_names_code_lane_and_handler() -> None:
@@ -34,6 +42,23 @@ def test_wrong_tables_are_refused() -> None:
         Router(twice, None, lanes, clock)
     with pytest.raises(UsageError, match="no lane"):
         Router([Route((ECHO,), handlers.echo, "play")], None, lanes, clock)
+
+
+def test_a_plain_handler_that_makes_a_coroutine_is_an_error_that_says_how_to_mend_it() -> None:
+    clock, handlers = FakeClock(), Handlers()
+    lanes = Lanes([LaneConfig("work", 1, 1)], clock)
+    made: list[Coroutine[object, object, Command]] = []
+
+    def plain(request: Request) -> Coroutine[object, object, Command]:
+        made.append(handlers.soon(request))
+        return made[0]
+
+    router = Router([Route((ECHO,), plain, "work")], None, lanes, clock)
+    answers: list[Command] = []
+    router.dispatch(Request(Command(ECHO), FakePeer(), 0, answers.append))
+    made[0].close()
+    assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
+    assert "plain returns an awaitable; make it `async def`" in (answers[0].remark or "")
 
 
 def test_numbers_wrap_and_skip_those_in_use() -> None:

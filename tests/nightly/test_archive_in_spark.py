@@ -10,7 +10,6 @@ import pytest
 
 from lake_harness import At, Torn, World, tear
 from roquet.base.errors import UsageError
-from roquet.client import Message
 from roquet.spark.jobs import lake_upkeep, staging_source
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake_files import Files, LakeError
@@ -191,15 +190,3 @@ def test_an_older_checkpoint_is_noticed(world: World, tmp_path: Path) -> None:
     shutil.rmtree(world.out / "_checkpoint")
     world.archive()
     world.is_whole()
-
-
-def test_json_bodies_have_a_column(world: World) -> None:
-    world.send(3)
-    bad = [Message(world.topic, body) for body in (b"no json", b"\xff\xfe")]
-    world.running.send(world.topic, bad, 0)
-    world.archive(body="json", schema="n int")
-    rows = world.lake.read().where("queueId = 0").orderBy("queueOffset").collect()
-    assert [row.value and row.value.n for row in rows] == [0, 1, 2, None, None]
-    assert bytes(rows[3].body) == b"no json"
-    with pytest.raises(UsageError, match="has other columns"):
-        world.archive(body="json", schema="n bigint")

@@ -29,6 +29,7 @@ ROOTS: Final = (
     "pyyaml",
     "uvloop",
     "zstandard",
+    "fastavro",
     "pandas",
     "protobuf",
     "pyarrow",

@@ -31,9 +31,12 @@ TO = {"nameServers": "127.0.0.1:9876", "lake": "/lake", "run": "r1"}
         ({"out": "/lake", "subscribe": "a"}, "subscribe needs nameServers"),
         ({**FROM, "subscribePattern": "b"}, "and not both"),
         ({**FROM, "format": "orc"}, "must be one of parquet, delta"),
-        ({**FROM, "body": "avro"}, "must be one of raw, json"),
+        ({**FROM, "body": "xml"}, "must be one of raw, json, avro, protobuf"),
         ({**FROM, "body": "json"}, "needs a schema"),
         ({**FROM, "schema": "n int"}, "schema is for body json"),
+        ({**FROM, "body": "avro", "schema": "n int"}, "no Avro schema"),
+        ({**FROM, "body": "protobuf", "schema": "/a.desc"}, "needs a message"),
+        ({**FROM, "body": "json", "schema": "n int", "message": "a"}, "is for body protobuf"),
         ({**FROM, "startingOffsets": "yesterday"}, "offsets are no JSON"),
         ({**FROM, "interval": "5", "compact": "true"}, "in another run"),
         ({**FROM, "retainDays": "0"}, "from 1 to 100000"),
@@ -89,8 +92,8 @@ def test_plans_say_what_would_be_done(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "orders.ddl").write_text("n int, who string\n")
     given = {**FROM, "body": "json", "schema": str(tmp_path / "orders.ddl")}
-    assert archive.ArchiveOptions.parse(given).schema == "n int, who string"
-    assert archive.ArchiveOptions.parse({**given, "schema": "n int"}).schema == "n int"
+    assert archive.ArchiveOptions.parse(given).bodies.schema == "n int, who string"
+    assert archive.ArchiveOptions.parse({**given, "schema": "n int"}).bodies.schema == "n int"
 
 
 def test_delta_needs_its_jar_and_nothing_else_does() -> None:

@@ -20,7 +20,7 @@ from roquet.base.errors import UsageError
 from roquet.spark.jobs import lake_upkeep, metrics, staging_source
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
-from roquet.spark.jobs.lake_body import parsed, schema_text
+from roquet.spark.jobs.lake_body import Bodies
 from roquet.spark.jobs.lake_files import LakeError
 from roquet.spark.jobs.lake_tables import ARCHIVE
 from roquet.spark.jobs.patience import patiently
@@ -53,8 +53,7 @@ class ArchiveOptions:
     starting: str
     checkpoint: str
     interval_s: int
-    body: str
-    schema: str
+    bodies: Bodies
     compact: bool
     target: int
     grace_ms: int
@@ -71,7 +70,6 @@ class ArchiveOptions:
         out = (given.text("out") or "").rstrip("/")
         if not out:
             raise UsageError("out is needed: the folder of the lake")
-        body = given.choice("body")
         wanted = cls(
             out=out,
             kind=given.choice("format"),
@@ -79,8 +77,7 @@ class ArchiveOptions:
             starting=_starting(given.text("startingOffsets") or "earliest"),
             checkpoint=given.text("checkpoint") or f"{out}/_checkpoint",
             interval_s=given.number("interval") or 0,
-            body=body,
-            schema=schema_text(body, given.text("schema")),
+            bodies=Bodies.parse(given.choice("body"), given.text("schema"), given.text("message")),
             compact=given.flag("compact"),
             target=given.number("targetBytes") or 134_217_728,
             grace_ms=60_000 * (given.number("graceMinutes") or 0),
@@ -114,7 +111,7 @@ class ArchiveOptions:
             lines += [
                 f"archive {topics} of {self.reading['nameServers']} {until}",
                 f"go on where {self.out} ends, and begin queues at: {self.starting}",
-                f"write {self.kind} by topic and day to {self.out}, bodies {self.body}",
+                f"write {self.kind} by topic and day to {self.out}, bodies {self.bodies.kind}",
                 f"keep offsets in {self.checkpoint}",
             ]
         if self.compact:
@@ -183,7 +180,7 @@ class Archiver:
         self._clock = clock
         self._ends: dict[QueueKey, int] = {}
         # What the source is told when tasks write; None when Spark does.
-        self._staging = staging_source.options(lake) if wanted.body == "raw" else None
+        self._staging = staging_source.options(lake) if wanted.bodies.kind == "raw" else None
         self._counts: dict[int, int] = {}
         self.rows = 0
         self.batches = 0
@@ -303,7 +300,7 @@ class Archiver:
 
         wanted = self._wanted
         try:
-            value = parsed(wanted.body, wanted.schema)
+            value = wanted.bodies.column()
         except ParseException as error:
             raise UsageError(f"schema: {str(error).strip().splitlines()[0][:300]}") from error
         if value is not None:

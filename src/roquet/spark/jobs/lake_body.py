@@ -2,41 +2,109 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs import body_shapes
+from roquet.spark.jobs.body_avro import AvroReader
+from roquet.spark.jobs.body_protobuf import ProtobufReader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    from roquet.spark.jobs.body_shapes import Reader
+
 SCHEMA_MAX: Final = 1 << 20
 
 
-def schema_text(kind: str, given: str | None) -> str:
-    """Return the schema of bodies as Spark DDL, from the text or a file. Raises UsageError."""
-    if kind == "raw":
-        if given:
-            raise UsageError("schema is for body json")
-        return ""
-    if not given:
-        raise UsageError(f"body {kind} needs a schema")
-    path = Path(given)
-    if "/" not in given or not path.is_file():
-        return given
-    if path.stat().st_size > SCHEMA_MAX:
-        raise UsageError(f"schema: {given[:200]} is larger than {SCHEMA_MAX} bytes")
-    return path.read_text(encoding="utf-8").strip()
+class Bodies(NamedTuple):
+    """What bodies are: the kind, and by what they are read.
 
-
-def parsed(kind: str, schema: str) -> Column | None:
-    """Return the column `value` of the column `body`; None for raw bodies.
-
-    The fields are null where a body is not as the schema says.
+    `schema` is Spark DDL for json, a schema in JSON for avro, a set of descriptors in base64 for
+    protobuf; `message` is the full name of protobuf's message.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
 
-    if kind == "raw":
-        return None
-    # A body that is no UTF-8 is no JSON.
-    return f.from_json(f.try_validate_utf8(f.col("body").cast("string")), schema)
+    kind: str
+    schema: str = ""
+    message: str = ""
+
+    @classmethod
+    def parse(cls, kind: str, schema: str | None, message: str | None) -> Bodies:
+        """Check what was given; a schema is a text or the path of a file. Raises UsageError."""
+        if kind == "raw" and schema:
+            raise UsageError("schema is for body json, avro or protobuf")
+        if kind != "protobuf" and message:
+            raise UsageError("message is for body protobuf")
+        if kind == "raw":
+            return cls(kind)
+        if not schema:
+            raise UsageError(f"body {kind} needs a schema")
+        if kind != "protobuf":
+            found = cls(kind, _text(schema))
+        elif not message:
+            raise UsageError("body protobuf needs a message: the full name of its type")
+        else:
+            found = cls(kind, base64.b64encode(_bytes(schema)).decode(), message)
+        if kind != "json":
+            _reader(found)
+        return found
+
+    def column(self) -> Column | None:
+        """Return the column `value` of the column `body`; None for raw bodies.
+
+        Where a body is not as the schema says, its fields are null (json), or all of it is.
+        Raises UsageError, and Spark's ParseException for the schema of json.
+        """
+        from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+
+        if self.kind == "raw":
+            return None
+        if self.kind == "json":
+            # A body that is no UTF-8 is no JSON.
+            text = f.try_validate_utf8(f.col("body").cast("string"))
+            return f.from_json(text, self.schema)
+        import pyarrow as pa  # noqa: PLC0415
+        from pyspark.sql.pandas import functions  # noqa: PLC0415
+        from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
+
+        def values(column: Any) -> Any:
+            return body_shapes.values(_reader(self), column.to_pylist())
+
+        # Spark tells by the hints what kind of function it is, and has no use for their names.
+        values.__annotations__ = {"column": pa.Array, "return": pa.Array}
+        hinted: Any = functions
+        made = hinted.arrow_udf(values, from_arrow_type(_reader(self).shape.type))
+        return cast("Column", made(f.col("body")))
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8)
+def _reader(bodies: Bodies) -> Reader:
+    """Return what reads bodies; a task makes it once. Raises UsageError."""
+    if bodies.kind == "avro":
+        return AvroReader(bodies.schema)
+    return ProtobufReader(base64.b64decode(bodies.schema), bodies.message)
+
+
+def _text(given: str) -> str:
+    if "/" not in given or not Path(given).is_file():
+        return given
+    try:
+        return _bytes(given).decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"schema: {given[:200]} is no text in UTF-8") from error
+
+
+def _bytes(given: str) -> bytes:
+    path = Path(given)
+    try:
+        if path.stat().st_size > SCHEMA_MAX:
+            raise UsageError(f"schema: {given[:200]} is larger than {SCHEMA_MAX} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"schema: {given[:200]} cannot be read: {error.strerror}") from error

@@ -8,7 +8,7 @@ from roquet.spark.jobs.option_kinds import DRY_RUN, flag, number, text
 from roquet.spark.option_table import Option, Table
 
 FORMATS: Final = ("parquet", "delta")
-BODIES: Final = ("raw", "json")
+BODIES: Final = ("raw", "json", "avro", "protobuf")
 
 
 _FORMAT = Option(
@@ -44,7 +44,13 @@ ARCHIVE: Final[Table] = (
         doc="raw, or parsed into the column `value` as well, by `schema`",
         choices=BODIES,
     ),
-    text("schema", "", "of parsed bodies: Spark DDL, or the path of a file with it"),
+    text(
+        "schema",
+        "",
+        "of parsed bodies, or the path of a file with it: Spark DDL for json, Avro's JSON; for"
+        " protobuf a file of `protoc --descriptor_set_out --include_imports`",
+    ),
+    text("message", "", "body protobuf: the full name of the message's type"),
     flag("compact", "merge small files of each topic and day"),
     number("targetBytes", "134217728", "compaction: size of a file, about", 1),
     number("graceMinutes", "0", "compaction: how long replaced files stay for running readers", 0),

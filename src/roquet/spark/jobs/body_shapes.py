@@ -1,0 +1,111 @@
+"""Bodies of messages as values of Arrow: what the readers of Avro and of Protobuf have in common.
+
+A reader knows the type of its values and makes one of a body's bytes. A body that is not as its
+schema says becomes null; it neither ends the job nor touches the bodies beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+DECIMAL_DIGITS_MAX = 38
+"""Of Spark's decimals."""
+
+
+class Shape(NamedTuple):
+    """The Arrow type of values, and what makes one of what a library has read; None: it is one."""
+
+    type: Any
+    convert: Callable[[Any], Any] | None = None
+
+    def of(self, value: Any) -> Any:
+        """Return a library's value as Arrow takes it."""
+        return value if value is None or self.convert is None else self.convert(value)
+
+
+class Reader(Protocol):
+    """Makes values of bodies."""
+
+    shape: Shape
+
+    def read(self, body: bytes) -> Any:
+        """Return a body's value. Raises whatever its library does when the body is none."""
+        ...
+
+
+def record(name: str, fields: Mapping[str, Shape]) -> Shape:
+    """Return the shape of a record that a library gives as a dict. Raises UsageError."""
+    import pyarrow as pa  # noqa: PLC0415  (slow to import)
+
+    if not fields:
+        raise UsageError(f"schema: {name} has no fields, which no table can keep")
+    made = pa.struct([(field, shape.type) for field, shape in fields.items()])
+    if all(shape.convert is None for shape in fields.values()):
+        return Shape(made)
+
+    def convert(found: Any) -> dict[str, Any]:
+        return {name: shape.of(found[name]) for name, shape in fields.items()}
+
+    return Shape(made, convert)
+
+
+def repeated(item: Shape) -> Shape:
+    """Return the shape of a list."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    made = pa.list_(item.type)
+    if item.convert is None:
+        return Shape(made)
+
+    def convert(found: Any) -> list[Any]:
+        return [item.of(it) for it in found]
+
+    return Shape(made, convert)
+
+
+def mapped(key: Shape, value: Shape) -> Shape:
+    """Return the shape of a map; its keys are as they are."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def convert(found: Any) -> list[tuple[Any, Any]]:
+        return [(name, value.of(it)) for name, it in found.items()]
+
+    return Shape(pa.map_(key.type, value.type), convert)
+
+
+def values(reader: Reader, bodies: Sequence[bytes | None]) -> Any:
+    """Return an Arrow array of the bodies' values, null where one cannot be read."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    found = [_value(reader, body) for body in bodies]
+    try:
+        return pa.array(found, type=reader.shape.type)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        # A value that its type cannot hold, such as a decimal with too many digits.
+        return pa.concat_arrays([_array_of(reader, it) for it in found])
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+def _value(reader: Reader, body: bytes | None) -> Any:
+    if body is None:
+        return None
+    try:
+        return reader.shape.of(reader.read(body))
+    except Exception:  # noqa: BLE001  (bytes that anybody may have sent, read by a library)
+        return None
+
+
+def _array_of(reader: Reader, value: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return pa.array([value], type=reader.shape.type)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return pa.nulls(1, reader.shape.type)

@@ -114,6 +114,18 @@ def test_a_body_that_is_no_record_is_null_and_harms_no_other() -> None:
         assert len(body_shapes.values(reader, [bytes(damaged), good])) == 2
 
 
+def test_many_bodies_become_one_array_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "record", "name": "A", "fields": [{"name": "n", "type": "int"}]}
+    reader = AvroReader(json.dumps(schema))
+    bodies = [avro(schema, {"n": n}) for n in range(100)]
+    bodies[70] = avro("long", 2**40)
+    wanted = [None if n == 70 else {"n": n} for n in range(100)]
+    for size in (1, 7, 1 << 20):
+        monkeypatch.setattr(body_shapes, "SLICE_BYTES", size)
+        assert body_shapes.values(reader, iter(bodies)).to_pylist() == wanted
+    assert body_shapes.values(reader, []).to_pylist() == []
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [

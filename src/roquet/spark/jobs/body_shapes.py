@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DECIMAL_DIGITS_MAX = 38
 """Of Spark's decimals."""
+SLICE_BYTES = 1 << 20
+"""Bytes of bodies, about, whose values are objects of Python at one time: these are far larger."""
 
 
 class Shape(NamedTuple):
@@ -78,16 +80,20 @@ def mapped(key: Shape, value: Shape) -> Shape:
     return Shape(pa.map_(key.type, value.type), convert)
 
 
-def values(reader: Reader, bodies: Sequence[bytes | None]) -> Any:
+def values(reader: Reader, bodies: Iterable[bytes | None]) -> Any:
     """Return an Arrow array of the bodies' values, null where one cannot be read."""
     import pyarrow as pa  # noqa: PLC0415
 
-    found = [_value(reader, body) for body in bodies]
-    try:
-        return pa.array(found, type=reader.shape.type)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        # A value that its type cannot hold, such as a decimal with too many digits.
-        return pa.concat_arrays([_array_of(reader, it) for it in found])
+    parts: list[Any] = []
+    found: list[Any] = []
+    size = 0
+    for body in bodies:
+        found.append(_value(reader, body))
+        size += len(body or b"")
+        if size >= SLICE_BYTES:
+            parts.append(_array(reader, found))
+            found, size = [], 0
+    return pa.concat_arrays([*parts, _array(reader, found)])
 
 
 # --- inside --------------------------------------------------------------------------------------
@@ -102,10 +108,13 @@ def _value(reader: Reader, body: bytes | None) -> Any:
         return None
 
 
-def _array_of(reader: Reader, value: Any) -> Any:
+def _array(reader: Reader, found: Sequence[Any]) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     try:
-        return pa.array([value], type=reader.shape.type)
+        return pa.array(found, type=reader.shape.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return pa.nulls(1, reader.shape.type)
+        # A value that its type cannot hold, such as a decimal with too many digits.
+        if len(found) == 1:
+            return pa.nulls(1, reader.shape.type)
+        return pa.concat_arrays([_array(reader, [it]) for it in found])

@@ -12,6 +12,7 @@ from roquet.base.errors import Unreachable, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
+from roquet.remoting.connection import Steps
 from roquet.remoting.ingest import PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request, Route, Router
@@ -104,6 +105,7 @@ class Client:
         )
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
+        self._steps = Steps()
         self._slots: dict[str, _Slot] = {}
         self._links: dict[int, Link] = {}
         self._calls = 0
@@ -307,7 +309,10 @@ class Client:
     def _scan(self) -> None:
         now_ms = self._clock.now_ms()
         before_ms = now_ms - int(self._config.idle_s * 1000)
+        jumped_ms = self._steps.jumped(now_ms)
         for link in tuple(self._links.values()):
+            if jumped_ms:
+                link.clock_was_set(jumped_ms, now_ms)
             link.expire(now_ms - _LATE_MS)
             if link.last_ms < before_ms and not link.calls:
                 link.close("")

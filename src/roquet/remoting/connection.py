@@ -1,4 +1,4 @@
-"""What is known of the calls one side has begun on a connection. No socket, no clock."""
+"""What one side knows of its calls on a connection, and of the clock. No socket, no time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,25 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _OPAQUE_MAX = 2**31 - 1
+_STEP_MAX_MS = 30_000
+"""Between two looks of a loop that is merely late."""
+
+
+class Steps:
+    """Tells a clock that was set from time that has passed: looks are to come every second or so.
+
+    A silence is measured by the clock; one that somebody sets must not end every connection.
+    """
+
+    def __init__(self) -> None:
+        """Have seen nothing yet."""
+        self._seen_ms: int | None = None
+
+    def jumped(self, now_ms: int) -> int:
+        """Return by how many milliseconds the clock was set since the last look, mostly 0."""
+        passed_ms = 0 if self._seen_ms is None else now_ms - self._seen_ms
+        self._seen_ms = now_ms
+        return 0 if 0 <= passed_ms <= _STEP_MAX_MS else passed_ms
 
 
 class InFlight(Generic[T]):
@@ -46,6 +65,11 @@ class InFlight(Generic[T]):
         """Forget and return the calls whose deadline has passed."""
         late = [opaque for opaque, (deadline_ms, _) in self._calls.items() if deadline_ms < now_ms]
         return [self._calls.pop(opaque)[1] for opaque in late]
+
+    def shift(self, by_ms: int) -> None:
+        """Move all deadlines, because the clock was set."""
+        for opaque, (deadline_ms, waiter) in self._calls.items():
+            self._calls[opaque] = (deadline_ms + by_ms, waiter)
 
     def abandon(self) -> list[T]:
         """Forget and return all calls: the connection has gone."""

@@ -312,6 +312,11 @@ class Link(asyncio.BufferedProtocol):
             if not waiter.done():
                 waiter.set_exception(OutcomeUnknown(f"{self.address} did not answer in time"))
 
+    def clock_was_set(self, by_ms: int, now_ms: int) -> None:
+        """Begin to measure silence anew, and let calls wait for as long as they would have."""
+        self.last_ms = now_ms
+        self._calls.shift(by_ms)
+
     def close(self, why: str) -> None:
         """End the connection: what is written goes out first, what was read is dropped."""
         if self._transport is None or self._transport.is_closing():

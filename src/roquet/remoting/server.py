@@ -20,6 +20,7 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.codec import FRAME_SIZE_MAX
+from roquet.remoting.connection import Steps
 from roquet.remoting.ingest import Ingest, PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request
@@ -109,6 +110,7 @@ class Server:
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
+        self._steps = Steps()
         self._socket: socket.socket | None = None
         self._listening = False
         self._stopping = False
@@ -387,7 +389,10 @@ class Server:
         """Close idle connections, give up late calls, listen again after an error."""
         now_ms = self._clock.now_ms()
         before_ms = now_ms - int(self._config.idle_s * 1000)
+        jumped_ms = self._steps.jumped(now_ms)
         for link in tuple(self._links.values()):
+            if jumped_ms:
+                link.clock_was_set(jumped_ms, now_ms)
             link.expire(now_ms)
             if link.last_ms < before_ms and not link.in_hand:
                 log.debug("%s is closed: idle", link.address)

@@ -361,6 +361,25 @@ def test_scan_gives_up_late_calls_and_idle_connections() -> None:
     asyncio.run(main())
 
 
+def test_a_clock_that_is_set_gives_up_no_call() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with serving() as running, calling(clock=clock) as client:
+            waiting = asyncio.create_task(client.call(running.address, Command(SLOW), 30.0))
+            await until(lambda: running.handlers.seen)
+            await clock.advance(5)
+            for set_by_s in (3600, -7200):
+                clock.set_by(set_by_s)
+                await clock.advance(10)
+                assert not waiting.done()
+                assert len(client.connected()) == 1
+            await clock.advance(8)
+            with pytest.raises(OutcomeUnknown, match="in time"):
+                await waiting
+
+    asyncio.run(main())
+
+
 def test_blocking_connection() -> None:
     async def main() -> None:
         async with serving() as running:

@@ -276,6 +276,29 @@ def test_idle_and_silent_connections_are_closed() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("set_by_s", [3600, -3600, 10 * 365 * 86_400])
+def test_a_clock_that_is_set_ends_no_connection(set_by_s: int) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with serving(ServerConfig(), clock) as running:
+            raw = await running.raw()
+            raw.write(ask(ECHO))
+            await raw.read()
+            await clock.advance(2)
+            clock.set_by(set_by_s)
+            await clock.advance(2)
+            raw.write(ask(ECHO))
+            assert (await raw.read()).code == 0
+            # Silence is still found, and after the same time.
+            await clock.advance(118)
+            assert running.server.connections == 1
+            await clock.advance(5)
+            assert await raw.is_closed()
+            await raw.close()
+
+    asyncio.run(main())
+
+
 def test_b19_caps_on_connections(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving(ServerConfig(connections_per_address_max=2)) as running:

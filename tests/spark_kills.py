@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import random
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from demo.kills import descendants, kill_tree
 from demo.servers import free_port, running_process, until_open
@@ -28,6 +29,7 @@ from roquet.client import Message, MessageQueue
 from roquet.spark.batch import BatchReader
 from roquet.spark.metadata import Metadata
 from roquet.spark.options import SourceOptions, Wire
+from spark_pair import retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +127,8 @@ class World:
     def fill(self, rows: int) -> None:
         with sync.connect(self.names) as mq:
             for topic in ("Source", "Target"):
-                self.retried(lambda topic=topic: mq.admin().create_topic(topic, queues=QUEUES))
+                create = functools.partial(mq.admin().create_topic, topic, queues=QUEUES)
+                retried(create, within_s=30)
             with mq.producer("fill") as producer:
                 for number in range(QUEUES):
                     queue = MessageQueue("Source", "b", number)
@@ -133,18 +136,6 @@ class World:
                     for at in range(0, len(bodies), 500):
                         batch = [Message("Source", body) for body in bodies[at : at + 500]]
                         producer.send_batch("Source", batch, queue=queue)
-
-    def retried(self, call: Any) -> None:
-        end = time.monotonic() + 30
-        while True:
-            try:
-                call()
-            except RoquetError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
 
     # --- the job -----------------------------------------------------------------------------
 

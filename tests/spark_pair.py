@@ -98,8 +98,9 @@ class Pair:
         return started
 
 
-def retried(call: Callable[[], Any]) -> None:
-    end = time.monotonic() + WAIT_S
+def retried(call: Callable[[], Any], within_s: float = WAIT_S) -> None:
+    """Call until it raises no RoquetError; raise the one that comes when the time is over."""
+    end = time.monotonic() + within_s
     while True:
         try:
             call()

@@ -84,17 +84,24 @@ class _Shapes:
             return _logical(logical, schema)
         if kind in _PLAIN:
             return _primitive(_PLAIN[kind])
-        made = {"record": self._record, "error": self._record, "array": self._array}.get(kind)
-        if kind == "map":
-            return body_shapes.mapped(_primitive("string"), self.of(schema["values"]))
+        made = {
+            "record": self._record,
+            "error": self._record,
+            "array": self._array,
+            "map": self._map,
+        }.get(kind)
         return self.of(kind) if made is None else made(schema)
 
     def _array(self, schema: dict[str, Any]) -> Shape:
         item = schema["items"]
-        if not self._has_bytes(item):
+        shape = None if item == "null" else self.of(item)
+        if shape is None or not self._has_bytes(item):
             # A count without bytes behind it would be believed, however large.
             raise UsageError("schema: items of an Avro array have to take bytes")
-        return body_shapes.repeated(self.of(item))
+        return body_shapes.repeated(shape)
+
+    def _map(self, schema: dict[str, Any]) -> Shape:
+        return body_shapes.mapped(_primitive("string"), self.of(schema["values"]))
 
     def _record(self, schema: dict[str, Any]) -> Shape:
         name = schema["name"]
@@ -115,22 +122,18 @@ class _Shapes:
         raise UsageError(f"schema: a union of {str(branches)[:200]} has no type in a table")
 
     def _has_bytes(self, schema: Any) -> bool:
-        if _is_union(schema):
-            return True
+        """Tell whether a value takes any bytes, of a type that has a shape."""
         if isinstance(schema, str):
             known = self._named.get(schema)
-            return schema != "null" if known is None else self._has_bytes(known)
-        if schema["type"] == "fixed":
+            return known is None or self._has_bytes(known)
+        if _is_union(schema):
+            return True
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return any(self._has_bytes(field["type"]) for field in schema["fields"])
+        if kind == "fixed":
             return bool(schema["size"] > 0)
-        if schema["type"] in {"record", "error"}:
-            if schema["name"] in self._within:
-                return True  # `_record` refuses it.
-            self._within.append(schema["name"])
-            found = any(self._has_bytes(field["type"]) for field in schema["fields"])
-            self._within.pop()
-            return found
-        inside = schema["type"]
-        return inside in ("array", "map", "enum") or self._has_bytes(inside)
+        return kind in ("array", "map", "enum") or self._has_bytes(kind)
 
 
 def _primitive(name: str) -> Shape:

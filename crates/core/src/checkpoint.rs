@@ -3,11 +3,17 @@
 //! Java's six numbers come first. Behind them, in bytes that Java leaves alone, is a block of ours:
 //! a copy of the sixth number (if it differs, Java has written since and the block is void), the
 //! durable end of the log and the boot during which it was written.
+//!
+//! Invariant: in one run of a store the durable end in the file never moves back, and it never lies
+//! behind what a sync of the log covered. It is durable itself after [`Notes::sync`]: at each start,
+//! about once a second, and before a record counts as flushed that recovery could take for a torn
+//! one (see `recovery_tail`).
 
 use crate::disk::{Disk, DiskFile, Space};
 use crate::store_error::StoreError;
+use crate::store_health::hold;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const FILE_SIZE: u64 = 4096;
 const JAVA_SIZE: usize = 48;
@@ -150,6 +156,74 @@ impl CheckpointFile {
         self.file
             .sync()
             .map_err(|error| StoreError::io("sync", &self.path, &error))
+    }
+}
+
+/// The checkpoint of an open store: whoever learns something adds it, and the file follows.
+pub(crate) struct Notes {
+    file: CheckpointFile,
+    boot: u64,
+    held: Mutex<Held>,
+    syncing: Mutex<()>,
+}
+
+struct Held {
+    checkpoint: Checkpoint,
+    /// The durable end of the log as this run knows it.
+    flushed: u64,
+    /// Whether something was written since the last sync.
+    fresh: bool,
+}
+
+impl Notes {
+    /// Takes the file over, with what is in it.
+    pub(crate) fn new(file: CheckpointFile, checkpoint: Checkpoint, boot: u64) -> Self {
+        let held = Held {
+            checkpoint,
+            flushed: 0,
+            fresh: true,
+        };
+        Self {
+            file,
+            boot,
+            held: Mutex::new(held),
+            syncing: Mutex::new(()),
+        }
+    }
+
+    /// Notes that the log is durable up to `flushed`, and whatever `change` sets beside that.
+    pub(crate) fn write(
+        &self,
+        flushed: u64,
+        change: impl FnOnce(&mut Checkpoint),
+    ) -> Result<(), StoreError> {
+        let mut held = hold(&self.held);
+        let mut checkpoint = held.checkpoint;
+        held.flushed = held.flushed.max(flushed);
+        change(&mut checkpoint);
+        checkpoint.known = Some(Known {
+            flushed: held.flushed,
+            boot: self.boot,
+        });
+        if checkpoint == held.checkpoint {
+            return Ok(());
+        }
+        self.file.write(&checkpoint)?;
+        held.checkpoint = checkpoint;
+        held.fresh = true;
+        Ok(())
+    }
+
+    /// Makes what was written durable, unless it is.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        // Whoever finds nothing fresh here has waited for the sync that covers it.
+        let _one_at_a_time = hold(&self.syncing);
+        if !std::mem::take(&mut hold(&self.held).fresh) {
+            return Ok(());
+        }
+        let synced = self.file.sync();
+        hold(&self.held).fresh |= synced.is_err();
+        synced
     }
 }
 

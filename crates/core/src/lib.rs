@@ -16,6 +16,7 @@ pub mod decompress;
 pub mod deleted;
 pub mod disk;
 pub mod dispatch;
+mod extent;
 pub mod file_cache;
 pub mod file_disk;
 pub mod filter;

@@ -4,9 +4,11 @@
 //! else. The scan always begins at the first byte of the file, where a record begins too; readers of
 //! a later part of the file take the same steps and ignore what is not theirs, so that all of them
 //! see the same records and the same damage. A step depends on no checksum: where a body's CRC
-//! differs the lengths still say where the next record begins.
+//! differs, or the end of a record was never written, its lengths still say where the next one
+//! begins, and what is inside them is never taken for records.
 
 use crate::codec_error::CodecError;
+use crate::extent::extent;
 use crate::file_disk;
 use crate::record::{self, Parsed, RecordHead, RecordView, Why, MAGIC_V1, MAGIC_V2};
 use crate::segment::all_zero;
@@ -136,10 +138,9 @@ impl LogScan {
             Parsed::Record { .. } => Next::Search("a record that belongs elsewhere"),
             Parsed::Blank { size } => self.blank(size),
             Parsed::End => Next::Zeros,
-            Parsed::Broken { why, .. } => match (why, size) {
-                (Why::Checksum, Some(size)) if self.in_place(self.at) => {
-                    Next::Skip(size, text(why))
-                }
+            // What lies inside the lengths of a record is content, whatever it looks like.
+            Parsed::Broken { why, .. } => match (size, extent(self.from(self.at), here)) {
+                (Some(size), Some(_)) => Next::Skip(size, text(why)),
                 _ => Next::Search(text(why)),
             },
         };

@@ -381,7 +381,7 @@ fn view(whole: &[u8], total_size: u32, magic: u32) -> Option<RecordView<'_>> {
     })
 }
 
-fn host_size(sys_flag: i32, bit: i32) -> usize {
+pub(crate) fn host_size(sys_flag: i32, bit: i32) -> usize {
     if sys_flag & bit == 0 {
         host::V4_SIZE
     } else {

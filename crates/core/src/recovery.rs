@@ -1,10 +1,22 @@
 //! Opening a store that ran before: where the log ends, and what queues and index lack
 //! (spec: store §9).
 //!
-//! Stricter than Java in what it gives up. A tail that the last run could not finish is cut. Damage
-//! with valid records behind it is an error, unless a power cut explains it: the machine has been
-//! booted since, nothing says that the place was durable, and all that is behind it was stored
-//! within the time that a flush may be late.
+//! Stricter than Java in what it gives up. Invariant: **a record that was acknowledged as durable is
+//! never cut, and what is cut is said.** What decides is what a flush covered, lengths and checksums:
+//!
+//! * In front of the durable end that the checkpoint notes, nothing was torn. A record there that
+//!   cannot be read is damage: an error when valid records follow it, a loss that is counted when
+//!   none does.
+//! * Behind it, and only if the machine was booted since, a power cut may have left any sector old.
+//!   The log ends at the first record that is not surely whole (`recovery_tail`). Everything behind
+//!   that was never flushed, whatever it looks like: it is cut.
+//! * After a kill, all that was written is there, up to the record that was being written: it is
+//!   cut. Records behind its lengths are none of its content, so they make it damage.
+//! * A store that Java's broker wrote last says nothing of its durable end. What cannot be read is
+//!   cut when all that follows was stored within the time that a flush may be late. What can be read
+//!   is believed, as Java does.
+//!
+//! Queues are held against the log and against the note of their ends (`queue_ends`, `queue_audit`).
 
 use crate::checkpoint::{Checkpoint, Known};
 use crate::commit_log::CommitLog;
@@ -36,10 +48,10 @@ impl Before<'_> {
         self.checkpoint.and_then(|checkpoint| checkpoint.known)
     }
 
-    /// Whether a record at `at` can be one that a power loss left half written.
-    fn may_be_torn(&self, at: u64) -> bool {
-        let known = self.known();
-        !self.clean && known.is_none_or(|known| known.boot != self.boot && known.flushed <= at)
+    /// Whether a power cut may have left what is at `at` old: `None` when nobody knows.
+    fn may_be_lost(&self, at: u64) -> Option<bool> {
+        let known = self.known()?;
+        Some(!self.clean && known.boot != self.boot && known.flushed <= at)
     }
 }
 
@@ -60,6 +72,8 @@ pub struct Recovered {
     pub lost_bytes: u64,
     /// How often the whole log had to be read because queues lacked units.
     pub rebuilds: u64,
+    /// What was cut or made again, for people.
+    pub notes: Vec<String>,
 }
 
 /// Where to begin, and from which record on queues and index get theirs again.
@@ -277,7 +291,10 @@ fn scan(
         loop {
             match record::parse(bytes, at, before.settings.check_crc) {
                 Parsed::Record { view, size } if in_place(&view, found.end) => {
-                    if before.may_be_torn(found.end) && recovery_tail::torn(&view, at) {
+                    let record = bytes.get(at..at + size as usize).unwrap_or_default();
+                    if before.may_be_lost(found.end) == Some(true)
+                        && recovery_tail::may_be_torn(record, &view, at)
+                    {
                         return Ok(Scan::End(found, Some("a part is missing".to_owned())));
                     }
                     if !restore(derived, &view, plan, found.end, whole)? {
@@ -353,17 +370,23 @@ fn cut(
             return Err(damage(segments, found.end, &behind, why));
         }
     }
-    found.cut_bytes = recovery_tail::erase(log, segments, found.end)?;
+    let dirty = recovery_tail::dirty_end(segments, found.end)?;
+    recovery_tail::erase(log, segments, found.end)?;
+    found.cut_bytes = dirty - found.end;
+    if found.cut_bytes > 0 {
+        let why = why.unwrap_or_else(|| "no record".to_owned());
+        found.notes.push(format!(
+            "{} bytes of the log from offset {} to {dirty} were cut: {why} at offset {}",
+            found.cut_bytes, found.end, found.end
+        ));
+    }
     Ok(())
 }
 
 /// Whether a power cut can have left valid records behind a place that cannot be read.
 fn power_cut(before: &Before<'_>, end: u64, behind: &Behind) -> bool {
     let late = behind.last_time.saturating_sub(behind.first_time) <= FLUSH_LATE_MS;
-    let unknown = before
-        .known()
-        .is_none_or(|known| known.flushed <= end && known.boot != before.boot);
-    !before.clean && unknown && late
+    before.may_be_lost(end).unwrap_or(!before.clean && late)
 }
 
 fn damage(segments: &[Arc<Segment>], end: u64, behind: &Behind, why: Option<String>) -> StoreError {

@@ -1,6 +1,20 @@
-//! What lies behind the end of the log: searching it for valid records, and erasing it.
+//! What lies behind the end of the log: whether it was ever durable, searching it for valid
+//! records, and erasing it.
+//!
+//! Invariants:
+//!
+//! * The log only grows, and what lies behind its end is zeros, durably. So whatever a power cut
+//!   leaves of a sector is its content up to some earlier end of the log, and zeros from there on.
+//! * A record whose last byte in a sector is not zero is whole in that sector. Sectors that end
+//!   inside the body are covered by the body's checksum, lengths by their sum. Only topic and
+//!   properties are left: they are whole unless one of them ends a sector with zeros.
+//! * A record with zeros there counts as flushed only once the checkpoint says durably that it is
+//!   (`commit_log::flush`). So a record that looks torn behind the noted end was never acknowledged,
+//!   and one in front of it is as it was sent: it is never judged by its looks.
+//! * What lies inside the lengths of a record is content, and says nothing about the log.
 
 use crate::commit_log::CommitLog;
+use crate::extent::extent;
 use crate::record::{self, Parsed, RecordHead, RecordView, MAGIC_V1, MAGIC_V2};
 use crate::segment::{all_zero, Segment};
 use crate::store_error::StoreError;
@@ -12,21 +26,34 @@ const BLOCK: u64 = 1 << 16;
 /// What a disk writes whole.
 const SECTOR: usize = 512;
 
-/// Whether a sector of the record was never written, where no checksum would tell: topic and
-/// properties. Nothing but zeros is where the log has not been yet.
-pub(crate) fn torn(record: &RecordView<'_>, at: usize) -> bool {
-    let end = at + record.total_size as usize;
-    let properties = end - record.properties.len().min(end);
+/// Whether a sector of the record with these bytes, which begins at `at` of its file, may be older
+/// than the record where no checksum would tell: in topic and properties.
+pub(crate) fn may_be_torn(bytes: &[u8], record: &RecordView<'_>, at: usize) -> bool {
+    let properties = bytes.len().saturating_sub(record.properties.len());
     let topic = properties.saturating_sub(2 + record.topic.len());
-    never_written(record.topic, topic) || never_written(record.properties, properties)
+    [
+        (topic, record.topic.len()),
+        (properties, record.properties.len()),
+    ]
+    .into_iter()
+    .any(|(from, size)| ends_a_sector_with_zeros(bytes, from, from + size, at))
 }
 
-/// Whether all of `bytes`, which begin at `at` of their file, that lie in one sector are zero.
-fn never_written(bytes: &[u8], at: usize) -> bool {
-    let first = (SECTOR - at % SECTOR).min(bytes.len());
-    let (front, rest) = bytes.split_at(first);
-    let mut parts = std::iter::once(front).chain(rest.chunks(SECTOR));
-    parts.any(|part| !part.is_empty() && all_zero(part))
+/// Whether nothing but zeros follows the last byte of `bytes[from..to]` in a sector, itself included.
+fn ends_a_sector_with_zeros(bytes: &[u8], from: usize, to: usize, at: usize) -> bool {
+    let mut begin = from;
+    while begin < to {
+        let sector = ((at + begin) / SECTOR + 1) * SECTOR - at;
+        let last = to.min(sector) - 1;
+        if bytes
+            .get(last..sector.min(bytes.len()))
+            .is_some_and(all_zero)
+        {
+            return true;
+        }
+        begin = sector;
+    }
+    false
 }
 
 /// Valid records behind the end.
@@ -40,13 +67,54 @@ pub(crate) struct Behind {
     pub(crate) last_time: i64,
 }
 
-/// Looks for whole records with a right checksum that stand where they say, from `end` on.
+/// Looks for whole records with a right checksum that stand where they say, behind `end`: behind
+/// all of the record that begins there, if its lengths say where it ends.
 pub(crate) fn search(segments: &[Arc<Segment>], end: u64) -> Result<Option<Behind>, StoreError> {
     let mut behind: Option<Behind> = None;
-    for segment in segments.iter().filter(|segment| segment.end() > end) {
-        search_file(segment, end.max(segment.base()), &mut behind)?;
+    let from = end + unfinished(segments, end)?;
+    for segment in segments.iter().filter(|segment| segment.end() > from) {
+        search_file(segment, from.max(segment.base()), &mut behind)?;
     }
     Ok(behind)
+}
+
+/// The size of the unfinished or damaged record at `end`; 0 when that is not known.
+fn unfinished(segments: &[Arc<Segment>], end: u64) -> Result<u64, StoreError> {
+    let Some(segment) = segments.iter().find(|s| s.base() <= end && end < s.end()) else {
+        return Ok(0);
+    };
+    let left = segment.end() - end;
+    // Not through the map, whose pages would stay with the process.
+    let mut bytes = vec![0; usize::try_from(left.min(8)).unwrap_or(0)];
+    segment.read(&mut bytes, end)?;
+    let size = bytes.first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
+    let magic = bytes.last_chunk().map_or(0, |it| u32::from_be_bytes(*it));
+    if u64::from(size) > left || (magic != MAGIC_V1 && magic != MAGIC_V2) {
+        return Ok(0);
+    }
+    bytes.resize(size as usize, 0);
+    segment.read(&mut bytes, end)?;
+    Ok(extent(&bytes, end).map_or(0, u64::from))
+}
+
+/// Where the last byte behind `end` is that is not zero; `end` when there is none.
+pub(crate) fn dirty_end(segments: &[Arc<Segment>], end: u64) -> Result<u64, StoreError> {
+    let mut buffer = Vec::new();
+    for segment in segments.iter().rev().filter(|s| s.end() > end) {
+        for (start, stop) in segment.data(end.max(segment.base()))?.into_iter().rev() {
+            let mut to = stop;
+            while to > start {
+                let from = to.saturating_sub(BLOCK).max(start).max(end);
+                buffer.resize(usize::try_from(to.saturating_sub(from)).unwrap_or(0), 0);
+                segment.read(&mut buffer, from)?;
+                if let Some(last) = buffer.iter().rposition(|byte| *byte != 0) {
+                    return Ok(from + last as u64 + 1);
+                }
+                to = from;
+            }
+        }
+    }
+    Ok(end)
 }
 
 /// The valid records in one file from `from` on, folded into `behind`.

@@ -3,7 +3,7 @@
 //! All work of the background threads (`store_threads`) is a method here, so that tests can run a
 //! store without any thread, on a disk that crashes.
 
-use crate::checkpoint::{Checkpoint, CheckpointFile};
+use crate::checkpoint::{Checkpoint, CheckpointFile, Notes};
 use crate::commit_log::{Appended, CommitLog, LogSettings, NextOffsets, Prepared, PutStatus};
 use crate::consume_queue::ConsumeQueues;
 use crate::deleted::Deleted;
@@ -36,7 +36,9 @@ pub struct Store {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) recovered: Recovered,
     events: Arc<Events>,
-    checkpoint: Mutex<(CheckpointFile, Checkpoint)>,
+    /// Held for as long as a checkpoint takes.
+    checkpoint: Mutex<()>,
+    notes: Arc<Notes>,
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
     threads: Mutex<Option<Threads>>,
     started: AtomicBool,
@@ -73,6 +75,8 @@ impl Store {
             },
         )?;
         let checkpoint = checkpoint.unwrap_or_default();
+        let notes = Arc::new(Notes::new(checkpoint_file, checkpoint, env.boot));
+        log.note_in(Arc::clone(&notes));
         let last = recovered.last.unwrap_or(LastRecord {
             start: checkpoint.queue_offset.cast_unsigned(),
             time: checkpoint.queue_time,
@@ -96,7 +100,8 @@ impl Store {
             dispatcher,
             recovered,
             events,
-            checkpoint: Mutex::new((checkpoint_file, checkpoint)),
+            checkpoint: Mutex::new(()),
+            notes,
             lock: Mutex::new(Some(lock)),
             threads: Mutex::new(None),
             started: AtomicBool::new(false),
@@ -137,7 +142,7 @@ impl Store {
             .and_then(|()| disk.sync_file(&path))
             .and_then(|()| disk.sync_dir(root))
             .map_err(refuse)?;
-        // From now on a kill can be told from a power cut.
+        // From now on a kill can be told from a power cut, and a torn record from a durable one.
         self.note_flushed()?;
         self.started.store(true, Ordering::Release);
         Ok(true)
@@ -307,26 +312,21 @@ impl Store {
 
     /// Makes queues and index durable, then says so in the checkpoint.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
-        let mut held = hold(&self.checkpoint);
+        let _one_at_a_time = hold(&self.checkpoint);
         let (position, last) = self.dispatcher.snapshot();
         if self.log.flushed() < position {
             self.flush()?;
         }
         let synced = self.derived.sync();
         self.note(synced)?;
-        let (file, checkpoint) = &mut *held;
-        checkpoint.log_time = last.time;
-        checkpoint.queue_time = last.time;
-        checkpoint.index_time = self
-            .derived
-            .index
-            .as_ref()
-            .map_or(0, |index| index.last().0);
-        checkpoint.queue_offset = last.start.cast_signed();
-        checkpoint.known = Some(self.known());
-        file.write(checkpoint)?;
-        let synced = file.sync();
-        self.note(synced)
+        let index = self.derived.index.as_ref();
+        self.notes.write(self.log.flushed(), |checkpoint| {
+            checkpoint.log_time = last.time;
+            checkpoint.queue_time = last.time;
+            checkpoint.index_time = index.map_or(0, |index| index.last().0);
+            checkpoint.queue_offset = last.start.cast_signed();
+        })?;
+        self.note(self.notes.sync())
     }
 
     /// Runs something while nothing is dispatched and no checkpoint is under way.
@@ -358,23 +358,10 @@ impl Store {
         }
     }
 
-    /// Writes down how far the log is durable, without waiting for that to be durable itself.
+    /// Writes down durably how far the log is durable.
     pub(crate) fn note_flushed(&self) -> Result<(), StoreError> {
-        let mut held = hold(&self.checkpoint);
-        let (file, checkpoint) = &mut *held;
-        let known = Some(self.known());
-        if checkpoint.known == known {
-            return Ok(());
-        }
-        checkpoint.known = known;
-        file.write(checkpoint)
-    }
-
-    fn known(&self) -> crate::checkpoint::Known {
-        crate::checkpoint::Known {
-            flushed: self.log.flushed(),
-            boot: self.env.boot,
-        }
+        self.notes.write(self.log.flushed(), |_| {})?;
+        self.note(self.notes.sync())
     }
 
     /// Fails when the store is closed.

@@ -44,6 +44,8 @@ struct Tally {
 struct Planted {
     lies: Lies,
     ack_before_flush: bool,
+    /// Not a fault: contents of an attacker's choice.
+    hostile: bool,
 }
 
 /// Runs a workload until the power goes at the `cut`th operation; false when it ended before.
@@ -53,6 +55,7 @@ fn run(steps: &[Step], sync_flush: bool, cut: u64, planted: Planted) -> (World, 
     disk.power_off_at(cut);
     let mut world = World::on(disk, sync_flush);
     world.ack_before_flush = planted.ack_before_flush;
+    world.hostile = planted.hostile;
     for step in steps {
         if !world.step(*step) {
             break;
@@ -130,6 +133,7 @@ fn second_life(
     rng: &mut Rng,
 ) -> Result<(u64, Promise), String> {
     let mut world = World::resume(image.clone(), sync_flush, promise, 3);
+    world.hostile = rng.chance(2);
     if world.store.is_none() {
         return Err("the store opened once and not again".to_owned());
     }
@@ -228,6 +232,24 @@ fn long_workloads_lose_nothing_wherever_the_power_goes() {
 }
 
 #[test]
+fn hostile_contents_lose_nothing_wherever_the_power_goes() {
+    let hostile = Planted {
+        hostile: true,
+        ..Planted::default()
+    };
+    exhaustive(1, 6, hostile).expect_good();
+    let gate = if cfg!(debug_assertions) { 500 } else { 4000 };
+    let states = setting("POWERLOSS_STATES", gate);
+    let tally = sampled(states, setting("POWERLOSS_SEED", 1), hostile);
+    println!(
+        "{} states with hostile contents, {} distinct images",
+        tally.states,
+        tally.images.len()
+    );
+    tally.expect_good();
+}
+
+#[test]
 fn planted_a_sync_that_does_nothing_is_caught() {
     let mut planted = Planted::default();
     planted.lies.sync_does_nothing = true;
@@ -252,7 +274,15 @@ fn planted_names_that_are_never_synced_are_caught() {
 
 /// The bug shows both in short and in drawn workloads.
 fn assert_caught(planted: Planted, how: &str) {
-    for tally in [exhaustive(2, 1, planted), sampled(100, 1, planted)] {
+    let hostile = Planted {
+        hostile: true,
+        ..planted
+    };
+    for tally in [
+        exhaustive(2, 1, planted),
+        sampled(100, 1, planted),
+        sampled(100, 2, hostile),
+    ] {
         let caught = tally
             .failures
             .iter()

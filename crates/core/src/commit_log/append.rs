@@ -3,7 +3,7 @@
 use super::{CommitLog, NextOffsets};
 use crate::record::{self, NewRecord, BLANK_SIZE, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
 use crate::segment::Segment;
-use crate::store_error::{ErrorKind, StoreError};
+use crate::store_error::StoreError;
 use crate::store_health::hold;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
@@ -64,6 +64,8 @@ pub struct Mark {
 pub struct Prepared<'a> {
     bytes: Vec<u8>,
     entries: Vec<Entry<'a>>,
+    /// Whether a record has a zero byte where no checksum tells it from a page never written.
+    zeros: bool,
 }
 
 impl<'a> Prepared<'a> {
@@ -71,7 +73,7 @@ impl<'a> Prepared<'a> {
     pub fn with_capacity(bytes: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(bytes),
-            entries: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -80,7 +82,7 @@ impl<'a> Prepared<'a> {
         bytes.clear();
         Self {
             bytes,
-            entries: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -118,6 +120,7 @@ impl<'a> Prepared<'a> {
         check(topic, message, body_max)?;
         let size =
             record::encode(message, &mut self.bytes).map_err(|_| PutStatus::MessageIllegal)?;
+        self.zeros |= message.properties.contains(&0);
         let transaction = message.sys_flag & SYS_TRANSACTION;
         self.entries.push(Entry {
             topic,
@@ -381,7 +384,11 @@ impl CommitLog {
         let Some(segment) = writer.segment.clone().filter(|_| run.count > 0) else {
             return Ok(());
         };
-        let Prepared { bytes, entries } = prepared;
+        let Prepared {
+            bytes,
+            entries,
+            zeros,
+        } = prepared;
         let entries = entries
             .get(run.first..run.first + run.count)
             .unwrap_or_default();
@@ -419,6 +426,10 @@ impl CommitLog {
             let error = StoreError::io("write", segment.path(), &error);
             return Err(self.undo(writer, &segment, at as u64, &error));
         }
+        if *zeros {
+            // Before anybody can flush it.
+            self.unsure.fetch_max(writer.position + 1, Ordering::AcqRel);
+        }
         writer.position += at as u64;
         self.counters
             .put_bytes
@@ -446,21 +457,6 @@ impl CommitLog {
         // Trouble shows in the write of a record there, which says so.
         let _ = segment.write(ZEROS.get(..length).unwrap_or_default(), writer.position);
         writer.zeroed = to;
-    }
-
-    /// Takes back a write that failed half-way, lest a later recovery finds its pieces.
-    pub(super) fn undo(
-        &self,
-        writer: &Writer,
-        segment: &Segment,
-        size: u64,
-        error: &StoreError,
-    ) -> PutStatus {
-        let clean = segment.zero(writer.position, writer.position + size);
-        if clean.is_err() || error.kind != ErrorKind::DiskFull {
-            self.health.fail(error);
-        }
-        PutStatus::ServiceNotAvailable
     }
 
     /// Closes the file with a filler and goes on in the next one.

@@ -1,6 +1,14 @@
 //! Making the log durable. A sync that failed is the end of all promises (architecture §4).
+//!
+//! Recovery tells a torn record by zeros that stand where the record may end a sector
+//! ([`crate::recovery_tail`]). A record that really has a zero byte in its properties could look
+//! like that. It counts as flushed only once the checkpoint says durably that it is, so recovery
+//! never has to guess. Other records cost nothing.
 
+use super::append::{PutStatus, Writer};
 use super::CommitLog;
+use crate::record::{self, Parsed};
+use crate::segment::Segment;
 use crate::store_error::{ErrorKind, StoreError};
 use crate::store_health::hold;
 use std::sync::atomic::Ordering;
@@ -27,13 +35,15 @@ impl CommitLog {
             return Ok(from);
         }
         let start = Instant::now();
-        for segment in self.segments().iter() {
-            if segment.end() > from && segment.base() < to {
-                if let Err(error) = segment.sync() {
-                    self.health.fail(&error);
-                    return Err(error);
-                }
+        let done = self.sync_to(from, to).and_then(|()| {
+            if self.needs_note(from, whole) {
+                return self.note_durable(to);
             }
+            Ok(())
+        });
+        if let Err(error) = done {
+            self.health.fail(&error);
+            return Err(error);
         }
         self.flushed_whole.store(whole.min(to), Ordering::Release);
         self.flushed.store(to, Ordering::Release);
@@ -43,6 +53,69 @@ impl CommitLog {
         self.measure(to);
         self.has_grown();
         Ok(to)
+    }
+
+    fn sync_to(&self, from: u64, to: u64) -> Result<(), StoreError> {
+        for segment in self.segments().iter() {
+            if segment.end() > from && segment.base() < to {
+                segment.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what is flushed now has a record that recovery could take for a torn one.
+    fn needs_note(&self, from: u64, whole: u64) -> bool {
+        self.unsure.load(Ordering::Acquire) > from
+            || (self.copied.swap(false, Ordering::AcqRel)
+                && self.holds_zeros(self.flushed_whole.load(Ordering::Acquire), whole))
+    }
+
+    fn note_durable(&self, to: u64) -> Result<(), StoreError> {
+        let Some(notes) = self.notes.get() else {
+            return Ok(());
+        };
+        notes.write(to, |_| {})?;
+        notes.sync()
+    }
+
+    /// Whether a record between two offsets has a zero byte in its topic or properties.
+    fn holds_zeros(&self, from: u64, to: u64) -> bool {
+        let mut at = from.max(self.min());
+        while at < to {
+            let Some(lease) = self.rest(at, to) else {
+                return true;
+            };
+            match record::parse(&lease, 0, false) {
+                Parsed::Record { view, size } => {
+                    if view.topic.contains(&0) || view.properties.contains(&0) {
+                        return true;
+                    }
+                    at += u64::from(size);
+                }
+                Parsed::Blank { .. } => at = self.next_file_start(at),
+                Parsed::End | Parsed::Broken { .. } => return true,
+            }
+        }
+        false
+    }
+
+    /// Takes back a write that failed half-way, lest a later recovery finds its pieces.
+    pub(super) fn undo(
+        &self,
+        writer: &Writer,
+        segment: &Segment,
+        size: u64,
+        error: &StoreError,
+    ) -> PutStatus {
+        // Durably: a page that a power cut leaves old must hold nothing but zeros.
+        let clean = segment
+            .zero(writer.position, writer.position + size)
+            .and_then(|_| segment.sync());
+        if clean.is_err() || error.kind != ErrorKind::DiskFull {
+            self.health.fail(error);
+        }
+        PutStatus::ServiceNotAvailable
     }
 
     /// How many flushes there were, and the microseconds that they took together.

@@ -15,6 +15,7 @@ pub use append::{Appended, Entry, Placed, Prepared, PutStatus};
 pub use offsets::NextOffsets;
 
 use crate::bell::Followers;
+use crate::checkpoint::Notes;
 use crate::disk::Disk;
 use crate::latency::Latency;
 use crate::record::RecordHead;
@@ -25,8 +26,8 @@ use append::Writer;
 use next_file::NextFile;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 /// Gives the time in Unix milliseconds.
@@ -82,6 +83,12 @@ pub struct CommitLog {
     /// `whole` as it was at the last flush.
     flushed_whole: AtomicU64,
     flushing: Mutex<()>,
+    /// Where durability is noted before such records count as flushed that could look torn.
+    notes: OnceLock<Arc<Notes>>,
+    /// Behind the first byte of the last such record that was appended here.
+    unsure: AtomicU64,
+    /// Whether records were copied since the last flush: nobody has looked at them yet.
+    copied: AtomicBool,
     /// Where appends end that wait for their flush, and when they began.
     unflushed: Mutex<VecDeque<(u64, Instant)>>,
     next: NextFile,
@@ -122,6 +129,9 @@ impl CommitLog {
             flushed: AtomicU64::new(0),
             flushed_whole: AtomicU64::new(0),
             flushing: Mutex::new(()),
+            notes: OnceLock::new(),
+            unsure: AtomicU64::new(0),
+            copied: AtomicBool::new(false),
             unflushed: Mutex::default(),
             next: NextFile::default(),
             busy_since: AtomicI64::new(0),
@@ -131,6 +141,12 @@ impl CommitLog {
             file_wanted: Wake::default(),
             counters: LogCounters::default(),
         })
+    }
+
+    /// Has flushes note in `notes` what recovery could not tell from the log alone.
+    pub(crate) fn note_in(&self, notes: Arc<Notes>) {
+        // A log has one store.
+        let _ = self.notes.set(notes);
     }
 
     /// Goes on at `end`, up to which everything is durable; queues continue at `offsets`.

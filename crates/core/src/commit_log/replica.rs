@@ -66,6 +66,7 @@ impl CommitLog {
             )));
         }
         let whole = self.follow_records(from, bytes)?;
+        self.copied.store(true, Ordering::Release);
         let mut rest = bytes;
         while !rest.is_empty() {
             rest = self.write_piece(writer, rest)?;

@@ -6,6 +6,7 @@
     clippy::indexing_slicing
 )]
 
+mod hostile;
 mod sim_calls;
 pub mod sim_disk;
 pub mod sim_file;

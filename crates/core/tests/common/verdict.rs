@@ -224,7 +224,7 @@ fn found(store: &Store, promise: &Promise) -> Result<Vec<Logged>, String> {
             && view.queue_offset == *offset
             && view.physical_offset.cast_unsigned() == at
             && view.body == message.body
-            && view.properties == message.properties().as_bytes();
+            && view.properties == message.properties();
         if !same {
             return Err(format!(
                 "the message at {at} is not {} as it was sent",

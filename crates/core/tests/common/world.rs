@@ -12,6 +12,7 @@ use roquet_core::store_config::{StoreConfig, Value};
 use roquet_core::store_env::Env;
 use roquet_core::store_error::StoreError;
 
+use super::hostile;
 use super::sim_disk::SimDisk;
 use super::Rng;
 
@@ -90,12 +91,24 @@ pub struct Logged {
     pub offset: i64,
     pub body: Vec<u8>,
     pub key: String,
+    /// What a producer put into a property of its own.
+    pub extra: Vec<u8>,
     pub end: u64,
 }
 
 impl Logged {
-    pub fn properties(&self) -> String {
-        format!("UNIQ_KEY\u{1}{}\u{2}TAGS\u{1}t\u{2}", self.key)
+    /// Bytes of the record.
+    pub fn size(&self) -> usize {
+        91 + self.body.len() + self.topic.len() + self.properties().len()
+    }
+
+    pub fn properties(&self) -> Vec<u8> {
+        let mut text = format!("UNIQ_KEY\u{1}{}\u{2}TAGS\u{1}t\u{2}", self.key).into_bytes();
+        if !self.extra.is_empty() {
+            text.extend_from_slice(b"extra\x01");
+            text.extend_from_slice(&self.extra);
+        }
+        text
     }
 }
 
@@ -125,6 +138,8 @@ pub struct Deletion {
 pub struct World {
     pub disk: SimDisk,
     pub sync_flush: bool,
+    /// Whether contents try to look like what recovery looks for.
+    pub hostile: bool,
     /// Planted bug: a message counts as durable as soon as it is appended.
     pub ack_before_flush: bool,
     pub promise: Promise,
@@ -189,6 +204,7 @@ impl World {
         let mut world = Self {
             disk,
             sync_flush,
+            hostile: false,
             ack_before_flush: false,
             promise: Promise::default(),
             boot: 1,
@@ -299,14 +315,24 @@ impl World {
         let mut messages = Vec::new();
         for _ in 0..count.max(1) {
             self.numbers += 1;
-            messages.push(Logged {
+            let mut message = Logged {
                 topic,
                 queue,
                 offset: 0,
                 body: body(self.numbers, len),
                 key: format!("k{}", self.numbers),
+                extra: Vec::new(),
                 end: 0,
-            });
+            };
+            if self.hostile {
+                let ahead: usize = messages.iter().map(Logged::size).sum();
+                hostile::change(
+                    &mut message,
+                    self.numbers,
+                    store.log().written() + ahead as u64,
+                );
+            }
+            messages.push(message);
         }
         let appended = append(store, &messages);
         for (message, placed) in messages.iter_mut().zip(&appended.placed) {
@@ -331,7 +357,7 @@ impl World {
 }
 
 fn append(store: &Store, messages: &[Logged]) -> roquet_core::commit_log::Appended {
-    let properties: Vec<String> = messages.iter().map(Logged::properties).collect();
+    let properties: Vec<Vec<u8>> = messages.iter().map(Logged::properties).collect();
     let mut prepared = Prepared::with_capacity(1024);
     for (message, properties) in messages.iter().zip(&properties) {
         let record = NewRecord {
@@ -345,7 +371,7 @@ fn append(store: &Store, messages: &[Logged]) -> roquet_core::commit_log::Append
             reconsume_times: 0,
             prepared_transaction_offset: 0,
             body: &message.body,
-            properties: properties.as_bytes(),
+            properties,
         };
         let pushed = prepared.push(message.topic, &record, BODY_MAX, true);
         pushed.expect("a message within the limits");

@@ -66,6 +66,12 @@ impl Derived {
             record.total_size,
             tags_code(topic, record, found, &self.delays),
         );
+        if let Some(error) = put.as_ref().err().filter(|error| is_final(error)) {
+            let why = error.to_string();
+            let at = physical_offset;
+            self.queues
+                .refuse(topic, record.queue_id, queue_offset, at, &why);
+        }
         tolerate(put, false)
     }
 
@@ -180,18 +186,19 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Whether the same call will never succeed.
+fn is_final(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
+    )
+}
+
 /// Lets a record pass that no queue can ever take; other errors may be gone at the next try.
 fn tolerate<T>(put: io::Result<T>, otherwise: T) -> Result<T, StoreError> {
     match put {
         Ok(done) => Ok(done),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
-            ) =>
-        {
-            Ok(otherwise)
-        }
+        Err(error) if is_final(&error) => Ok(otherwise),
         Err(error) => Err(StoreError::from(error)),
     }
 }

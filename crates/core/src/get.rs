@@ -4,11 +4,12 @@ use crate::ahead;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
 use crate::filter::Filter;
-use crate::record::{self, Parsed};
+use crate::properties;
+use crate::queue_ends::FOREIGN_PREFIX;
+use crate::record::{self, Parsed, RecordView};
 use crate::segment::{Lease, Segment};
 use crate::store_config::GetSettings;
 use crate::store_error::StoreError;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Units read from a queue at once.
@@ -20,6 +21,8 @@ const FRONT: usize = 128;
 const END: usize = 256;
 /// More tag codes than this are looked up in a sorted list.
 const FEW: usize = 8;
+/// The property of a record that other queues than its own have too.
+const FOREIGN_QUEUES: &[u8] = b"INNER_MULTI_DISPATCH";
 
 /// How a get ended; the numbers are those of the Python interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +207,7 @@ impl Getter<'_> {
                 if let Some(later) = units.get(index + AHEAD) {
                     Self::load(&walk, later);
                 }
-                if !self.look(&mut walk, unit, max_phy) {
+                if !self.look(&mut walk, at, unit, max_phy) {
                     break 'units;
                 }
                 at += 1;
@@ -217,6 +220,12 @@ impl Getter<'_> {
                 .queues
                 .next_file_start(wanted.topic, wanted.queue_id, first);
             got.next = next.map_or(got.max, u64::cast_signed);
+            // The file of these units is gone, though they are not older than the log.
+            let skipped = got.next.abs_diff(wanted.offset);
+            self.log.damage.count(skipped, || {
+                let (topic, id) = (wanted.topic, wanted.queue_id);
+                format!("queue {id} of topic {topic} lacks the file of offset {first}")
+            });
         } else {
             got.next = at.cast_signed();
         }
@@ -261,10 +270,13 @@ impl Getter<'_> {
     }
 
     /// Looks at one unit; false when the batch is full without it.
-    fn look(&self, walk: &mut Walk<'_>, unit: &Unit, max_phy: u64) -> bool {
+    fn look(&self, walk: &mut Walk<'_>, at: u64, unit: &Unit, max_phy: u64) -> bool {
         let size = u64::from(unit.size);
         if unit.is_filler() {
             walk.gone();
+            if unit.is_lost() {
+                self.damaged(walk, at, "its queue has no unit there");
+            }
             return true;
         }
         let cold = max_phy.saturating_sub(unit.physical_offset) > self.hot_bytes;
@@ -281,17 +293,17 @@ impl Getter<'_> {
                 walk.skip_below = self.log.next_file_start(unit.physical_offset);
             } else {
                 // No record was ever there: the unit is damaged, those behind it need not be.
-                self.log.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                self.damaged(walk, at, "its unit points behind the log");
             }
             return true;
         };
         let (from, to) = (unit.physical_offset, unit.physical_offset + size);
         let record = file.bytes(from, to).unwrap_or_default();
-        match look_at(record, unit, walk.wanted.filter) {
+        match Self::look_at(&walk.wanted, at, record, unit) {
             Look::Wanted => {}
             Look::Unwanted => return true,
-            Look::Damaged => {
-                self.log.counters.damaged.fetch_add(1, Ordering::Relaxed);
+            Look::Damaged(why) => {
+                self.damaged(walk, at, why);
                 walk.gone();
                 return true;
             }
@@ -327,30 +339,55 @@ impl Getter<'_> {
     }
 }
 
+impl Getter<'_> {
+    /// Counts a message that is passed over.
+    fn damaged(&self, walk: &Walk<'_>, at: u64, why: &str) {
+        let (topic, id) = (walk.wanted.topic, walk.wanted.queue_id);
+        let what = || format!("offset {at} of queue {id} of topic {topic} is passed over: {why}");
+        self.log.damage.count(1, what);
+    }
+
+    /// Whether the record that a unit names is there, whole, unchanged and of this place in this
+    /// queue, and wanted: neither the unit nor the disk is trusted blindly, and one damaged record
+    /// would cost a consumer its whole batch.
+    fn look_at(wanted: &Wanted<'_>, at: u64, record: &[u8], unit: &Unit) -> Look {
+        if let Some(filter) = wanted.filter {
+            // The checksum covers the body only, so that what is not wanted need not be summed up.
+            if let Parsed::Record { view, .. } = record::parse(record, 0, false) {
+                if is_at(view.physical_offset, unit) && !filter.matches(view.properties) {
+                    return Look::Unwanted;
+                }
+            }
+        }
+        let Parsed::Record { view, size } = record::parse(record, 0, true) else {
+            return Look::Damaged("its record is damaged");
+        };
+        if size != unit.size || !is_at(view.physical_offset, unit) {
+            return Look::Damaged("its unit is not where a record begins");
+        }
+        if Self::belongs(wanted, at, &view) {
+            Look::Wanted
+        } else {
+            Look::Damaged("its unit is of another place")
+        }
+    }
+
+    /// Whether a record is the one at this offset of this queue.
+    fn belongs(wanted: &Wanted<'_>, at: u64, record: &RecordView<'_>) -> bool {
+        if wanted.topic.starts_with(FOREIGN_PREFIX) {
+            return properties::find(record.properties, FOREIGN_QUEUES).is_some();
+        }
+        record.topic == wanted.topic.as_bytes()
+            && record.queue_id == wanted.queue_id
+            && record.queue_offset == at.cast_signed()
+    }
+}
+
 /// What a look at a record found.
 enum Look {
     Wanted,
     Unwanted,
-    Damaged,
-}
-
-/// Whether the record that a unit names is there, whole and unchanged, and wanted: neither the unit
-/// nor the disk is trusted blindly, and one damaged record would cost a consumer its whole batch.
-fn look_at(record: &[u8], unit: &Unit, filter: Option<&Filter>) -> Look {
-    if let Some(filter) = filter {
-        // The checksum covers the body only, so that what is not wanted need not be summed up.
-        if let Parsed::Record { view, .. } = record::parse(record, 0, false) {
-            if is_at(view.physical_offset, unit) && !filter.matches(view.properties) {
-                return Look::Unwanted;
-            }
-        }
-    }
-    match record::parse(record, 0, true) {
-        Parsed::Record { view, size } if size == unit.size && is_at(view.physical_offset, unit) => {
-            Look::Wanted
-        }
-        _ => Look::Damaged,
-    }
+    Damaged(&'static str),
 }
 
 fn is_at(physical_offset: i64, unit: &Unit) -> bool {

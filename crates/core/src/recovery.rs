@@ -16,11 +16,12 @@
 //!   cut when all that follows was stored within the time that a flush may be late. What can be read
 //!   is believed, as Java does.
 //!
-//! Queues are held against the log and against the note of their ends (`queue_ends`, `queue_audit`).
+//! Queues are held against the log and against the note of their ends (`queue_ends`).
 
 use crate::checkpoint::{Checkpoint, Known};
-use crate::commit_log::CommitLog;
+use crate::commit_log::{CommitLog, NextOffsets};
 use crate::dispatch::{Derived, Found, LastRecord};
+use crate::queue_ends::{Audit, Ends, Seen};
 use crate::record::{self, Parsed, RecordView};
 use crate::recovery_tail::{self, Behind};
 use crate::segment::Segment;
@@ -41,6 +42,8 @@ pub struct Before<'a> {
     pub checkpoint: Option<Checkpoint>,
     /// The boot of the machine now.
     pub boot: u64,
+    /// The ends of the queues that the last run noted.
+    pub(crate) ends: Ends,
 }
 
 impl Before<'_> {
@@ -72,9 +75,14 @@ pub struct Recovered {
     pub lost_bytes: u64,
     /// How often the whole log had to be read because queues lacked units.
     pub rebuilds: u64,
+    /// No queue goes on below these offsets.
+    pub floors: NextOffsets,
     /// What was cut or made again, for people.
     pub notes: Vec<String>,
 }
+
+/// So often at most the whole log is read to make queues again.
+const REBUILDS_MAX: u64 = 2;
 
 /// Where to begin, and from which record on queues and index get theirs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +93,10 @@ struct Plan {
     index: u64,
     /// First byte read: the start of a file.
     from: u64,
+    /// Units of records at this offset or behind may not be durable.
+    durable: u64,
+    /// The first byte of the log.
+    min: u64,
 }
 
 /// How a scan ended.
@@ -107,26 +119,18 @@ pub fn recover(
     };
     check_gaps(&segments, before)?;
     finish_deletions(derived, first.base())?;
-    let mut plan = plan(&segments, derived, before);
+    let queues = &derived.queues;
+    let audit = Audit::of(&before.ends, queues, &derived.deleted, first.base())?;
+    let plan = plan(&segments, derived, before, audit.repair_from);
     if !before.clean {
-        derived.queues.truncate(plan.queues)?;
+        queues.truncate(plan.durable)?;
     }
-    let mut rebuilds = 0;
-    let (mut found, why) = loop {
-        match scan(&segments, derived, before, plan)? {
-            Scan::End(found, why) => break (found, why),
-            Scan::Hole => {
-                rebuilds += 1;
-                plan = Plan {
-                    queues: first.base(),
-                    index: plan.index,
-                    from: first.base(),
-                };
-            }
-        }
+    let known_to_queues = if before.clean && before.known().is_none() {
+        queues.max_phy()
+    } else {
+        0
     };
-    found.rebuilds = rebuilds;
-    cut(log, &segments, before, &mut found, why)?;
+    let (mut found, plan) = read(log, &segments, derived, before, plan, audit)?;
     let known = before.known().map(|known| known.flushed);
     for segment in segments
         .iter()
@@ -139,12 +143,10 @@ pub fn recover(
         }
         segment.sync()?;
     }
-    let queued = if before.clean {
-        derived.queues.max_phy()
-    } else {
-        0
-    };
-    found.lost_bytes = known.unwrap_or(0).max(queued).saturating_sub(found.end);
+    found.lost_bytes = known
+        .unwrap_or(0)
+        .max(known_to_queues)
+        .saturating_sub(found.end);
     derived.queues.truncate(found.end)?;
     derived.queues.correct_min(first.base())?;
     derived.deleted.settle(first.base(), found.end)?;
@@ -152,6 +154,43 @@ pub fn recover(
         index.truncate(found.end)?;
     }
     Ok(found)
+}
+
+/// Reads the log, and again from its beginning while queues lack what it has; then ends it where
+/// what can be read ends.
+fn read(
+    log: &CommitLog,
+    segments: &[Arc<Segment>],
+    derived: &Derived,
+    before: &Before<'_>,
+    mut plan: Plan,
+    mut audit: Audit,
+) -> Result<(Recovered, Plan), StoreError> {
+    let mut rebuilds = 0;
+    loop {
+        let mut seen = Seen::default();
+        let end = scan(segments, derived, before, plan, &mut seen)?;
+        if let Scan::End(mut found, why) = end {
+            check_end(segments, before, found.end, why.as_deref())?;
+            derived.queues.truncate(found.end)?;
+            let ours = before.checkpoint.is_some_and(|it| it.known.is_some());
+            let compared = audit.compare(&seen, &derived.queues, (plan.from, ours))?;
+            if compared == 0 || rebuilds >= REBUILDS_MAX {
+                audit.take_floors(&seen, &derived.queues);
+                found.floors = audit.floors;
+                found.notes = audit.notes;
+                found.rebuilds = rebuilds;
+                cut(log, segments, &mut found, why)?;
+                return Ok((found, plan));
+            }
+        }
+        rebuilds += 1;
+        plan = Plan {
+            queues: plan.min,
+            from: plan.min,
+            ..plan
+        };
+    }
 }
 
 /// A store without a log: new, or one whose log is not where the settings say.
@@ -192,7 +231,12 @@ fn check_gaps(segments: &[Arc<Segment>], before: &Before<'_>) -> Result<(), Stor
     Ok(())
 }
 
-fn plan(segments: &[Arc<Segment>], derived: &Derived, before: &Before<'_>) -> Plan {
+fn plan(
+    segments: &[Arc<Segment>],
+    derived: &Derived,
+    before: &Before<'_>,
+    audited: Option<u64>,
+) -> Plan {
     let min = segments.first().map_or(0, |segment| segment.base());
     let dispatched = derived.queues.max_phy();
     let mut queues = if dispatched == 0 {
@@ -202,7 +246,11 @@ fn plan(segments: &[Arc<Segment>], derived: &Derived, before: &Before<'_>) -> Pl
     } else {
         durable_queues(segments, before.checkpoint.unwrap_or_default()).unwrap_or(min)
     };
-    if let Some(repair) = derived.queues.repair_from() {
+    let durable = queues.max(min);
+    for repair in [derived.queues.repair_from(), audited]
+        .into_iter()
+        .flatten()
+    {
         queues = queues.min(repair);
     }
     let queues = queues.max(min);
@@ -223,6 +271,8 @@ fn plan(segments: &[Arc<Segment>], derived: &Derived, before: &Before<'_>) -> Pl
         queues,
         index,
         from: from_queues.min(from_index),
+        durable,
+        min,
     }
 }
 
@@ -270,14 +320,12 @@ fn scan(
     derived: &Derived,
     before: &Before<'_>,
     plan: Plan,
+    seen: &mut Seen,
 ) -> Result<Scan, StoreError> {
     let mut found = Recovered {
         end: plan.from,
         ..Recovered::default()
     };
-    let whole = segments
-        .first()
-        .is_some_and(|first| plan.from <= first.base());
     for segment in segments
         .iter()
         .filter(|segment| segment.base() >= plan.from)
@@ -297,7 +345,7 @@ fn scan(
                     {
                         return Ok(Scan::End(found, Some("a part is missing".to_owned())));
                     }
-                    if !restore(derived, &view, plan, found.end, whole)? {
+                    if !restore(derived, &view, plan, found.end, seen)? {
                         return Ok(Scan::Hole);
                     }
                     found.last = Some(LastRecord {
@@ -334,16 +382,20 @@ fn restore(
     record: &RecordView<'_>,
     plan: Plan,
     at: u64,
-    whole: bool,
+    seen: &mut Seen,
 ) -> Result<bool, StoreError> {
+    let topic = String::from_utf8_lossy(record.topic);
+    let has_queue = Derived::is_queued(record) && !derived.deleted.covers(&topic, at);
+    if has_queue {
+        seen.add(record, at);
+    }
     if at < plan.queues && at <= plan.index {
         return Ok(true);
     }
-    let topic = String::from_utf8_lossy(record.topic);
     let found = Found::of(record);
-    let has_queue = Derived::is_queued(record) && !derived.deleted.covers(&topic, at);
     if at >= plan.queues && has_queue {
         let next = derived.queues.max(&topic, record.queue_id);
+        let whole = plan.queues <= plan.min;
         if !whole && u64::try_from(record.queue_offset).is_ok_and(|offset| offset > next) {
             return Ok(false);
         }
@@ -356,20 +408,28 @@ fn restore(
     Ok(true)
 }
 
-/// Makes the end of what was read the end of the log, or says why that would lose too much.
+/// Says why the log cannot end where what was read ends, when that would lose too much.
+fn check_end(
+    segments: &[Arc<Segment>],
+    before: &Before<'_>,
+    end: u64,
+    why: Option<&str>,
+) -> Result<(), StoreError> {
+    match recovery_tail::search(segments, end)? {
+        Some(behind) if !before.settings.truncate_corrupt && !power_cut(before, end, &behind) => {
+            Err(damage(segments, end, &behind, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes the end of what was read the end of the log.
 fn cut(
     log: &CommitLog,
     segments: &[Arc<Segment>],
-    before: &Before<'_>,
     found: &mut Recovered,
     why: Option<String>,
 ) -> Result<(), StoreError> {
-    let behind = recovery_tail::search(segments, found.end)?;
-    if let Some(behind) = behind {
-        if !before.settings.truncate_corrupt && !power_cut(before, found.end, &behind) {
-            return Err(damage(segments, found.end, &behind, why));
-        }
-    }
     let dirty = recovery_tail::dirty_end(segments, found.end)?;
     recovery_tail::erase(log, segments, found.end)?;
     found.cut_bytes = dirty - found.end;
@@ -389,7 +449,7 @@ fn power_cut(before: &Before<'_>, end: u64, behind: &Behind) -> bool {
     before.may_be_lost(end).unwrap_or(!before.clean && late)
 }
 
-fn damage(segments: &[Arc<Segment>], end: u64, behind: &Behind, why: Option<String>) -> StoreError {
+fn damage(segments: &[Arc<Segment>], end: u64, behind: &Behind, why: Option<&str>) -> StoreError {
     let file = segments.iter().find(|s| s.base() <= end && end < s.end());
     StoreError::corrupt(format!(
         "{}: no valid record at offset {end} ({}), but one follows at offset {}; \
@@ -398,7 +458,7 @@ fn damage(segments: &[Arc<Segment>], end: u64, behind: &Behind, why: Option<Stri
             || "the log".to_owned(),
             |file| file.path().display().to_string()
         ),
-        why.unwrap_or_else(|| "nothing is there".to_owned()),
+        why.unwrap_or("nothing is there"),
         behind.first,
     ))
 }

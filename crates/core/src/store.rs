@@ -12,7 +12,7 @@ use crate::dispatch::{Derived, Dispatcher, LastRecord};
 use crate::file_cache::FileCache;
 use crate::get::{Getter, Got, Wanted};
 use crate::index::Index;
-use crate::queue_ends;
+use crate::queue_ends::Ends;
 use crate::recovery::{self, Before, Recovered};
 use crate::segment::make_folder;
 use crate::store_config::StoreConfig;
@@ -63,6 +63,7 @@ impl Store {
             Arc::clone(&health),
         )?);
         let (checkpoint_file, checkpoint) = CheckpointFile::open(disk.as_ref(), &root)?;
+        let ends = Ends::read(disk.as_ref(), &root, checkpoint)?;
         let derived = Arc::new(open_derived(&config, disk, clean, checkpoint)?);
         let recovered = recovery::recover(
             &log,
@@ -72,6 +73,7 @@ impl Store {
                 clean,
                 checkpoint,
                 boot: env.boot,
+                ends,
             },
         )?;
         let checkpoint = checkpoint.unwrap_or_default();
@@ -81,7 +83,11 @@ impl Store {
             start: checkpoint.queue_offset.cast_unsigned(),
             time: checkpoint.queue_time,
         });
-        log.resume(recovered.end, last.time, next_offsets(&derived.queues));
+        log.resume(
+            recovered.end,
+            last.time,
+            next_offsets(&derived.queues, &recovered),
+        );
         let dispatcher = Arc::new(Dispatcher::new(
             Arc::clone(&log),
             Arc::clone(&derived),
@@ -169,11 +175,6 @@ impl Store {
         while self.dispatcher.step()? {}
         self.checkpoint()?;
         self.log.drop_unused()?;
-        queue_ends::write(
-            self.env.disk.as_ref(),
-            &self.config.root,
-            &self.derived.queues,
-        )?;
         if self.started.load(Ordering::Acquire) {
             let (disk, path) = (self.env.disk.as_ref(), self.config.root.join("abort"));
             disk.remove(&path)
@@ -310,8 +311,15 @@ impl Store {
         self.dispatcher.step()
     }
 
-    /// Makes queues and index durable, then says so in the checkpoint.
+    /// Makes queues and index durable, then says so in the checkpoint, and notes the queues' ends.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let ends = Ends::of(&self.derived.queues, self.dispatcher.position());
+        self.quick_checkpoint()?;
+        ends.write(self.env.disk.as_ref(), &self.config.root)
+    }
+
+    /// As [`Self::checkpoint`] without the note of the queues' ends, which takes a row for each.
+    pub(crate) fn quick_checkpoint(&self) -> Result<(), StoreError> {
         let _one_at_a_time = hold(&self.checkpoint);
         let (position, last) = self.dispatcher.snapshot();
         if self.log.flushed() < position {
@@ -420,17 +428,12 @@ fn open_derived(
     checkpoint: Option<Checkpoint>,
 ) -> Result<Derived, StoreError> {
     let cache = Arc::new(FileCache::for_process());
-    let mut queues = ConsumeQueues::open(
+    let queues = ConsumeQueues::open(
         Arc::clone(&disk),
         config.root.join("consumequeue"),
         config.queue_file_size,
         cache,
     )?;
-    if clean && checkpoint.is_some_and(|checkpoint| checkpoint.known.is_some()) {
-        // Java's broker has not written since.
-        let from = queue_ends::repair_from(disk.as_ref(), &config.root, &queues)?;
-        queues.repair_also_from(from);
-    }
     let deleted = Deleted::open(Arc::clone(&disk), &config.root)?;
     let index = if config.index {
         let safe = checkpoint.map_or(0, |checkpoint| checkpoint.index_time);
@@ -452,10 +455,12 @@ fn open_derived(
     })
 }
 
-fn next_offsets(queues: &ConsumeQueues) -> NextOffsets {
-    let mut next = NextOffsets::default();
+/// Where each queue goes on: behind its units, and behind all that it is known to have had.
+fn next_offsets(queues: &ConsumeQueues, recovered: &Recovered) -> NextOffsets {
+    let mut next = recovered.floors.clone();
     for (topic, queue_id, _, max) in queues.list() {
-        next.set(&topic, queue_id, max.cast_signed());
+        let max = max.cast_signed().max(next.get(&topic, queue_id));
+        next.set(&topic, queue_id, max);
     }
     next
 }

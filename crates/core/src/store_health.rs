@@ -1,7 +1,7 @@
 //! What keeps a store from taking writes, and how one thread waits for the work of another.
 
 use crate::store_error::StoreError;
-use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +87,31 @@ impl Health {
             && self.failure().is_none()
             && !self.disk_full.load(Ordering::Acquire)
             && !self.is_stuck()
+    }
+}
+
+/// What readers had to pass over, since it cannot be read or is not what it should be.
+#[derive(Debug, Default)]
+pub struct Damage {
+    count: AtomicU64,
+    last: Mutex<String>,
+}
+
+impl Damage {
+    /// Counts messages that are passed over; `what` says for people which and why.
+    pub fn count(&self, messages: u64, what: impl FnOnce() -> String) {
+        *hold(&self.last) = what();
+        self.count.fetch_add(messages, Ordering::AcqRel);
+    }
+
+    /// How many there were; one that is met twice counts twice.
+    pub fn total(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The last one.
+    pub fn last(&self) -> String {
+        hold(&self.last).clone()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Questions to a store other than reading from a queue, and its upkeep.
 
+use crate::consume_queue::Unit;
 use crate::segment::Segment;
 use crate::store::Store;
 use crate::store_error::StoreError;
@@ -73,6 +74,13 @@ impl Store {
             .range(topic, queue_id, offset, count, &mut units)?;
         let tuples = units
             .iter()
+            .map(|unit| {
+                if unit.is_filler() {
+                    Unit::FILLER
+                } else {
+                    *unit
+                }
+            })
             .map(|unit| (unit.physical_offset, unit.size, unit.tags_code));
         Ok(tuples.collect())
     }
@@ -100,7 +108,7 @@ impl Store {
         while self.dispatch()? {}
         let deleted = self.alone(|| self.delete_queues(topic))?;
         // A Java broker that dispatched again from before the deletion would do the same.
-        self.checkpoint()?;
+        self.quick_checkpoint()?;
         Ok(deleted)
     }
 
@@ -184,6 +192,17 @@ impl Store {
         }
     }
 
+    /// What the start cut or made again, for people.
+    pub fn recovery_notes(&self) -> &[String] {
+        &self.recovered.notes
+    }
+
+    /// The last messages that reads passed over, and the last record that no queue could take, for
+    /// people; empty when there was none.
+    pub fn last_damage(&self) -> (String, String) {
+        (self.log.damage.last(), self.queues().last_conflict())
+    }
+
     /// Counters and gauges by name.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
         let segments = self.log.segments();
@@ -216,10 +235,11 @@ impl Store {
             ),
             ("put_bytes", counters.put_bytes.load(Ordering::Relaxed)),
             ("failed_puts", counters.failed_puts.load(Ordering::Relaxed)),
-            ("damaged_reads", counters.damaged.load(Ordering::Relaxed)),
+            ("damaged_reads", self.log.damage.total()),
             ("queue_conflicts", self.queues().conflicts()),
             ("recovered_records", recovered.records),
             ("recovered_bytes", recovered.bytes),
+            ("recovered_end", recovered.end),
             ("recovered_cut_bytes", recovered.cut_bytes),
             ("recovered_lost_bytes", recovered.lost_bytes),
             ("recovered_rebuilds", recovered.rebuilds),

@@ -456,6 +456,16 @@ impl Store {
         raise(py.detach(|| self.core.self_check()))
     }
 
+    /// What the start cut or made again, for people.
+    fn recovery_notes(&self) -> Vec<String> {
+        self.core.recovery_notes().to_vec()
+    }
+
+    /// The last message that reads passed over, and the last record that no queue took.
+    fn last_damage(&self) -> (String, String) {
+        self.core.last_damage()
+    }
+
     /// (flushes, microseconds that they took together).
     fn sync_times(&self) -> (u64, u64) {
         self.core.log().sync_times()

@@ -21,7 +21,7 @@ use crate::latency::Latency;
 use crate::record::RecordHead;
 use crate::segment::{base_of, make_folder, Lease, Segment};
 use crate::store_error::StoreError;
-use crate::store_health::{hold, Health, Wake};
+use crate::store_health::{hold, Damage, Health, Wake};
 use append::Writer;
 use next_file::NextFile;
 use std::collections::VecDeque;
@@ -65,8 +65,6 @@ pub struct LogCounters {
     pub put_time: Latency,
     /// How long reads from queues took.
     pub get_time: Latency,
-    /// Reads that met a damaged record and passed over it.
-    pub damaged: AtomicU64,
 }
 
 /// The log.
@@ -103,6 +101,8 @@ pub struct CommitLog {
     pub file_wanted: Wake,
     /// What happened so far.
     pub counters: LogCounters,
+    /// Messages that reads met and passed over.
+    pub damage: Damage,
 }
 
 impl CommitLog {
@@ -140,6 +140,7 @@ impl CommitLog {
             flush_wanted: Wake::default(),
             file_wanted: Wake::default(),
             counters: LogCounters::default(),
+            damage: Damage::default(),
         })
     }
 

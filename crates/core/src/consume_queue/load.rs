@@ -203,14 +203,15 @@ fn list(shared: &Shared, dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(found)
 }
 
-/// Removes what follows a file that has no length or does not exist, among the newest ones.
+/// Removes what follows a file that has no length, does not exist, or whose ends hold no units.
 fn drop_broken_files(queue: &Queue, found: &[(u64, u64)]) -> io::Result<bool> {
     let checked = found.len().saturating_sub(CHECKED_FILES);
     let mut end = None;
     let mut cut = None;
-    for (base, len) in found.get(checked..).unwrap_or_default() {
+    for (number, (base, len)) in found.iter().enumerate() {
         let follows = end.is_none_or(|end| end == *base);
-        if *len == 0 || !follows {
+        // The newest ones are read whole.
+        if *len == 0 || !follows || (number < checked && !is_full(queue, *base)?) {
             cut = Some(*base);
             break;
         }
@@ -224,6 +225,20 @@ fn drop_broken_files(queue: &Queue, found: &[(u64, u64)]) -> io::Result<bool> {
     Ok(found
         .last()
         .is_some_and(|(base, len)| *base > cut || *len > 0))
+}
+
+/// Whether a file that was full has units at its two ends still.
+fn is_full(queue: &Queue, base: u64) -> io::Result<bool> {
+    let first = base / UNIT_SIZE;
+    let last = first + queue.shared.file_units() - 1;
+    for at in [first, last] {
+        let mut found = Vec::with_capacity(1);
+        queue.read_units(at, at + 1, &mut found)?;
+        if found.first().is_none_or(Unit::is_lost) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Sets where the queue ends.

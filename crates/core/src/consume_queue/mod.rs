@@ -9,12 +9,14 @@
 //! Only the last two files of a queue can hold units that are not durable: before a third one is
 //! made, the older ones are synced. Loading therefore looks for damage in the last three files.
 
+mod audit;
 mod load;
 mod queue;
 mod set;
 mod time;
 mod upkeep;
 
+pub(crate) use set::check_topic;
 pub use set::ConsumeQueues;
 
 /// Bytes of one unit.
@@ -42,6 +44,13 @@ impl Unit {
         tags_code: 0,
     };
 
+    /// Stands in memory for a place in a file where no unit is: damage, or a page that is lost.
+    pub(crate) const LOST: Self = Self {
+        physical_offset: u64::MAX,
+        size: 0,
+        tags_code: 0,
+    };
+
     /// First byte after the record in the commit log.
     pub fn end(&self) -> u64 {
         self.physical_offset.saturating_add(u64::from(self.size))
@@ -49,7 +58,12 @@ impl Unit {
 
     /// Whether the unit stands for no message; readers step over it.
     pub fn is_filler(&self) -> bool {
-        *self == Self::FILLER
+        *self == Self::FILLER || self.is_lost()
+    }
+
+    /// Whether the file has no unit there.
+    pub(crate) fn is_lost(&self) -> bool {
+        *self == Self::LOST
     }
 
     /// The unit as it is on disk.

@@ -146,7 +146,8 @@ impl Queue {
     /// Fills the queue up to `offset` with units that stand for no message.
     fn fill_gap(&self, state: &mut State, offset: u64) -> io::Result<()> {
         let units = self.shared.file_units();
-        let empty = state.last.is_none();
+        // Messages that the log has no more are nothing to keep together with.
+        let empty = state.last.is_none() || state.min >= state.max;
         if empty && state.max < offset / units * units {
             self.start_over(state, offset)?;
         } else if !empty && offset - state.max > GAP_FILES_MAX.saturating_mul(units) {
@@ -180,6 +181,7 @@ impl Queue {
         self.shared.forget_bytes(state.tail.len());
         state.tail.clear();
         state.head = None;
+        state.last = None;
         state.min = file_start;
         state.max = file_start;
         state.tail_from = file_start;
@@ -419,11 +421,8 @@ fn unit_bytes(tail: &[u8], skip: u64, count: u64) -> &[u8] {
     tail.get(from..to).unwrap_or_default()
 }
 
-/// Decodes whole units; one that is none becomes a filler, so that positions stay right.
+/// Decodes whole units; what is none keeps its place, so that positions stay right.
 fn decode_into(bytes: &[u8], out: &mut Vec<Unit>) {
-    out.extend(
-        bytes
-            .chunks_exact(20)
-            .map(|unit| Unit::decode(unit).unwrap_or(Unit::FILLER)),
-    );
+    let units = bytes.chunks_exact(20);
+    out.extend(units.map(|unit| Unit::decode(unit).unwrap_or(Unit::LOST)));
 }

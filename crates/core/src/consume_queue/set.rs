@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::{Put, Queue, Shared};
 use super::{load, time, Unit, FILLER_SIZE, UNIT_SIZE};
 use crate::disk::Disk;
 use crate::file_cache::FileCache;
+use crate::store_health::Damage;
 
 /// Longest topic name the log can hold (spec: store §3.5).
 const TOPIC_BYTES_MAX: usize = 255;
@@ -21,13 +22,13 @@ pub(super) type Topics = HashMap<String, Vec<(i32, Arc<Queue>)>>;
 
 /// The consume queues of one store: one writer (the dispatcher), any number of readers.
 pub struct ConsumeQueues {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     root: PathBuf,
     topics: RwLock<Topics>,
     dirty: Mutex<Vec<Arc<Queue>>>,
     /// Folders with new names that the next sync must make durable.
     dirs: Mutex<BTreeSet<PathBuf>>,
-    conflicts: AtomicU64,
+    pub(super) conflicts: Damage,
     repair_from: Option<u64>,
 }
 
@@ -56,7 +57,7 @@ impl ConsumeQueues {
             topics: RwLock::new(found.topics),
             dirty: Mutex::new(found.dirty),
             dirs: Mutex::default(),
-            conflicts: AtomicU64::new(0),
+            conflicts: Damage::default(),
             repair_from: found.repair_from,
         })
     }
@@ -64,14 +65,6 @@ impl ConsumeQueues {
     /// Where the log must be dispatched again from, when loading had to cut a damaged queue.
     pub fn repair_from(&self) -> Option<u64> {
         self.repair_from
-    }
-
-    /// Has the log dispatched again from `at` on at least.
-    pub fn repair_also_from(&mut self, at: Option<u64>) {
-        self.repair_from = match (self.repair_from, at) {
-            (Some(known), Some(at)) => Some(known.min(at)),
-            (known, at) => known.or(at),
-        };
     }
 
     /// Adds the unit of one message; says whether the queue grew.
@@ -112,7 +105,8 @@ impl ConsumeQueues {
                 Put::Added => return Ok(true),
                 Put::Repeat => return Ok(false),
                 Put::Conflict => {
-                    self.conflicts.fetch_add(1, Ordering::Relaxed);
+                    let why = "an older record has it";
+                    self.refuse(topic, queue_id, queue_offset, physical_offset, why);
                     return Ok(false);
                 }
                 Put::Gone => {}
@@ -207,11 +201,6 @@ impl ConsumeQueues {
         ends.max().unwrap_or(0)
     }
 
-    /// How many records claimed a queue offset that an older record has.
-    pub fn conflicts(&self) -> u64 {
-        self.conflicts.load(Ordering::Relaxed)
-    }
-
     /// Cuts every unit whose record starts at `phy` or later. The next offset of a queue never
     /// falls below the first offset it ever had on disk.
     pub fn truncate(&self, phy: u64) -> io::Result<()> {
@@ -257,20 +246,40 @@ impl ConsumeQueues {
             return Ok(0);
         }
         for (_, queue) in &queues {
-            let mut state = queue.lock();
-            state.gone = true;
-            queue.remove_files(&mut state, |_| true)?;
-            state.written = state.max;
-            queue.drop_tail(&mut state);
-            // A topic of this name may soon have files of the same names.
-            self.shared.disk.sync_dir_if_there(&queue.dir)?;
-            self.shared.disk.remove_dir(&queue.dir).or_else(in_use)?;
+            self.remove(queue)?;
         }
         let dir = self.root.join(topic);
         self.shared.disk.remove_dir(&dir).or_else(in_use)?;
         // There is no folder as long as no queue has been written out.
         self.shared.disk.sync_dir_if_there(&self.root)?;
         Ok(queues.len())
+    }
+
+    /// Takes one queue away, with its files, to be made again from the log.
+    pub(crate) fn drop_queue(&self, topic: &str, queue_id: i32) -> io::Result<()> {
+        let taken = {
+            let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+            let queues = topics.get_mut(topic);
+            let at = queues
+                .as_ref()
+                .and_then(|queues| queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok());
+            queues.zip(at).map(|(queues, at)| queues.remove(at).1)
+        };
+        match taken {
+            Some(queue) => self.remove(&queue),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&self, queue: &Queue) -> io::Result<()> {
+        let mut state = queue.lock();
+        state.gone = true;
+        queue.remove_files(&mut state, |_| true)?;
+        state.written = state.max;
+        queue.drop_tail(&mut state);
+        // A topic of this name may soon have files of the same names.
+        self.shared.disk.sync_dir_if_there(&queue.dir)?;
+        self.shared.disk.remove_dir(&queue.dir).or_else(in_use)
     }
 
     fn take_old(&self, topic: &str, end: u64) -> Vec<(i32, Arc<Queue>)> {
@@ -288,23 +297,6 @@ impl ConsumeQueues {
             *queues = kept;
         }
         old
-    }
-
-    /// Queues that lack a file between two others.
-    pub fn self_check(&self) -> Vec<String> {
-        let queues = self.every_queue();
-        let holes = queues.iter().filter_map(|queue| {
-            let state = queue.lock();
-            let mut pairs = state.files.windows(2);
-            let size = self.shared.file_size;
-            let hole = pairs.find(|pair| matches!(pair, [left, right] if left + size != *right))?;
-            let after = hole.first()?;
-            Some(format!(
-                "{} lacks what follows the file {after:020}",
-                queue.dir.display()
-            ))
-        });
-        holes.collect()
     }
 
     /// Makes every unit put before this call durable. After one failed sync it fails for ever:
@@ -338,7 +330,7 @@ impl ConsumeQueues {
         Ok(())
     }
 
-    fn queue(&self, topic: &str, queue_id: i32) -> Option<Arc<Queue>> {
+    pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Option<Arc<Queue>> {
         let topics = self.read_topics();
         let queues = topics.get(topic)?;
         let at = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
@@ -373,7 +365,7 @@ impl ConsumeQueues {
         }
     }
 
-    fn every_queue(&self) -> Vec<Arc<Queue>> {
+    pub(super) fn every_queue(&self) -> Vec<Arc<Queue>> {
         let topics = self.read_topics();
         let queues = topics.values().flatten();
         queues.map(|(_, queue)| Arc::clone(queue)).collect()
@@ -385,7 +377,7 @@ impl ConsumeQueues {
 }
 
 /// Refuses a topic that cannot be a folder inside the store (CVE-2019-17572).
-fn check_topic(topic: &str) -> io::Result<()> {
+pub(crate) fn check_topic(topic: &str) -> io::Result<()> {
     let bad = topic.is_empty()
         || topic.len() > TOPIC_BYTES_MAX
         || topic == "."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import subprocess
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
@@ -128,3 +129,29 @@ def assert_same_log(master: Path, slave: Path) -> None:
     for name, data in theirs.items():
         assert data == ours[name], f"{name} differs"
     assert max(ours) == max(theirs)
+
+
+async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a master's port for slaves."""
+    host, _, port = broker.identity.ha_address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Make a self-signed certificate, its own authority."""
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return cert, key
+
+
+def over_tls(folder: Path) -> dict[str, str]:
+    """Settings of a broker whose replication goes over TLS, and trusts its own certificate."""
+    cert, key = certificate(folder)
+    return {
+        "haTlsEnable": "true",
+        "haTlsCertFile": cert,
+        "haTlsKeyFile": key,
+        "haTlsTrustFile": cert,
+    }

@@ -26,16 +26,19 @@ __all__ = [
     "deleted_topics",
     "encode_command",
     "feed_log",
+    "first_panic",
     "follow_log",
     "is_locked",
     "log_bytes",
     "log_limit",
+    "plant_panic",
     "rebuild_index_file",
     "rebuild_piece",
     "rebuild_queue_file",
     "rebuild_span",
     "records_to_arrow",
     "replicate",
+    "watch_panics",
 ]
 
 def crc32(data: Buffer) -> int:
@@ -512,6 +515,20 @@ def follow_log(
     Raises OSError; the socket is closed then.
     """
 
+# --- panics -------------------------------------------------------------------------------------
+
+def watch_panics() -> int:
+    """Note the first panic from now on; return the descriptor that is readable once there was one.
+
+    Raises OSError when there is none left.
+    """
+
+def first_panic() -> str | None:
+    """The first panic since `watch_panics` (thread, place, message), None when there was none."""
+
+def plant_panic(text: str) -> None:
+    """Panic in a thread of its own: for tests."""
+
 # --- ingest (fast path) -------------------------------------------------------------------------
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
@@ -557,6 +574,8 @@ class Ingest:
         """The log is durable up to `offset`: answers that waited for that."""
     def set_replicated(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
         """Slaves have copied the log up to `offset`: answers that waited for that."""
+    def lapse(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
+        """No slave can prove a copy up to `offset`: answers (12) of the sends that waited for one."""
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> bool:
         """A queue has grown: tells whether held pulls are due."""
     def serve(self, now_ms: int) -> tuple[list[tuple[int, bytes]], list[tuple[int, _Frame]], bool]:

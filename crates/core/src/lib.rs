@@ -35,6 +35,7 @@ pub mod limits;
 pub mod log_scan;
 pub mod message_id;
 mod note_file;
+pub mod panics;
 pub mod properties;
 mod queue_ends;
 pub mod rebuild;

@@ -236,6 +236,10 @@ impl Store {
             ("put_bytes", counters.put_bytes.load(Ordering::Relaxed)),
             ("failed_puts", counters.failed_puts.load(Ordering::Relaxed)),
             ("damaged_reads", self.log.damage.total()),
+            (
+                "refused_copies",
+                counters.refused_copies.load(Ordering::Relaxed),
+            ),
             ("queue_conflicts", self.queues().conflicts()),
             ("recovered_records", recovered.records),
             ("recovered_bytes", recovered.bytes),

@@ -3,8 +3,11 @@
 //! None of them takes Python's lock or calls anything that may; each only repeats a method of the
 //! store until it stops.
 
+use crate::panics;
 use crate::store::Store;
 use crate::store_error::{ErrorKind, StoreError};
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -42,7 +45,12 @@ impl Threads {
         for (name, work) in works {
             let store = Arc::clone(store);
             let stopping = Arc::clone(&threads.stopping);
-            let run = move || work(&store, &stopping);
+            let run = move || {
+                let done = panic::catch_unwind(AssertUnwindSafe(|| work(&store, &stopping)));
+                if let Err(payload) = done {
+                    fail(&store, name, payload.as_ref());
+                }
+            };
             let handle = thread::Builder::new().name(name.to_owned()).spawn(run)?;
             threads.handles.push(handle);
         }
@@ -59,6 +67,13 @@ impl Threads {
             let _ = handle.join();
         }
     }
+}
+
+/// A thread that panicked does its work no more: what it left undone is never acknowledged.
+fn fail(store: &Store, name: &str, payload: &(dyn Any + Send)) {
+    let why = panics::message(payload);
+    let text = format!("the thread {name} has panicked: {why}");
+    let _ = store.note::<()>(Err(StoreError::new(ErrorKind::Corrupt, text)));
 }
 
 fn stops(stopping: &AtomicBool) -> bool {

@@ -221,6 +221,7 @@ fn what_is_no_log_is_refused_before_it_is_written() {
     let good = master.copyable(0, 4_000).unwrap().unwrap().to_vec();
     slave.replicate(0, &good).unwrap();
     let end = slave.log().written();
+    let half = &good[usize::try_from(slave.log().whole()).unwrap()..];
     let gap = slave.replicate(end + 1, b"x").unwrap_err();
     assert!(gap.text.contains("do not follow"), "{gap}");
     let whole = usize::try_from(slave.log().whole()).unwrap();
@@ -239,8 +240,10 @@ fn what_is_no_log_is_refused_before_it_is_written() {
         bad[next + 2] = if what == "length" { 0 } else { bad[next + 2] };
         let refused = slave.replicate(end, &bad).unwrap_err();
         assert!(refused.text.contains(what), "{refused} for {what}");
-        assert_eq!(slave.log().written(), end);
+        assert_eq!(slave.log().written(), whole as u64, "the half record goes");
+        slave.replicate(whole as u64, half).unwrap();
     }
+    assert_eq!(slave.stats()["refused_copies"], 4);
     slave.replicate(end, &rest).unwrap();
     slave.close().unwrap();
     master.close().unwrap();
@@ -288,5 +291,46 @@ fn a_topic_made_anew_begins_anew_on_the_copy() {
     assert_eq!(slave.read_all("T", 0), [b"new".to_vec()]);
     assert_eq!(slave.queues().max("T", 0), 1);
     slave.close().unwrap();
+    master.close().unwrap();
+}
+
+#[test]
+fn a_damaged_record_is_refused_and_copied_again_whatever_the_cuts() {
+    let ours = Folder::new("replica-master");
+    let master = master(&ours);
+    let good = master.copyable(0, 20_000).unwrap().unwrap().to_vec();
+    // In a body, a length of the topic, and the CRC itself: of the first record, and of a later one.
+    let size = |at: usize| u32::from_be_bytes(good[at..at + 4].try_into().unwrap()) as usize;
+    let later = (0..10).fold(0, |at, _| at + size(at));
+    for cuts in [20_000, 777, 40, 7] {
+        for damaged in [100, 8, later + 90, later + 11] {
+            let theirs = Folder::new("replica-slave");
+            let slave = theirs.open(&[]);
+            slave.start().unwrap();
+            let mut bad = good.clone();
+            bad[damaged] ^= 1;
+            let mut at = 0;
+            let refused = loop {
+                let piece = &bad[at..(at + cuts).min(bad.len())];
+                match slave.replicate(at as u64, piece) {
+                    Ok(end) => at = usize::try_from(end).unwrap(),
+                    Err(error) => break error,
+                }
+            };
+            assert!(refused.text.contains("is damaged"), "{refused}");
+            let whole = slave.log().whole();
+            assert!(whole <= damaged as u64, "cuts {cuts}, damage at {damaged}");
+            assert_eq!(slave.log().written(), whole);
+            assert_eq!(slave.vouched().unwrap(), whole);
+            assert_eq!(slave.stats()["refused_copies"], 1);
+            assert_eq!(
+                copy_all(&master, &slave, whole, &[9_000]),
+                master.log().written()
+            );
+            slave.settle();
+            assert_eq!(slave.read_all("T", 0), master.read_all("T", 0));
+            slave.close().unwrap();
+        }
+    }
     master.close().unwrap();
 }

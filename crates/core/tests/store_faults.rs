@@ -12,6 +12,7 @@ use roquet_core::store::Store;
 use roquet_core::store_config::Value;
 use roquet_core::store_env::Env;
 use roquet_core::store_error::{ErrorKind, StoreError};
+use roquet_core::store_events::Watcher;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
@@ -423,4 +424,34 @@ fn the_newest_store_time_is_known_after_every_start() {
     drop(again);
     // Not closed: as after a kill.
     assert_eq!(open(&disk, &[SMALL]).stats()["newest_store_time"], newest);
+}
+
+/// Panics on the flush thread, as a defect there would.
+struct Panics;
+
+impl Watcher for Panics {
+    fn flushed(&self, _offset: u64) {
+        panic!("planted");
+    }
+}
+
+#[test]
+fn a_store_whose_thread_panics_takes_no_more_messages() {
+    let disk = SimDisk::new();
+    let store = try_open(&disk, &[sync_flush()]).unwrap();
+    store.watch(Arc::new(Panics));
+    store.start().unwrap();
+    store.send("T", 0, b"the flush of this one panics", b"");
+    while store.writable().0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let refused = store.writable().1;
+    assert!(
+        refused.contains("the thread store-flush has panicked: planted"),
+        "{refused}"
+    );
+    let kept = store.try_send(&message("T", 0, b"later", b""));
+    assert_eq!(kept, Err(PutStatus::ServiceNotAvailable));
+    assert!(store.flush().is_err(), "nothing becomes durable any more");
+    assert!(store.close().is_err());
 }

@@ -222,6 +222,11 @@ impl Ingest {
         outbound(py, self.core().replicated(offset, now_ms))
     }
 
+    /// Answers to write to sends up to an offset that no slave can prove to have copied.
+    fn lapse(&self, py: Python<'_>, offset: u64, now_ms: i64) -> Vec<(u64, Py<PyBytes>)> {
+        outbound(py, self.core().lapse(offset, now_ms))
+    }
+
     /// Hear how far a queue has grown; true when held pulls are due.
     fn arrived(&self, topic: &str, queue_id: i32, max_offset: i64) -> bool {
         let mut core = self.core();

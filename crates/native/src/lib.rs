@@ -10,6 +10,7 @@ mod filter;
 mod header;
 mod ingest;
 mod log;
+mod panics;
 mod puts;
 mod rebuild;
 mod relay;
@@ -33,6 +34,8 @@ mod roquet_native {
     use crate::ingest::Ingest;
     #[pymodule_export]
     use crate::log::{checkpoint_of, is_locked, LogReader};
+    #[pymodule_export]
+    use crate::panics::{first_panic, plant_panic, watch_panics};
     #[pymodule_export]
     use crate::rebuild::{
         deleted_topics, rebuild_index_file, rebuild_piece, rebuild_queue_file, rebuild_span,

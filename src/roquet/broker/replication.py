@@ -6,10 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.service.lifecycle import Timer
+from roquet.store import diverged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from roquet.base.clock import Clock
     from roquet.broker.slave_sync import SlaveSync
     from roquet.broker.state import BrokerState, Identity
     from roquet.ha.master import HaMaster
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
     from roquet.store.store import MessageStore
 
 log = logging.getLogger(__name__)
+
+_TELL_EVERY_MS = 60_000
+_DIVERGED = (
+    "%s: it is no copy. Nothing is copied and nothing is read here. Stop this broker, then type: %s"
+)
 
 TICK_S = 0.1
 """How late a heartbeat may be, and a piece of the log that no news announced."""
@@ -35,8 +43,12 @@ class MasterSide:
         host: str,
         port: int | None,
         replicated: Callable[[int], None],
+        lapsed: Callable[[int], None],
     ) -> None:
-        """`port` None means the one above the main port; `replicated` hears of the watermark."""
+        """`port` None means the one above the main port; `replicated` hears of the watermark.
+
+        `lapsed` hears of an offset up to which no copy can be proven any more.
+        """
         self._master = master
         self._identity = identity
         self._state = state
@@ -50,6 +62,7 @@ class MasterSide:
             Timer("log how far slaves are behind", self.log_difference, 60, 10),
         )
         master.replicas.listen(self._changed)
+        master.replicas.on_lapse(lapsed)
         store.on_flush(self._grown)
 
     async def start(self) -> None:
@@ -91,6 +104,53 @@ class MasterSide:
     def _look(self) -> None:
         end = self._master.log.limit
         self._state.lacks_slave = self._master.replicas.lacks_slaves(end)
+
+
+class CopiedStore:
+    """A slave's store as its master judges it: what is no copy is marked, and not read."""
+
+    def __init__(self, folder: Path, state: BrokerState, clock: Clock) -> None:
+        """`folder` is the store's."""
+        self._folder = folder
+        self._state = state
+        self._clock = clock
+        self._told_ms = 0
+
+    async def start(self) -> None:
+        """Take up what was known before the start. Raises OSError."""
+        why = diverged.read(self._folder)
+        if why is None:
+            return
+        if self._state.is_slave:
+            self._tell(why)
+        else:
+            log.warning("this store was refused by a master and leads now: %s", why)
+            diverged.clear(self._folder)
+
+    async def stop(self) -> None:
+        """Nothing to do."""
+
+    def judged(self, why: str | None) -> None:
+        """Hear that the log is the master's, or why it is not."""
+        try:
+            if why is not None:
+                diverged.mark(self._folder, why)
+            elif self._state.has_diverged:
+                diverged.clear(self._folder)
+        except OSError as error:
+            log.warning("the mark of %s is not written: %s", self._folder, error)
+        if why is not None:
+            self._tell(why)
+        elif self._state.has_diverged:
+            self._state.has_diverged = False
+            log.info("the log here is a copy of the master's again")
+
+    def _tell(self, why: str) -> None:
+        self._state.has_diverged = True
+        now_ms = self._clock.now_ms()
+        if abs(now_ms - self._told_ms) >= _TELL_EVERY_MS:
+            self._told_ms = now_ms
+            log.error(_DIVERGED, why, diverged.remedy(self._folder))
 
 
 class SlaveSide:

@@ -8,6 +8,7 @@ master's own value went back, which only an administrator does. What fails is tr
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,17 +45,38 @@ class SyncState(Protocol):
         ...
 
 
+class Covered(Protocol):
+    """Makes topics that the log shows and the table lacks."""
+
+    @property
+    def log_end(self) -> int:
+        """Where the log ends now."""
+        ...
+
+    def cover(self, offset: int) -> None:
+        """Note that the table knows every topic with messages before an offset."""
+        ...
+
+
 class SlaveSync:
     """Asks the master, and writes down what it says."""
 
     def __init__(
-        self, caller: Caller, metadata: Metadata, folder: Path, state: SyncState, clock: Clock
+        self,
+        caller: Caller,
+        metadata: Metadata,
+        folder: Path,
+        state: SyncState,
+        clock: Clock,
+        *,
+        log_topics: Covered | None = None,
     ) -> None:
         """`folder` is where the metadata files are."""
         self._caller = caller
         self._metadata = metadata
         self._folder = folder
         self._state = state
+        self._log_topics = log_topics
         self._log = RateLog(log, clock)
         self._master: str | None = None
         self._seen: dict[tuple[str, int], int] = {}
@@ -99,6 +121,8 @@ class SlaveSync:
         return answer.body or None
 
     async def _topics(self) -> None:
+        # Whatever is in the log by now was sent after its topic was made at the master.
+        log_end = 0 if self._log_topics is None else self._log_topics.log_end
         body = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)
         if body is None:
             return
@@ -107,6 +131,8 @@ class SlaveSync:
         if table.version != topics.version:
             topics.replace(table.topics, table.version)
             await topics.persist()
+        if self._log_topics is not None:
+            await asyncio.to_thread(self._log_topics.cover, log_end)
 
     async def _groups(self) -> None:
         body = await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

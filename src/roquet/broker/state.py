@@ -54,6 +54,8 @@ class BrokerState:
     """How long it waits for that."""
     has_master: bool = False
     """Whether a slave is connected to its master, which clients ought to ask first."""
+    has_diverged: bool = False
+    """Whether the log of this slave is known to be no copy of its master's: nobody reads it."""
     lacks_slave: bool = False
     """Whether an acknowledgement would need a slave, and there is none."""
     version: int = 0
@@ -69,7 +71,7 @@ class BrokerState:
     @property
     def is_readable(self) -> bool:
         """Whether pulls are served."""
-        return can_read(self.permission)
+        return can_read(self.permission) and not self.has_diverged
 
     @property
     def is_writable(self) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import RoquetError
 from roquet.cli.output import json_line, line, table
+from roquet.store import diverged
 
 if TYPE_CHECKING:
     import argparse
@@ -75,6 +76,7 @@ def examine(config: BrokerConfig) -> Iterator[Look]:
     yield _maps()
     yield _clock()
     yield from _disk(config)
+    yield from _copy(config)
     yield from _ports(config)
     yield _advertised(config)
     yield from _name_servers(config)
@@ -149,6 +151,17 @@ def _disk(config: BrokerConfig) -> Iterator[Look]:
         yield Look(Verdict.WARN, "file system", kind, "locks and syncs may lie: use a local disk")
     else:
         yield Look(Verdict.OK, "file system", kind)
+
+
+def _copy(config: BrokerConfig) -> Iterator[Look]:
+    if not config.identity.is_slave:
+        return
+    folder = config.store.folder
+    why = diverged.read(folder)
+    if why is None:
+        yield Look(Verdict.OK, "copy of the master", "nothing speaks against it")
+    else:
+        yield Look(Verdict.FAIL, "copy of the master", why, diverged.remedy(folder))
 
 
 def _existing(path: Path) -> Path:

@@ -7,6 +7,7 @@ id or the initialization.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 import os
 import sys
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 EXIT_UNEXPECTED = 255
 EXIT_CONFIGURATION = 254
 EXIT_INITIALIZE = 253
+
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_RAISE_IT = "allow the process more file descriptors (LimitNOFILE, ulimit -n)"
 
 Flags = dict[str, "str | int | bool | None"]
 
@@ -152,6 +156,11 @@ def guarded(run: Callable[[], int]) -> int:
         return run()
     except UsageError as error:
         return fail(error, EXIT_INITIALIZE)
+    except OSError as error:
+        log.debug("ended by an error", exc_info=error)
+        if error.errno not in _NO_DESCRIPTORS:
+            return fail(error, EXIT_UNEXPECTED)
+        return fail(UsageError(f"{error.strerror}: {_RAISE_IT}"), EXIT_INITIALIZE)
     except Exception as error:
         log.debug("ended by an error", exc_info=error)
         return fail(error, EXIT_UNEXPECTED)

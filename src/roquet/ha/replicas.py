@@ -3,6 +3,11 @@
 Slaves are counted, not connections: by the id that they proved to have, else by the address of
 their host, so that two connections of one slave are never two copies. One look at the watermark
 serves all sends that wait, however many they are.
+
+Invariant: a send is acknowledged only for bytes that were sent on a connection that acknowledged
+them, or that the slave has shown by a digest. A slave that shows none (Java's) counts from its
+first report on; what waits for offsets below that report is answered as timed out at once, and
+never released by what such slaves acknowledge later.
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_NO_PROOF = "no slave has proven to have a copy"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,13 +43,21 @@ class Replicas:
         self._rules = rules
         self._acked: dict[object, tuple[str, int]] = {}
         self._watermark = 0
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._sequence = 0
         self._listeners: list[Callable[[int], None]] = []
+        self._lapse_listeners: list[Callable[[int], None]] = []
+        self._proven: set[object] = set()
+        self._unproven = (0, 0)
+        """Offsets above the first and up to the second are nobody's by proof."""
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Have `listener(watermark)` called when it rose, and when slaves came or went."""
         self._listeners.append(listener)
+
+    def on_lapse(self, listener: Callable[[int], None]) -> None:
+        """Have `listener(offset)` called when no copy up to it can be proven any more."""
+        self._lapse_listeners.append(listener)
 
     @property
     def wanted(self) -> int:
@@ -54,16 +69,26 @@ class Replicas:
         """Offset up to which as many slaves as are asked for have the log; it never falls."""
         return self._watermark
 
+    def came(self, link: object, slave: str, offset: int, *, proven: bool) -> None:
+        """Note a slave's first report; `proven` when it has shown that it has the log up to it."""
+        if proven:
+            self._proven.add(link)
+        elif self._rules.slaves and offset > self._watermark:
+            self._lapse(offset)
+        self.acked(link, slave, offset)
+
     def acked(self, link: object, slave: str, offset: int) -> None:
         """Note what a connection's slave has."""
         is_new = link not in self._acked
         self._acked[link] = (slave, offset)
         # Reports that change nothing are many: heartbeats, and all where nobody waits for copies.
-        if is_new or (self._rules.slaves and offset > self._watermark):
+        moved = offset > self._watermark or self._unproven[1] > 0
+        if is_new or (self._rules.slaves and moved):
             self._changed(members=is_new)
 
     def left(self, link: object) -> None:
         """Forget a connection. What its slave has acknowledged stays acknowledged."""
+        self._proven.discard(link)
         if self._acked.pop(link, None) is not None:
             self._changed(members=True)
 
@@ -84,33 +109,66 @@ class Replicas:
 
     def has(self, end: int) -> bool:
         """Tell whether enough slaves have the log up to `end`, or none is asked for."""
-        return self._rules.slaves == 0 or self._watermark >= end
+        if self._rules.slaves == 0:
+            return True
+        return self._watermark >= end and not self._is_unproven(end)
+
+    def _is_unproven(self, end: int) -> bool:
+        return self._unproven[0] < end <= self._unproven[1]
 
     async def copied(self, end: int) -> tuple[PutStatus, str]:
         """Wait until enough slaves have the log up to `end`; return how that went, and why."""
         if self.has(end):
             return PutStatus.PUT_OK, ""
+        if self._is_unproven(end):
+            return PutStatus.FLUSH_SLAVE_TIMEOUT, _NO_PROOF
         if self.lacks_slaves(end):
             return PutStatus.SLAVE_NOT_AVAILABLE, "too few slaves follow this master"
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._sequence += 1
         heapq.heappush(self._waiting, (end, self._sequence, future))
         try:
             async with asyncio.timeout(self._rules.timeout_s):
-                await future
+                if not await future:
+                    return PutStatus.FLUSH_SLAVE_TIMEOUT, _NO_PROOF
         except TimeoutError:
             return PutStatus.FLUSH_SLAVE_TIMEOUT, "no slave had a copy in time"
         return PutStatus.PUT_OK, ""
+
+    def _lapse(self, offset: int) -> None:
+        """Give up what waits for offsets up to this one, unless slaves with a proof have it."""
+        certain = self._certain()
+        if certain >= offset:
+            return
+        begin = self._unproven[0] if self._unproven[1] else self._watermark
+        self._unproven = (begin, max(offset, self._unproven[1]))
+        self._release(offset, copied=False)
+        for listener in self._lapse_listeners:
+            listener(offset)
+
+    def _certain(self) -> int:
+        """Return up to where as many slaves as are asked for have proven to have the log."""
+        best: dict[str, int] = {}
+        for link in self._proven & self._acked.keys():
+            slave, offset = self._acked[link]
+            best[slave] = max(offset, best.get(slave, 0))
+        offsets = sorted(best.values(), reverse=True)
+        return offsets[self._rules.slaves - 1] if len(offsets) >= self._rules.slaves else 0
+
+    def _release(self, offset: int, *, copied: bool) -> None:
+        while self._waiting and self._waiting[0][0] <= offset:
+            future = heapq.heappop(self._waiting)[2]
+            if not future.done():
+                future.set_result(copied)
 
     def _changed(self, *, members: bool) -> None:
         before, slaves = self._watermark, self._rules.slaves
         offsets = sorted(self.by_slave().values(), reverse=True)
         if slaves and len(offsets) >= slaves:
             self._watermark = max(self._watermark, offsets[slaves - 1])
-        while self._waiting and self._waiting[0][0] <= self._watermark:
-            future = heapq.heappop(self._waiting)[2]
-            if not future.done():
-                future.set_result(None)
+        if slaves and self._unproven[1] and self._certain() >= self._unproven[1]:
+            self._unproven = (0, 0)
+        self._release(self._watermark, copied=True)
         if members or self._watermark > before:
             for listener in self._listeners:
                 listener(self._watermark)

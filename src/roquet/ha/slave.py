@@ -1,6 +1,7 @@
 """The slave's side: connects to its master, appends what comes, reports how far it is.
 
-A thread of the core copies once the master is known to be the right one; over TLS the loop does.
+A thread of the core copies once the master is known to be the right one, and has found that the
+log here is a copy of its own; over TLS the loop does.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from roquet.base.overriding import override
 from roquet.ha.copier import Copier
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import SlaveGate
+from roquet.ha.tail import Answer, Verdict, tail_of
 from roquet.ha.threads import LogThread, take_socket
 from roquet.protocol.hosts import split_address
 from roquet.service.background import Tasks
+from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from roquet.base.clock import Clock
     from roquet.ha.config import HaRules
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+
+_EMPTY_IT = "the store here has to be set aside, a new one begins with the master's last file"
 
 
 class State(enum.IntEnum):
@@ -55,12 +62,16 @@ class HaSlave:
         *,
         broker_id: int,
         tls: ssl.SSLContext | None = None,
+        judged: Callable[[str | None], None] = lambda _: None,
     ) -> None:
+        """`judged` hears why the log here is no copy of the master's; None when it is one."""
         self.log = log_
         self.rules = rules
         self.clock = clock
         self.broker_id = broker_id
         self.tls = tls
+        self.judged = judged
+        self.rated = RateLog(log, clock, every_s=60.0)
         self._address = rules.configured_master
         self._known = asyncio.Event()
         self._tasks = Tasks()
@@ -164,6 +175,7 @@ class MasterLink(asyncio.Protocol):
         self._clock = slave.clock
         self._address = address
         self._gate: SlaveGate | None = None
+        self._answer: Answer | None = None
         self._transport: asyncio.Transport | None = None
         self._thread: LogThread | None = None
         self._moved = 0
@@ -181,37 +193,83 @@ class MasterLink(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
         secret = self._slave.rules.secret
+        self._slave.state = State.HANDSHAKE
         if secret is not None:
-            self._slave.state = State.HANDSHAKE
             self._gate = SlaveGate(secret, self._slave.broker_id, os.urandom(32))
         else:
-            self._begin(transport)
+            self._show_tail()
 
     @override
     def data_received(self, data: bytes) -> None:
         """Append what the master sends."""
         try:
-            if self._gate is not None:
-                answer, rest = self._gate.receive(data)
-                if answer:
-                    self._write(answer)
-                if rest is None:
-                    return
-                self._gate = None
-                if self._transport is not None:
-                    self._begin(self._transport, rest)
-                if self._thread is not None:
-                    return
-                data = rest
+            if self._transport is not None and not self.is_copying:
+                data = self._greet(self._transport, data)
+            if not data or not self.is_copying or self._thread is not None:
+                return
             self._got_now += len(data)
             for offset, piece in self.copier.receive(data, steady_ms()):
                 self._slave.log.append(offset, piece)
         except PeerFault as fault:
             self.close(f"it {fault}")
-        except StoreFault as fault:
+        except (StoreFault, OSError) as fault:
             self.close(str(fault))
         else:
             self.report()
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the handshake is over."""
+        return self._gate is None and self._answer is None
+
+    def _greet(self, transport: asyncio.Transport, data: bytes) -> bytes:
+        """Go on with the handshake; return what is left for the copier. Raises PeerFault."""
+        if self._gate is not None:
+            answer, rest = self._gate.receive(data)
+            if answer:
+                self._write(answer)
+            if rest is None:
+                return b""
+            self._gate = None
+            self._show_tail()
+            data = rest
+        if self._answer is None:
+            return data
+        answered = self._answer.receive(data)
+        if answered is None:
+            return b""
+        verdict, rest = answered
+        if verdict is None:
+            log.info("the master at %s compares no logs: it is not of our make", self._address)
+        elif verdict is Verdict.PROCEED:
+            self._slave.judged(None)
+        else:
+            self._refused(verdict)
+        self._answer = None
+        self._begin(transport, rest)
+        return b"" if self._thread is not None else rest
+
+    def _show_tail(self) -> None:
+        """Write a digest of the log's end and where it is, together: the master waits for them."""
+        try:
+            tail = tail_of(self._slave.log)
+        except StoreFault as fault:
+            self.close(str(fault))
+            return
+        self._answer = Answer()
+        report = self.copier.report(self.copier.end, steady_ms()) or b""
+        self._write(tail.encode() + report)
+
+    def _refused(self, verdict: Verdict) -> None:
+        end = self.copier.end
+        if verdict is Verdict.GONE:
+            raise PeerFault(f"keeps no files as old as offset {end} any more: {_EMPTY_IT}")
+        if verdict is Verdict.AHEAD:
+            why = f"the log here ends at {end}, behind the end of the log of {self._address}"
+        else:
+            why = f"the log here differs from that of {self._address} before offset {end}"
+        self._slave.judged(why)
+        raise PeerFault("refuses this log as no copy of its own")
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -225,7 +283,7 @@ class MasterLink(asyncio.Protocol):
 
     def report(self) -> None:
         """Say how far the log is, if it has grown or the last report is old."""
-        if self._transport is None or self._gate is not None:
+        if self._transport is None or not self.is_copying:
             return
         with contextlib.suppress(StoreFault):
             report = self.copier.report(self._slave.log.vouched, steady_ms())
@@ -300,9 +358,6 @@ class MasterLink(asyncio.Protocol):
             self._slave.state = State.TRANSFER
             return
         self._slave.state = State.TRANSFER
-        report = self.copier.report(self.copier.end, steady_ms())
-        if report is not None:
-            self._write(report)
 
     def _thread_ended(self, kind: str, text: str) -> None:
         if not self._closed and kind == "lost":
@@ -313,7 +368,9 @@ class MasterLink(asyncio.Protocol):
         self.gone.set()
 
     def _tell_closed(self, why: str) -> None:
-        log.warning("the connection to the master at %s is closed: %s", self._address, why)
+        # The same fault may come back with every connection.
+        text = f"the connection to the master at {self._address} is closed: {why}"
+        self._slave.rated.warning(why[:40], text)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:

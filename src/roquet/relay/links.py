@@ -13,6 +13,7 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.service.background import Tasks
+from roquet.service.listening import port_of
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ class Listener:
             )
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._port = port_of(self._server, self._host, self._port)
 
     async def stop(self) -> None:
         """Listen no more; links stay."""

@@ -186,6 +186,15 @@ class FastPath:
         if native is not None:
             self._deliver(native.set_replicated(offset, self.now_ms()))
 
+    def lapse(self, offset: int) -> None:
+        """Answer the sends up to `offset` that wait for a copy no slave can prove: 12.
+
+        To be called on the loop.
+        """
+        native = self._native
+        if native is not None:
+            self._deliver(native.lapse(offset, self.now_ms()))
+
     @property
     def held_pulls(self) -> int:
         """How many pulls wait here for a message."""

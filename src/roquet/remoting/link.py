@@ -261,6 +261,19 @@ class Link(asyncio.BufferedProtocol):
         """Whether the peer does not take what we write."""
         return self._stuck
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something is not written yet, or the connection is being closed since long."""
+        transport = self._transport
+        if transport is None:
+            return False
+        return (
+            self._stuck
+            or bool(self._output)
+            or transport.is_closing()
+            or transport.get_write_buffer_size() > 0
+        )
+
     def send_one_way(self, command: Command) -> None:
         """Tell the peer something; nothing happens when it has gone."""
         flag = (command.flag & _ASK) | FLAG_ONE_WAY

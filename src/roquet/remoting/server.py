@@ -396,7 +396,8 @@ class Server:
             link.expire(now_ms)
             if link.last_ms < before_ms and not link.in_hand:
                 log.debug("%s is closed: idle", link.address)
-                link.abort() if link.is_stuck else link.close("")
+                # A peer that takes nothing would keep its descriptor until all was written.
+                link.abort() if link.has_unsent else link.close("")
         if len(self._addresses) < self._config.connections_max:
             self._listen()
 

@@ -15,7 +15,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
+from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
+from roquet.service.listening import port_of
+from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +28,8 @@ log = logging.getLogger(__name__)
 HEAD_MAX = 8192
 _REQUEST_S = 5.0
 _FIELDS_MAX = 100
+_HEADERS_MAX = 100
+_TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -90,6 +95,7 @@ class HttpServer:
         self._connections_max = connections_max
         self._server: asyncio.Server | None = None
         self._connections = 0
+        self._rated = RateLog(log, SystemClock())
 
     @property
     def port(self) -> int:
@@ -104,7 +110,7 @@ class HttpServer:
             )
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._port = port_of(self._server, self._host, self._port)
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -119,8 +125,10 @@ class HttpServer:
             if self._connections <= self._connections_max:
                 async with asyncio.timeout(_REQUEST_S):
                     await self._one(reader, writer)
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
             log.debug("a request over HTTP did not come to its end")
+        except Exception as error:  # noqa: BLE001  (a stranger's bytes must not flood the log)
+            self._rated.warning("request", f"a request over HTTP failed: {error!r}", error=error)
         finally:
             self._connections -= 1
             writer.close()
@@ -148,13 +156,19 @@ class HttpServer:
         try:
             answer = self._handler(request)
             return await answer if inspect.isawaitable(answer) else answer
-        except Exception:
-            log.exception("a request over HTTP failed")
+        except Exception as error:  # noqa: BLE001  (whatever it is, the peer hears of it)
+            self._rated.error("handler", f"a request over HTTP failed: {error!r}", error=error)
             return text_answer("it failed: the log says why", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     async def _read(self, reader: asyncio.StreamReader) -> HttpRequest:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        except asyncio.LimitOverrunError as error:
+            text = f"a head has at most {HEAD_MAX} bytes"
+            raise _UnusableError(_TOO_LARGE, text) from error
         first, *rows = head[:-4].split("\r\n")
+        if len(rows) > _HEADERS_MAX:
+            raise _UnusableError(_TOO_LARGE, f"there are at most {_HEADERS_MAX} headers")
         words = first.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
             raise _UnusableError(HTTPStatus.BAD_REQUEST, "not HTTP")
@@ -163,7 +177,7 @@ class HttpServer:
         return HttpRequest(
             method=words[0],
             path=unquote(path),
-            query=dict(parse_qsl(query, max_num_fields=_FIELDS_MAX)),
+            query=_query(query),
             headers=headers,
             body=await self._body(reader, headers),
         )
@@ -179,6 +193,13 @@ class HttpServer:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._body_max} bytes"
             )
         return await reader.readexactly(int(length))
+
+
+def _query(text: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text, max_num_fields=_FIELDS_MAX))
+    except ValueError as error:
+        raise _UnusableError(HTTPStatus.BAD_REQUEST, "the query is too long or broken") from error
 
 
 def _headers(rows: list[str]) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Hashable
 
     from roquet.base.clock import Clock
@@ -36,6 +36,13 @@ class RateLog:
 
     def warning(self, key: Hashable, text: str, *, error: BaseException | None = None) -> None:
         """Log `text` unless the same key was logged within the span."""
+        self._write(logging.WARNING, key, text, error)
+
+    def error(self, key: Hashable, text: str, *, error: BaseException | None = None) -> None:
+        """Log `text` as an error unless the same key was logged within the span."""
+        self._write(logging.ERROR, key, text, error)
+
+    def _write(self, level: int, key: Hashable, text: str, error: BaseException | None) -> None:
         now_ms = self._clock.now_ms()
         last_ms, left_out = self._last.pop(key, (now_ms - self._every_ms, 0))
         if now_ms - last_ms < self._every_ms:
@@ -45,4 +52,4 @@ class RateLog:
             del self._last[next(iter(self._last))]
         self._last[key] = (now_ms, 0)
         more = f" ({left_out} more like it since)" if left_out else ""
-        self._log.warning("%s%s", one_line(text), more, exc_info=error)
+        self._log.log(level, "%s%s", one_line(text), more, exc_info=error)

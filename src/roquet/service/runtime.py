@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import gc
 import logging
 import resource
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
+
+from roquet import _native
+from roquet.base.errors import RoquetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -17,15 +23,21 @@ log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class CorePanickedError(RoquetError):
+    """A thread of the core has panicked; what the process was doing is not known any more."""
+
+
 def run(
     serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]], *, prefer_uvloop: bool = True
 ) -> int:
     """Run `serve(stop)` to its end and return the exit code it returns.
 
     The first SIGTERM or SIGINT sets `stop`: `serve` then leaves its `async with App(...)`, which
-    stops the parts in order. A second one cancels `serve` wherever it is.
+    stops the parts in order. A second one cancels `serve` wherever it is. A panic of the core
+    is logged and sets `stop` as well. Raises CorePanickedError after it.
     """
     raise_open_files()
+    _show_crashes()
     with asyncio.Runner(loop_factory=_loop_factory() if prefer_uvloop else None) as runner:
         return runner.run(_guarded(serve))
 
@@ -48,6 +60,13 @@ def raise_open_files() -> int:
     return hard
 
 
+def _show_crashes() -> None:
+    """Have the error stream show where every thread was when the process is killed by a fault."""
+    # Without an error stream, or with one that is no file, there is nowhere to show it.
+    with contextlib.suppress(RuntimeError, OSError, ValueError, AttributeError):
+        faulthandler.enable(file=sys.stderr.fileno(), all_threads=True)
+
+
 async def _guarded(serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -62,17 +81,28 @@ async def _guarded(serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -
             log.info("%s: stopping", number.name)
             stop.set()
 
+    def panicked() -> None:
+        loop.remove_reader(panics)
+        log.critical("the core has panicked, this process stops: %s", _native.first_panic())
+        stop.set()
+
     for number in _SIGNALS:
         loop.add_signal_handler(number, signalled, number)
+    panics = _native.watch_panics()
+    loop.add_reader(panics, panicked)
     try:
-        return await serve(stop)
+        code = await serve(stop)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
-        return 1
+        code = 1
     finally:
+        loop.remove_reader(panics)
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+    if (why := _native.first_panic()) is not None:
+        raise CorePanickedError(why)
+    return code
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import ssl
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import PairWorld, caught_up, pair_world, until
+from pair_harness import PairWorld, caught_up, connect, over_tls, pair_world, until
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
     from roquet.ha.slave import MasterLink
 
 SECRET = "sixteen bytes or more"
-
-
-async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, _, port = broker.identity.ha_address.rpartition(":")
-    return await asyncio.open_connection(host, int(port))
 
 
 @pytest.mark.parametrize(
@@ -186,15 +180,6 @@ def heard_after(link: MasterLink, when_ms: int) -> bool:
     return link.last_read_ms > when_ms
 
 
-def certificate(folder: Path) -> tuple[str, str]:
-    """Make a self-signed certificate, its own authority."""
-    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return cert, key
-
-
 async def first_byte(master: Broker, trust: str) -> bytes:
     """Connect over TLS without a certificate, report, and return what comes."""
     context = ssl.create_default_context(cafile=trust)
@@ -206,17 +191,6 @@ async def first_byte(master: Broker, trust: str) -> bytes:
         return await reader.readexactly(1)
     finally:
         writer.close()
-
-
-def over_tls(folder: Path) -> dict[str, str]:
-    """Settings of a broker whose replication goes over TLS, and trusts its own certificate."""
-    cert, key = certificate(folder)
-    return {
-        "haTlsEnable": "true",
-        "haTlsCertFile": cert,
-        "haTlsKeyFile": key,
-        "haTlsTrustFile": cert,
-    }
 
 
 @pytest.mark.parametrize("more", [{}, {"haSharedSecret": SECRET}])

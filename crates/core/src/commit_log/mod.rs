@@ -65,6 +65,8 @@ pub struct LogCounters {
     pub put_time: Latency,
     /// How long reads from queues took.
     pub get_time: Latency,
+    /// Pieces of a master's log that were refused: no log, or a damaged record.
+    pub refused_copies: AtomicU64,
 }
 
 /// The log.

@@ -2,11 +2,14 @@
 //!
 //! Pieces may be cut anywhere, so the log of a slave can end inside a record. `whole` is the offset
 //! behind the last complete one: dispatch goes no further, and nothing else is appended while the
-//! two differ. What cannot be the continuation of a log is refused before a byte of it is written.
+//! two differ. What cannot be the continuation of a log is refused before a byte of it is written: each
+//! record is verified, its lengths and its body's CRC, before it counts as part of the log. After a
+//! refusal the log ends at `whole` again, so that the damaged record is copied anew as a whole.
 
 use super::append::Writer;
 use super::CommitLog;
-use crate::record::{BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
+use crate::log_scan;
+use crate::record::{self, Parsed, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
 use crate::segment::Lease;
 use crate::store_error::{ErrorKind, StoreError};
 use crate::store_health::hold;
@@ -65,7 +68,14 @@ impl CommitLog {
                 writer.position
             )));
         }
-        let whole = self.follow_records(from, bytes)?;
+        let whole = match self.follow_records(from, bytes) {
+            Ok(whole) => whole,
+            Err(error) => {
+                self.counters.refused_copies.fetch_add(1, Ordering::Relaxed);
+                self.forget_half(writer)?;
+                return Err(error);
+            }
+        };
         self.copied.store(true, Ordering::Release);
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -128,6 +138,25 @@ impl CommitLog {
         Ok(rest)
     }
 
+    /// Takes back what was copied of a record that is not whole.
+    fn forget_half(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        let whole = self.whole();
+        if writer.position <= whole {
+            return Ok(());
+        }
+        let Some(segment) = self.segment_at(whole) else {
+            return Ok(());
+        };
+        // A flush that is under way must not say that these bytes are durable.
+        let _no_flush = hold(&self.flushing);
+        segment.zero(whole, writer.position)?;
+        writer.position = whole;
+        writer.segment = Some(segment);
+        self.written.store(whole, Ordering::Release);
+        self.flushed.fetch_min(whole, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// Walks over the records that `bytes` completes; returns the offset behind the last of them.
     fn follow_records(&self, from: u64, bytes: &[u8]) -> Result<u64, StoreError> {
         let end = from.saturating_add(bytes.len() as u64);
@@ -137,11 +166,31 @@ impl CommitLog {
             let known = self.front(whole, from, bytes, &mut front);
             let front = front.get(..known).unwrap_or_default();
             match self.record_size(whole, front)? {
-                Some(size) if whole.saturating_add(size) <= end => whole += size,
+                Some(size) if whole.saturating_add(size) <= end => {
+                    self.verify(whole, size, from, bytes)?;
+                    whole += size;
+                }
                 _ => break,
             }
         }
         Ok(whole)
+    }
+
+    /// Checks the lengths and the body's CRC of the record at `at`, which `bytes` completes.
+    fn verify(&self, at: u64, size: u64, from: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        let fresh = at.saturating_sub(from);
+        let end = index(at.saturating_add(size).saturating_sub(from));
+        let fresh = bytes.get(index(fresh)..end).unwrap_or_default();
+        if at >= from {
+            return verified(at, fresh);
+        }
+        let old = self.lease(at, from - at).ok_or_else(|| {
+            StoreError::usage(format!(
+                "the copied record at offset {at} cannot be read again"
+            ))
+        })?;
+        verified(at, &[&old[..], fresh].concat())
     }
 
     /// Copies the front of the record at `at` together: from the log, then from what comes behind.
@@ -198,5 +247,18 @@ impl CommitLog {
             Some(own) if own != at => Err(refuse("it belongs elsewhere")),
             _ => Ok(Some(size)),
         }
+    }
+}
+
+fn verified(at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    match record::parse(bytes, 0, true) {
+        Parsed::Record { .. } | Parsed::Blank { .. } => Ok(()),
+        Parsed::Broken { why, .. } => Err(StoreError::usage(format!(
+            "what was copied to offset {at} is damaged: {}",
+            log_scan::text(why)
+        ))),
+        Parsed::End => Err(StoreError::usage(format!(
+            "what was copied to offset {at} is no record: it is empty"
+        ))),
     }
 }

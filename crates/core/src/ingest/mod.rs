@@ -304,6 +304,14 @@ impl Ingest {
         replies.out
     }
 
+    /// The answers to sends that end at or before `offset` and still wait for a copy: no slave that
+    /// is connected can prove one any more.
+    pub fn lapse(&mut self, offset: u64, now_ms: i64) -> Vec<Outbound> {
+        let (waiting, mut replies) = self.late(now_ms);
+        waiting.lapse(offset, &mut replies);
+        replies.out
+    }
+
     /// The answers that have waited too long; held pulls whose time is over are due.
     pub fn expire(&mut self, now_ms: i64) -> Vec<Outbound> {
         self.holds.expire(now_ms);

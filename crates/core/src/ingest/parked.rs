@@ -277,6 +277,25 @@ impl Waiting {
         }
     }
 
+    /// Gives up waiting for copies of what ends at or before `offset`: nobody will prove to have it.
+    pub(super) fn lapse(&mut self, offset: u64, to: &mut Late<'_>) {
+        let marks = self.marks;
+        self.copies.retain_mut(|parked| {
+            if parked.end > offset {
+                return true;
+            }
+            parked.needs.reached(parked.end, marks);
+            if parked.needs.copy_until.take().is_some() {
+                parked.needs.code = FLUSH_SLAVE_TIMEOUT;
+            }
+            let stays = parked.needs.waits();
+            if !stays {
+                to.answer(parked);
+            }
+            stays
+        });
+    }
+
     /// The answers that have waited too long: stored, but perhaps not durable or not copied.
     pub(super) fn expire(&mut self, to: &mut Late<'_>) {
         let (marks, now_ms) = (self.marks, to.now_ms);

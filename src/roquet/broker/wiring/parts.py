@@ -62,6 +62,7 @@ def list_parts(
             timers=(Timer("save totals", base.stats.days.persist, 60, 60),),
         ),
         *_store_parts(base),
+        *pair.store_parts(),
         Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
         transactions.part(),
         Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.broker.log_topics import LogTopics
 from roquet.broker.processors.admin.replication import ReplicationAdmin
-from roquet.broker.replication import MasterSide, SlaveSide
+from roquet.broker.replication import CopiedStore, MasterSide, SlaveSide
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.wiring.security import make_client
 from roquet.ha.log import StoreLog
@@ -35,6 +36,15 @@ class Pair:
     master_side: MasterSide
     slave_side: SlaveSide
     admin: ReplicationAdmin
+    copied: CopiedStore
+    log_topics: LogTopics
+
+    def store_parts(self) -> list[Part]:
+        """Return the rows that come behind the store: what is known of it as a copy."""
+        return [
+            Part("copied_store", self.copied, ("store",)),
+            Part("log_topics", self.log_topics, ("store", "metadata")),
+        ]
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table, to come before the registration."""
@@ -69,13 +79,15 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     log = StoreLog(base.store, config.store)
     entrance = Entrance(rules.secret, None if is_slave else rules.server_tls())
     feed = rules.feed(config.store.commit_log_file_bytes)
-    master = HaMaster(log, replicas, feed, entrance=entrance)
+    master = HaMaster(log, replicas, feed, entrance=entrance, clock=base.clock)
+    copied = CopiedStore(config.store.folder, base.state, base.clock)
     slave = HaSlave(
         log,
         rules,
         base.clock,
         broker_id=config.identity.broker_id,
         tls=rules.client_tls() if is_slave else None,
+        judged=copied.judged,
     )
     server = config.server
     above = None if server.port else 0
@@ -87,9 +99,12 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         host=server.bind_address or "127.0.0.1",
         port=server.ha_port or above,
         replicated=path.set_replicated,
+        lapsed=path.lapse,
     )
     client = make_client(base)
-    sync = SlaveSync(client, base.metadata, config.store.config_folder, base.state, base.clock)
+    folder = config.store.config_folder
+    log_topics = LogTopics(base.metadata.topics, base.store, base.state, folder)
+    sync = SlaveSync(client, base.metadata, folder, base.state, base.clock, log_topics=log_topics)
     slave_side = SlaveSide(slave, sync, base.state, base.store, rules.sync_interval_ms / 1000)
     admin = ReplicationAdmin(
         identity=base.identity,
@@ -105,4 +120,10 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         "Bytes of the log that the best slave lacks",
         lambda: float(master.behind() or 0) if not is_slave else 0.0,
     )
-    return Pair(role, client, replicas, master, slave, master_side, slave_side, admin)
+    base.metrics.watch(
+        "refused_copies",
+        "Pieces of the master's log that a slave refused: a damaged record, or no log",
+        lambda: float(base.store.native.stats()["refused_copies"]),
+    )
+    sides = (master_side, slave_side)
+    return Pair(role, client, replicas, master, slave, *sides, admin, copied, log_topics)

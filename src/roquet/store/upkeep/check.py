@@ -17,6 +17,7 @@ from roquet.protocol import properties as props
 from roquet.protocol.fastjson import read_object
 from roquet.protocol.fastjson_reader import JsonError
 from roquet.protocol.java_hash import java_hash
+from roquet.store import diverged
 from roquet.store.files import FILE_SIZE_MAX
 from roquet.store.upkeep.logscan import Damage, End, is_log_name, scan
 
@@ -253,6 +254,9 @@ def table_fault(path: Path) -> str | None:
 
 
 def _check_marks(folder: Path) -> Iterator[Finding]:
+    why = diverged.read(folder)
+    if why is not None:
+        yield Finding(Level.DAMAGE, diverged.NAME, why, diverged.remedy(folder))
     if (folder / "abort").exists():
         yield Finding(
             Level.NOTE,

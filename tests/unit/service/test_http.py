@@ -1,0 +1,63 @@
+"""What strangers send to the pages of health and metrics: an answer or the end, and few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, text_answer
+
+GET = b"GET / HTTP/1.1\r\n"
+BOMBS = {
+    "a head without end": (GET + b"A: " + b"b" * 8_300, b"431"),
+    "a long line": (b"GET /" + b"a" * 8_300, b"431"),
+    "many headers": (GET + b"A: b\r\n" * 101 + b"\r\n", b"431"),
+    "many fields": (b"GET /?" + b"a=b&" * 101 + b" HTTP/1.1\r\n\r\n", b"400"),
+    "no length": (GET + b"Content-Length: \xb2\r\n\r\n", b"400"),
+}
+
+
+async def fetch(port: int, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def test_bombs_are_answered_and_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        server = HttpServer(lambda _: text_answer("ok"), host="127.0.0.1", port=0)
+        await server.start()
+        for what, (data, status) in BOMBS.items():
+            answer = await fetch(server.port, data)
+            assert answer.startswith(b"HTTP/1.1 " + status), what
+        # Far beyond every limit the connection just ends.
+        with contextlib.suppress(OSError):
+            await fetch(server.port, GET + b"A: " + b"b" * 5_000_000)
+        assert (await fetch(server.port, GET + b"\r\n")).endswith(b"ok\n")
+        await server.stop()
+
+    asyncio.run(run())
+    assert caplog.messages == []
+
+
+def test_a_handler_that_fails_again_and_again_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(_: HttpRequest) -> HttpAnswer:
+        raise ZeroDivisionError
+
+    async def run() -> None:
+        server = HttpServer(broken, host="127.0.0.1", port=0)
+        await server.start()
+        for _ in range(20):
+            assert (await fetch(server.port, GET + b"\r\n")).startswith(b"HTTP/1.1 500 ")
+        await server.stop()
+
+    asyncio.run(run())
+    assert len(caplog.messages) == 1
+    assert "ZeroDivisionError" in caplog.text

@@ -289,6 +289,32 @@ def test_what_is_no_log_is_not_written(tmp_path: Path) -> None:
         assert store.max_physical_offset() == 0
 
 
+@pytest.mark.parametrize("cut", [40_000, 500])
+def test_a_damaged_record_is_not_acknowledged_and_copied_again(tmp_path: Path, cut: int) -> None:
+    with opened(tmp_path / "master") as master:
+        fill(master, 20)
+        end = log_limit(master)
+    good = log_of(tmp_path / "master")[:end]
+    bad = good[:5_000] + bytes([good[5_000] ^ 1]) + good[5_001:]
+    with opened(tmp_path / "slave") as store:
+        for data, wanted in ((bad, None), (good, end)):
+            begin = store.max_physical_offset()
+            with following(store) as peer:
+                frames = [data[at : at + cut] for at in range(begin, end, cut)]
+                with contextlib.suppress(OSError):
+                    for number, piece in enumerate(frames):
+                        peer.socket.sendall(HEADER.pack(begin + number * cut, len(piece)) + piece)
+                told = 0
+                if wanted is None:
+                    kind, why = peer.end()
+                    assert (kind, "damaged" in why) == ("store", True), why
+                    assert store.max_physical_offset() <= 5_000, "no half of it is left"
+                    assert store.stats()["refused_copies"] == 1
+                while wanted is not None and told < wanted:
+                    (told,) = REPORT.unpack(peer.exactly(REPORT.size))
+        assert log_of(tmp_path / "slave")[:end] == good
+
+
 def test_the_peer_goes_and_the_owner_stops(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         for start in (feeding, following):

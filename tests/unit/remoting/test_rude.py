@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 import struct
 import tracemalloc
 
@@ -272,6 +273,25 @@ def test_idle_and_silent_connections_are_closed() -> None:
             assert (await busy.read()).code == 0
             for raw in (silent, busy, idle):
                 await raw.close()
+
+    asyncio.run(main())
+
+
+def test_a_peer_that_reads_nothing_loses_its_descriptor_after_the_idle_time() -> None:
+    """Also with less unsent than the high-water mark: a close waits until all is written."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with serving(ServerConfig(high_water=64 << 20), clock) as running:
+            with socket.socket() as peer:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                peer.connect(("127.0.0.1", running.server.port))
+                for number in range(12):
+                    data = ask(ECHO, number, bytes(1 << 20))
+                    await asyncio.to_thread(peer.sendall, data)
+                await until(lambda: running.server.in_hand == 0)
+                await clock.advance(130)
+                await until(lambda: running.server.connections == 0)
 
     asyncio.run(main())
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-
-import pytest
+from typing import TYPE_CHECKING
 
 from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, text_answer
+
+if TYPE_CHECKING:
+    import pytest
 
 GET = b"GET / HTTP/1.1\r\n"
 BOMBS = {

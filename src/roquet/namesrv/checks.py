@@ -72,6 +72,8 @@ def check_registration(said: Registration, port_min: int) -> None:
     _check_filters(said.filter_servers)
     if len(said.topics) > TOPICS_MAX:
         raise invalid(f"{len(said.topics)} topics are more than {TOPICS_MAX}")
+    if len(said.mappings) > TOPICS_MAX:
+        raise invalid(f"{len(said.mappings)} mappings are more than {TOPICS_MAX}")
     for topic in said.topics.values():
         check_topic(topic)
     for name, mapping in said.mappings.items():

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 DEFAULT_EXPIRY_MS = 120_000
 MAX_BROKER_NAMES = 10_000
 """More names than any cluster has: a bound on what strangers can make us remember."""
+MAX_BROKERS = 20_000
+"""Broker processes that are alive, over all names."""
+MAX_MEMBERS = 1_000
+"""Ids under one broker name."""
+MAX_TOPICS = 1_000_000
+"""Topics with a route, over all brokers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,26 +149,25 @@ class RouteTable:
         """Take a registration in; None means refused ("register broker failed").
 
         Raises Refused when the name belongs to another cluster whose broker is alive:
-        accepting it would send that cluster's clients to a stranger.
+        accepting it would send that cluster's clients to a stranger; and when a table is full.
+        A registration that is refused, or whose id an address with a later state holds, leaves
+        every table as it was.
         """
         entry = self.brokers.get(said.name)
-        if entry is not None and entry.cluster != said.cluster and entry.addresses:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"broker name {said.name} is registered in cluster {entry.cluster}",
-            )
+        self._check(entry, said)
+        known = entry if entry is not None and entry.cluster == said.cluster else None
+        if known is not None and self._is_outdated(known, said):
+            return Registered()
+        is_member = known is not None and said.broker_id in known.addresses
+        if not is_member and len(said.topics) == 1:
+            return None
+        # Only from here on the tables change: nothing below refuses.
         first = entry is None
-        if entry is None or entry.cluster != said.cluster:
-            entry = self._add_name(said)
+        entry = known or self._add_name(said)
         # A broker too old to know the header has no acting master.
         entry.acting_master = bool(said.acting_master)
         entry.zone = said.zone
         _forget_other_ids(entry, said)
-        if self._is_outdated(entry, said):
-            self.live.pop(said.key, None)
-            return Registered()
-        if said.broker_id not in entry.addresses and len(said.topics) == 1:
-            return None
         first = entry.addresses.get(said.broker_id) is None or first
         entry.addresses[said.broker_id] = said.address
         self._take_topics(entry, said, first=first)
@@ -180,12 +185,36 @@ class RouteTable:
             self.filters.pop(said.key, None)
         return self._about_master(entry, said)
 
+    def _check(self, entry: BrokerEntry | None, said: Registration) -> None:
+        """Raise Refused for a registration that no table may show; change nothing."""
+        if entry is not None and entry.cluster != said.cluster and entry.addresses:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"broker name {said.name} is registered in cluster {entry.cluster}",
+            )
+        if entry is None and len(self.brokers) >= MAX_BROKER_NAMES:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_BROKER_NAMES} broker names are known")
+        if said.key not in self.live and len(self.live) >= MAX_BROKERS:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_BROKERS} brokers are known")
+        members = () if entry is None else entry.addresses
+        if said.broker_id not in members and len(members) >= MAX_MEMBERS:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY, f"{said.name} has {MAX_MEMBERS} members already"
+            )
+        for table, more in ((self.topics, said.topics), (self.mappings, said.mappings)):
+            self._check_topics(table, more)
+
+    def _check_topics(self, table: Mapping[str, object], more: Iterable[str]) -> None:
+        wanted = set(more)
+        if len(table) + len(wanted) <= MAX_TOPICS:
+            return
+        if len(table) + sum(topic not in table for topic in wanted) > MAX_TOPICS:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_TOPICS} topics are known")
+
     def _add_name(self, said: Registration) -> BrokerEntry:
         old = self.brokers.get(said.name)
         if old is not None:
             self._remove_name(old)
-        elif len(self.brokers) >= MAX_BROKER_NAMES:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_BROKER_NAMES} broker names are known")
         entry = self.brokers[said.name] = BrokerEntry(said.name, said.cluster)
         self.clusters.setdefault(said.cluster, set()).add(said.name)
         return entry
@@ -349,7 +378,11 @@ class RouteTable:
             self._drop_queues([topic], set(self.clusters.get(cluster, ())))
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
-        """Note queues of known brokers; an unknown broker's name ends it there, as in Java."""
+        """Note queues of known brokers; an unknown broker's name ends it there, as in Java.
+
+        Raises Refused when the table of topics is full.
+        """
+        self._check_topics(self.topics, (topic,))
         for one in queues:
             if one.broker_name not in self.brokers:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from roquet.base.errors import Refused
 from roquet.model.data_version import DataVersion
 from roquet.model.route import QueueData
 from roquet.model.topic import TopicConfig
+from roquet.namesrv import table as table_module
 from roquet.namesrv import views
 from roquet.namesrv.table import BrokerKey, Departure, Registration, RouteTable
 
@@ -295,10 +297,52 @@ def test_any_history_leaves_tables_that_agree(seed: int) -> None:
         check_agreement(teller.table)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_table_any_refused_registration_leaves_all_tables_equal(seed: int) -> None:
+    chance = random.Random(seed)
+    teller = Teller()
+    refused = 0
+    for _ in range(200):
+        before = copy.deepcopy(vars(teller.table))
+        topics = ",".join(f"{topic}=4/4/6" for topic in chance.sample("TUV", chance.randrange(4)))
+        name, host = chance.choice("ab"), f"h{chance.randrange(3)}:1"
+        answer = teller.register(
+            [
+                f"{chance.choice('cd')}/{name}:{chance.randrange(3)}@{host}",
+                f"v={chance.randrange(3)}.{chance.randrange(3)}",
+                f"topics={topics}",
+                f"acting={chance.choice(('true', 'false', '-'))}",
+            ]
+        )
+        if not answer.startswith("ok"):
+            refused += 1
+            assert vars(teller.table) == before
+        if chance.random() < 0.1:
+            teller.leave([f"{chance.choice('cd')}/{name}@{host}"])
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("bound", "size"),
+    [("MAX_BROKER_NAMES", 1), ("MAX_BROKERS", 1), ("MAX_MEMBERS", 1), ("MAX_TOPICS", 2)],
+)
+def test_table_full_registration_is_refused_and_known_brokers_go_on(
+    bound: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, bound, size)
+    teller = Teller()
+    assert teller.register(["c/a:0@h1:1", "v=0.1", "topics=T=4/4/6,U=4/4/6"]) == "ok"
+    before = copy.deepcopy(vars(teller.table))
+    name = "a" if bound == "MAX_MEMBERS" else "b"
+    assert teller.register([f"c/{name}:1@h2:1", "v=0.1", "topics=V=4/4/6,W=4/4/6"]) == "code 2"
+    assert vars(teller.table) == before
+    assert teller.register(["c/a:0@h1:1", "v=0.2", "topics=T=8/8/6,U=4/4/6"]) == "ok"
+    assert teller.route("T", acting=False) == "a{0=h1:1} 8/8/6"
+
+
 def check_agreement(table: RouteTable) -> None:
     for cluster, names in table.clusters.items():
         assert names, cluster
-        # A refused first registration leaves its name (rule 6), so a name may have no address.
         assert names <= set(table.brokers)
     for name, entry in table.brokers.items():
         assert name in table.clusters[entry.cluster]

@@ -24,6 +24,7 @@ from roquet.remoting.connection import Steps
 from roquet.remoting.ingest import Ingest, PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request
+from roquet.remoting.silence import SilentConnections
 from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
@@ -43,6 +44,8 @@ OnAnswer = Callable[["Command", "Command", int, bool], None]
 
 _KNOWS_GO_AWAY = 475
 """Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
+_SHORT_S = 30
+"""Seconds after running out of descriptors in which silent connections have to speak soon."""
 _GONE = (errno.ECONNABORTED, errno.EINTR)
 
 
@@ -53,7 +56,10 @@ class ServerConfig:
     idle_s: float = 120.0
     """A connection with neither reads nor writes for so long is closed."""
     first_byte_s: float = 5.0
-    """A connection that says nothing for so long after it was accepted is closed."""
+    """Under pressure a connection that says nothing for so long after it was accepted is closed;
+    otherwise one that has said nothing yet is closed like any other idle one."""
+    pressure_share: float = 0.5
+    """There is pressure from this share of `connections_max` on, and when descriptors run out."""
     connections_max: int = 20_000
     connections_per_address_max: int = 10_000
     """At a time, and as many may come at once."""
@@ -120,6 +126,9 @@ class Server:
         self._rate = AcceptRate(
             self._config.accepts_per_second_max, self._config.connections_per_address_max
         )
+        self._silent = SilentConnections()
+        self._short_for_s = 0
+        """Seconds for which descriptors still count as short."""
         self._in_hand = 0
         self._idle: asyncio.Event = asyncio.Event()
 
@@ -229,6 +238,7 @@ class Server:
                 if error.errno in _GONE:
                     continue
                 # Out of descriptors, say. The sweep listens again: no spinning meanwhile.
+                self._short_for_s = _SHORT_S
                 self._log.warning("accept", f"accepting paused: {error}")
                 self._deaf()
                 return
@@ -253,7 +263,7 @@ class Server:
     async def _welcome(self, accepted: socket.socket, key: int, address: str) -> None:
         """Look at the first byte without taking it, then make the transport that it asks for."""
         try:
-            first = await self._first_byte(accepted)
+            first = await self._first_byte(accepted, key)
             if first is None or self._stopping or not self._speaks(first, address):
                 accepted.close()
                 return
@@ -311,21 +321,14 @@ class Server:
         text = f"{address} is closed: no TLS could be agreed on ({reason.replace('_', ' ')})"
         self._log.warning(("handshake", host), text)
 
-    async def _first_byte(self, accepted: socket.socket) -> int | None:
+    async def _first_byte(self, accepted: socket.socket, key: int) -> int | None:
         """Return the first byte, or None when the peer left or said nothing in time."""
-        loop = asyncio.get_running_loop()
         try:
             peeked = accepted.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            readable: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(accepted, _seen, readable)
-            try:
-                async with asyncio.timeout(self._config.first_byte_s):
-                    await readable
-            except TimeoutError:
+            now_ms = self._clock.now_ms()
+            if not await self._silent.readable(key, accepted.fileno(), now_ms):
                 return None
-            finally:
-                loop.remove_reader(accepted)
             peeked = accepted.recv(1, socket.MSG_PEEK)
         return peeked[0] if peeked else None
 
@@ -390,6 +393,7 @@ class Server:
         now_ms = self._clock.now_ms()
         before_ms = now_ms - int(self._config.idle_s * 1000)
         jumped_ms = self._steps.jumped(now_ms)
+        self._close_silent(now_ms, before_ms, jumped_ms)
         for link in tuple(self._links.values()):
             if jumped_ms:
                 link.clock_was_set(jumped_ms, now_ms)
@@ -400,6 +404,19 @@ class Server:
                 link.abort() if link.has_unsent else link.close("")
         if len(self._addresses) < self._config.connections_max:
             self._listen()
+
+    def _close_silent(self, now_ms: int, before_ms: int, jumped_ms: int) -> None:
+        """Close connections that have said nothing for too long; sooner when places run short."""
+        if jumped_ms:
+            self._silent.clock_was_set(jumped_ms)
+        self._short_for_s = max(0, self._short_for_s - 1)
+        config = self._config
+        crowded = len(self._addresses) >= config.connections_max * config.pressure_share
+        if crowded or self._short_for_s:
+            before_ms = max(before_ms, now_ms - int(config.first_byte_s * 1000))
+        closed = self._silent.give_up(before_ms)
+        if closed:
+            log.debug("%d connections that have said nothing are closed", closed)
 
     def _wake(self) -> None:
         self._idle.set()
@@ -412,11 +429,6 @@ class Server:
                     await self._idle.wait()
         except TimeoutError:
             log.warning("stopping port %d: not all work ended within %g s", self._port, within_s)
-
-
-def _seen(readable: asyncio.Future[None]) -> None:
-    if not readable.done():
-        readable.set_result(None)
 
 
 class _Reply:

@@ -253,10 +253,7 @@ async def _send(raw: object, frames: list[bytes]) -> None:
 def test_idle_and_silent_connections_are_closed() -> None:
     async def main() -> None:
         clock = FakeClock()
-        config = ServerConfig(first_byte_s=0.05)
-        async with serving(config, clock) as running:
-            silent = await running.raw()
-            assert await silent.is_closed()
+        async with serving(ServerConfig(), clock) as running:
             busy, idle = await running.raw(), await running.raw()
             for raw in (busy, idle):
                 raw.write(ask(ECHO))
@@ -271,7 +268,51 @@ def test_idle_and_silent_connections_are_closed() -> None:
             assert [p.is_open for p in running.closed] == [False]
             busy.write(ask(ECHO))
             assert (await busy.read()).code == 0
-            for raw in (silent, busy, idle):
+            for raw in (busy, idle):
+                await raw.close()
+
+    asyncio.run(main())
+
+
+def test_server_without_pressure_keeps_silent_connections_as_long_as_idle_ones() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with serving(ServerConfig(), clock) as running:
+            late, silent = await running.raw(), await running.raw()
+            await until(lambda: running.server.connections == 2)
+            await clock.advance(60)
+            clock.set_by(3600)
+            await clock.advance(58)
+            late.write(ask(ECHO))
+            assert (await late.read()).code == 0
+            assert running.server.connections == 2
+            await clock.advance(5)
+            assert await silent.is_closed()
+            assert running.server.connections == 1
+            for raw in (late, silent):
+                await raw.close()
+
+    asyncio.run(main())
+
+
+def test_server_under_pressure_closes_silent_connections_after_seconds() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with serving(ServerConfig(connections_max=6), clock) as running:
+            silent, other = await running.raw(), await running.raw()
+            other.write(ask(ECHO))
+            await other.read()
+            await clock.advance(20)
+            assert running.server.connections == 2
+            third = await running.raw()
+            await until(lambda: running.server.connections == 3)
+            await clock.advance(1)
+            assert await silent.is_closed()
+            # Two of six are no pressure any more.
+            await clock.advance(20)
+            third.write(ask(ECHO))
+            assert (await third.read()).code == 0
+            for raw in (silent, other, third):
                 await raw.close()
 
     asyncio.run(main())

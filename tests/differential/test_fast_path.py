@@ -340,6 +340,8 @@ class Play:
         await self._settled()
         if step.change is not None:
             step.change(self._broker)
+            # As the processors do that change topics: messages go only to durable ones.
+            await self._broker.metadata.topics.persist()
         if step.ends_holds:
             self._broker.path.settle()
             await self._clock.advance(HOLD_MS / 1000 * 2)
@@ -372,6 +374,7 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
     broker = build(settings, clock, random.Random(7))
     async with broker.app:
         furnish(broker)
+        await broker.metadata.topics.persist()
         ports = range(port + 3, port + 3 + LINES)
         lines = [Line(*await connect(broker.listeners.port, own)) for own in ports]
         playing = Play(broker, clock, lines, told.sign)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,19 @@ if TYPE_CHECKING:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file through a side file; content and name are durable then. Raises OSError."""
+    """Write a file through a side file; content and name are durable then. Raises OSError.
+
+    After a failure no side file takes up room on a disk that may be full.
+    """
     side = path.with_name(path.name + ".tmp")
-    write_synced(side, data)
-    side.replace(path)
-    sync_folder(path.parent)
+    try:
+        write_synced(side, data)
+        side.replace(path)
+        sync_folder(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            side.unlink(missing_ok=True)
+        raise
 
 
 def write_synced(path: Path, data: bytes) -> None:

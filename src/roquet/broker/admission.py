@@ -141,6 +141,7 @@ class Admission:
         self._filling = False
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
+        metadata.topics.listen_durable(self._topics_changed)
         metadata.groups.listen(self._groups.update)
         metadata.offsets.listen(self._groups.update)
         metadata.filters.listen(self._groups.add)
@@ -286,6 +287,8 @@ class Admission:
     def _send_queues(self, config: TopicConfig) -> int:
         """Return how many queues plain sends may name; 0 when a send needs a closer look."""
         if config.order and not self._state.is_writable:
+            return 0
+        if not self._metadata.topics.is_durable(config.name):
             return 0
         if names.check_topic(config.name) or names.check_may_send(config.name):
             return 0

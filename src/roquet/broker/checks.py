@@ -57,7 +57,10 @@ class SendChecks:
         return config
 
     def known_topic(self, target: Target) -> TopicConfig | None:
-        """Return the topic if there is one; None for one to be created. Raises Refused."""
+        """Return the topic if it may take messages at once. Raises Refused.
+
+        None is for one that has to be created, or made durable, before that.
+        """
         self._check_time()
         config = self._topics.get(target.topic)
         if config is not None and config.order and not self._state.is_writable:
@@ -67,6 +70,8 @@ class SendChecks:
             raise Refused(*refusal)
         if config is not None:
             check_queue(config, target.queue_id, target.producer)
+            if not self._topics.is_durable(target.topic):
+                return None
         return config
 
     async def ensure_topic(self, name: str, queues: int) -> TopicConfig:
@@ -89,17 +94,20 @@ class SendChecks:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
 
     async def _create(self, target: Target) -> TopicConfig:
-        config = self._topics.create_by_send(
+        config = self._topics.get(target.topic) or self._topics.create_by_send(
             target.topic, target.template, target.template_queues, target.sys_flag
         )
         if config is None and names.is_retry(target.topic):
             config = self._topics.ensure(target.topic, 1, READ_WRITE, target.sys_flag)
+        if config is not None:
+            await self._topics.persist()
+            # Somebody may have deleted it meanwhile.
+            config = self._topics.get(target.topic)
         if config is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{target.topic}] not exist, apply first please!{FAQ}",
             )
-        await self._topics.persist()
         return config
 
 

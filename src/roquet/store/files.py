@@ -8,6 +8,7 @@ name and the folder is synced. A main file that was found broken never replaces 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -70,11 +71,15 @@ class JsonFile:
         """Write what `encode` returns and return when it is durable; call it holding `writing`.
 
         `encode` runs off the loop, on data that nobody changes. Raises DiskFull when there is no
-        room and OSError for other faults; the old file then stays.
+        room and OSError for other faults, also for a table that no start would read; the old file
+        then stays.
         """
         await asyncio.to_thread(lambda: self._write(encode()))
 
     def _write(self, data: bytes) -> None:
+        if len(data) > FILE_SIZE_MAX:
+            what = f"{len(data)} bytes are more than the {FILE_SIZE_MAX} that a start reads"
+            raise OSError(errno.EFBIG, what, str(self.path))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         side = self.path.with_name(self.path.name + ".tmp")
         try:
@@ -84,7 +89,8 @@ class JsonFile:
             side.replace(self.path)
             sync_folder(self.path.parent)
         except OSError as error:
-            side.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                side.unlink(missing_ok=True)
             if error.errno in _NO_ROOM:
                 raise DiskFull(f"no room to write {self.path}") from error
             raise

@@ -1,7 +1,10 @@
 """The broker's topics: `topics.json`, the built-in topics, and topics created by the first send.
 
-Whoever changes the table awaits `persist` before it answers, so that an acknowledged message never
-lies in a topic that a restart has forgotten (spec: store §8, wire §9.1 and §16.4).
+Invariant: no message is acknowledged in a topic whose configuration is not durable, so that a
+restart never forgets a topic with acknowledged messages (spec: store §8, wire §9.1 and §16.4).
+Whoever changes the table awaits `persist` before it answers. When that fails the change is kept as
+pending: `is_durable` says no, so that the fast path admits no send, and every send tries `persist`
+again before anything is appended. A send that comes while the table is being written waits for it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
 from roquet.base.durable import write_synced
+from roquet.base.errors import DiskFull
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
@@ -74,7 +78,13 @@ class TopicTable:
         }
         self._built_in = frozenset(self._topics)
         self._listeners: list[Callable[[Collection[str]], None]] = []
+        self._durable_listeners: list[Callable[[Collection[str]], None]] = []
         self._saved: Mapping[str, TopicConfig] | None = None
+        self._pending: set[str] = set()
+        """Names whose present state is not in the file."""
+        self._attempts = 0
+        self._failed: tuple[int, Exception] | None = None
+        """The last attempt to write that failed, by its number, and why."""
         self._was_lost = False
 
     @property
@@ -110,23 +120,52 @@ class TopicTable:
         return not self._was_lost and not self.lost_mark.exists()
 
     async def persist(self) -> None:
-        """Make the table durable; returns at once when nothing changed since the last time."""
+        """Make the table durable; returns at once when nothing changed since the last time.
+
+        Raises DiskFull or OSError. Callers that wait together share one failed attempt, if it
+        began after they asked.
+        """
+        asked = self._attempts
         async with self._file.writing:
             topics = self._topics
-            if self._saved is not topics:
-                body = TopicTableBody(topics=topics, version=self._version)
+            if self._saved is topics:
+                return
+            if self._failed is not None and self._failed[0] > asked:
+                raise type(self._failed[1])(*self._failed[1].args) from self._failed[1]
+            self._attempts += 1
+            attempt = self._attempts
+            body = TopicTableBody(topics=topics, version=self._version)
+            try:
                 await self._file.save(body.encode_file)
-                self._saved = topics
+            except (DiskFull, OSError) as error:
+                self._failed = attempt, error
+                raise
+            self._saved = topics
+            self._note_durable(topics)
+
+    def _note_durable(self, saved: Mapping[str, TopicConfig]) -> None:
+        now = {name for name in self._pending if saved.get(name) == self._topics.get(name)}
+        self._pending -= now
+        for listener in self._durable_listeners:
+            listener(now)
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
         """Have `listener(names)` called after every change of these topics."""
         self._listeners.append(listener)
+
+    def listen_durable(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Have `listener(names)` called when changes of these topics have become durable."""
+        self._durable_listeners.append(listener)
 
     # --- looking ---------------------------------------------------------------------------
 
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic's configuration, None when there is no such topic."""
         return self._topics.get(name)
+
+    def is_durable(self, name: str) -> bool:
+        """Whether a restart would find the topic as it is now: only then may it take messages."""
+        return name not in self._pending and name in self._topics
 
     def all(self) -> Mapping[str, TopicConfig]:
         """Return the whole table; it is never changed afterwards."""
@@ -162,6 +201,7 @@ class TopicTable:
         changed = {
             name for name in {*old, *self._topics} if old.get(name) != self._topics.get(name)
         }
+        self._pending |= changed
         for listener in self._listeners:
             listener(changed)
 
@@ -246,6 +286,7 @@ class TopicTable:
 
     def _change(self, topics: Mapping[str, TopicConfig], changed: Collection[str]) -> None:
         self._topics = topics
+        self._pending.update(changed)
         self._version = self._version.next(self._clock.now_ms())
         for listener in self._listeners:
             listener(changed)

@@ -99,6 +99,7 @@ def outcome(folder: Path, *, together: bool, **changes: str) -> tuple[Any, ...]:
             TopicConfig(name="orders", read_queues=4, write_queues=4),
             TopicConfig(name="compacted", attributes={"cleanup.policy": "COMPACTION"}),
         )
+        await it.broker.metadata.topics.persist()
         sends = requests()
         answers = await told(it, [sends] if together else [[each] for each in sends])
         await dispatched(it)

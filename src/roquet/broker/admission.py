@@ -24,7 +24,7 @@ from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from roquet.broker.account_rows import AccountRows
     from roquet.broker.answers import Answers
@@ -74,15 +74,12 @@ class Gate(Protocol):
     """Knows whether overload keeps sends out."""
 
     def takes_sends(self) -> bool:
-        """Tell whether a send would be taken at the moment."""
+        """Tell whether the sends that are being read would be taken."""
         ...
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called when that has changed; a timer looks as well."""
-        ...
-
-    def look(self) -> None:
-        """Notice what has changed since the last sample."""
+    @property
+    def judges_reads(self) -> bool:
+        """Whether one read may be too old and the next one not; a timer looks as well."""
         ...
 
 
@@ -130,8 +127,6 @@ class Admission:
         self._topics: set[str] = set()
         self._groups: set[str] = set()
         self._identity = rules.stamps.identity
-        self._look = gate.look
-        self._looked_ms = 0
         self._stale = True
         self._version = 0
         self._port = 0
@@ -146,16 +141,14 @@ class Admission:
         metadata.offsets.listen(self._groups.update)
         metadata.filters.listen(self._groups.add)
         registry.listen(self._groups.add)
-        gate.listen(self._look_at_gate)
 
     # --- the rows -------------------------------------------------------------------------------
 
     def before(self, rows: Rows, now_ms: int) -> None:
         """Write what has changed since the last bytes."""
-        if now_ms != self._looked_ms:
-            # A loop that lags lets time pass: once a millisecond is often enough.
-            self._looked_ms = now_ms
-            self._look()
+        del now_ms
+        if self._gate.judges_reads or not self._open_for_sends:
+            self._look_at_gate()
         # First of all: without them the rows would be for everybody.
         if self._accounts is not None and self._accounts.is_stale:
             self._accounts.write(rows)

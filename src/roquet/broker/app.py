@@ -103,6 +103,7 @@ def build(
         rules=config.fast_fail,
         appends=base.store,
         lag=base.lag,
+        waits=base.waits,
         lanes=base.lanes,
         state=base.state,
     )

@@ -1,7 +1,11 @@
-"""Overload: what waited too long is refused at once, and sends are while the loop cannot keep up.
+"""Overload: what has itself waited too long is refused at once, and so is what finds a hung append.
 
 Texts and limits are those of Java (spec: broker (c)); official producers take such an answer to
-another broker. The loop's lag stands for the age of a request, since what lags is not yet read.
+another broker, others show it to the application. So a request is judged by its own age alone
+(waitTimeMillsInSendQueue and its like, see `service/lanes.py`), never by a lag that it did not see.
+The age counts from the moment the kernel had the request. While the loop is late enough to matter,
+each read finds out how long it has waited; the fast path then passes on what is too old, and the
+lane refuses it.
 """
 
 from __future__ import annotations
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
     from roquet.service.lanes import Lanes
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
-LAG_BEGINS_MS = 200
-LAG_ENDS_MS = 100
 STUCK_MS = 10_000_000
 """An append that seems to take longer than this is a clock that was set."""
 
@@ -62,8 +64,20 @@ class Lag(Protocol):
         """Have `listener` called after each sample."""
         ...
 
-    def look(self) -> None:
-        """Take a sample at once when one is long overdue."""
+
+class Waits(Protocol):
+    """Knows how long what is being read has waited in the kernel."""
+
+    is_late: bool
+    """Whether reads ask for it."""
+
+    @property
+    def read_ms(self) -> int:
+        """Milliseconds, of the bytes last read."""
+        ...
+
+    def in_time(self) -> None:
+        """Hear that nothing waits any more."""
         ...
 
 
@@ -76,6 +90,7 @@ class FastFail:
         rules: FastFailRules,
         appends: Appends,
         lag: Lag,
+        waits: Waits,
         lanes: Lanes,
         state: BrokerState,
     ) -> None:
@@ -84,15 +99,13 @@ class FastFail:
         self._lag = lag
         self._lanes = lanes
         self._state = state
-        self._lagging = False
-        self._listeners: list[Callable[[], None]] = []
+        self._waits = waits
         lag.listen(self._sampled)
-        self.look = lag.look
-        """Notice a lag that no sample has shown yet: before sends are read."""
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called when the loop begins to lag, and when it has caught up."""
-        self._listeners.append(listener)
+    @property
+    def judges_reads(self) -> bool:
+        """Whether one read may be too old and the next one not."""
+        return self._waits.is_late
 
     async def start(self) -> None:
         """Nothing to do: a timer calls `tick`."""
@@ -109,29 +122,23 @@ class FastFail:
         await self._lanes.refuse_old()
 
     def _sampled(self) -> None:
-        limit_ms = LAG_ENDS_MS if self._lagging else LAG_BEGINS_MS
-        lagging = self._rules.enabled and self._lag.last_ms > limit_ms
-        if lagging != self._lagging:
-            self._lagging = lagging
-            for hear in self._listeners:
-                hear()
+        limit_ms = self._lanes["send"].config.age_max_ms
+        if self._rules.enabled and limit_ms is not None and self._lag.last_ms > limit_ms:
+            self._waits.is_late = True
+        elif self._waits.is_late:
+            self._waits.in_time()
 
     def page_cache_is_busy(self) -> bool:
         """Tell whether an append hangs in the operating system."""
         return self._rules.page_cache_busy_ms < self._appends.append_busy_ms() < STUCK_MS
 
     def takes_sends(self) -> bool:
-        """Tell whether overload lets sends in at the moment."""
-        return not (self._lagging or self.page_cache_is_busy())
+        """Tell whether overload lets in the sends that are being read."""
+        limit_ms = self._lanes["send"].config.age_max_ms
+        too_old = limit_ms is not None and self._waits.read_ms > limit_ms
+        return not (too_old or self.page_cache_is_busy())
 
     def check(self) -> None:
-        """Raise Refused when no send is taken at the moment."""
+        """Raise Refused when no send is taken at the moment; old ones are refused by their lane."""
         if self._state.is_slave or self.page_cache_is_busy():
             raise Refused(ResponseCode.SYSTEM_BUSY, REJECTED)
-        if self._lagging:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
-                f"period in queue: {self._lag.last_ms:.0f}ms, "
-                f"size of queue: {self._lanes['send'].waiting}",
-            )

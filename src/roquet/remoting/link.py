@@ -17,8 +17,11 @@ from roquet.remoting.codec import encode, encode_start
 from roquet.remoting.connection import InFlight
 
 if TYPE_CHECKING:
+    import socket
+
     from roquet.protocol.command import Command
     from roquet.remoting.ingest import Fed, Ingest
+    from roquet.remoting.waits import KernelWaits
 
 log = logging.getLogger(__name__)
 
@@ -118,16 +121,24 @@ class Link(asyncio.BufferedProtocol):
         buffer: memoryview,
         budget: Budget,
         config: LinkConfig,
+        waits: KernelWaits | None = None,
+        own: socket.socket | None = None,
     ) -> None:
-        """Be ready for `connection_made`. `buffer` is shared by all connections of the loop."""
+        """Be ready for `connection_made`. `buffer` is shared by all connections of the loop.
+
+        With `waits` and the `own` socket, `received_ms` counts from when the kernel had it.
+        """
         self.key = key
         self.address = address
         self.last_ms = owner.now_ms()
         """When something was read or written last."""
+        self.received_ms = self.last_ms
+        """When what was read last came, as far as known."""
+        self._waits = waits
+        self._own = own
         self.in_hand = 0
         """Requests that were given to the owner and are not done."""
-        self._owner = owner
-        # Bound once: both are asked for every read.
+        self._owner = owner  # What follows is bound once, being asked for every read.
         self._now_ms = owner.now_ms
         self._feed = ingest.feed
         self._ingest = ingest
@@ -176,7 +187,9 @@ class Link(asyncio.BufferedProtocol):
         """Take what was read."""
         if self._transport is None:
             return
-        now_ms = self.last_ms = self._now_ms()
+        now_ms = self.last_ms = self.received_ms = self._now_ms()
+        if self._waits is not None and self._waits.matter(now_ms):
+            self.received_ms -= self._waits.look(self._own)
         # Answers may go straight to the socket when nothing else waits to be written before them.
         free = not self._output and not self._transport.get_write_buffer_size()
         try:
@@ -232,7 +245,7 @@ class Link(asyncio.BufferedProtocol):
         """Tell everybody who waits for this peer."""
         del exc
         self._transport = None
-        self._fd = None
+        self._fd = self._own = None
         self._pending.clear()
         self._ingest.close(self.key)
         self._budget.used -= self._charged

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.router import Peer, Router
     from roquet.remoting.tls import ServerTls
+    from roquet.remoting.waits import KernelWaits
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +96,11 @@ class Server:
         ingest: Ingest | None = None,
         tls: ServerTls | None = None,
         on_answer: OnAnswer | None = None,
+        waits: KernelWaits | None = None,
     ) -> None:
         """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one."""
         self.on_answer = on_answer
+        self._waits = waits
         self._host = host
         self._port = port
         self._router = router
@@ -275,6 +278,8 @@ class Server:
                 buffer=self._buffer,
                 budget=self._budget,
                 config=self._link_config,
+                waits=self._waits,
+                own=accepted,
             )
             loop = asyncio.get_running_loop()
             if first != CLIENT_HELLO or self._tls is None:
@@ -351,7 +356,7 @@ class Server:
         """Give a request to the router, or send the peer away when stopping."""
         self._in_hand += 1
         request = Request(
-            command, link, link.last_ms, _Reply(self, link, command, link.last_ms), self._done
+            command, link, link.received_ms, _Reply(self, link, command, link.last_ms), self._done
         )
         if self._stopping and command.version > _KNOWS_GO_AWAY:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))

@@ -14,6 +14,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.service.run_delay import RunDelay
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -249,6 +251,9 @@ class LoopLag:
         """Report to `metrics` when given."""
         self.last_ms = 0.0
         """The latest sample."""
+        self._delay = RunDelay()
+        self._delays_ms = (0.0, 0.0)
+        """Run queue delay at the last tick but one, and at the last."""
         self._max_ms = 0.0
         self._due_s = 0.0
         self._time: Callable[[], float] | None = None
@@ -276,6 +281,10 @@ class LoopLag:
             self.last_ms = late_s * 1000
             self._tell()
 
+    def denied_ms(self) -> float:
+        """Return for how long the host ran others since a moment before the lag of last began."""
+        return self._delay.total_ms() - self._delays_ms[0]
+
     def take_max_ms(self) -> float:
         """Return the worst lag since the last time, and begin anew."""
         worst, self._max_ms = self._max_ms, 0.0
@@ -285,11 +294,13 @@ class LoopLag:
         """Begin to tick."""
         loop = asyncio.get_running_loop()
         self._time = loop.time
+        self._delay.open()
         self._schedule(loop)
 
     async def stop(self) -> None:
         """End the tick."""
         self._time = None
+        self._delay.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -302,6 +313,7 @@ class LoopLag:
         lag_s = max(0.0, loop.time() - self._due_s)
         self.last_ms = lag_s * 1000
         self._max_ms = max(self._max_ms, self.last_ms)
+        self._delays_ms = self._delays_ms[1], self._delay.total_ms()
         if self._histogram is not None:
             self._histogram.observe((), lag_s)
         self._tell()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import socket
 import time
 from typing import TYPE_CHECKING
+
+import pytest
 
 from broker_harness import dispatched, ext, play, records
 from roquet.broker.admission import ROWS_AT_ONCE
@@ -196,25 +199,49 @@ def test_thousands_of_topics_that_change_at_once_are_admitted_bit_by_bit(tmp_pat
     play(tmp_path, tell)
 
 
-def test_a_loop_that_lags_takes_no_sends_until_it_has_caught_up(tmp_path: Path) -> None:
-    async def taken(it: Cluster) -> None:
-        """Send until the broker takes it: other work may make this machine's loops late."""
-        async with asyncio.timeout(20):
-            while (await it.send("orders", properties="UNIQ_KEY\x01M\x02")).code:
-                pass
+def blocked(seconds: float) -> None:
+    """Keep the loop from everything, as a long computation does."""
+    time.sleep(seconds)
 
+
+@pytest.mark.parametrize("fast", ["true", "false"])
+def test_send_that_waited_too_long_itself_is_refused_and_later_ones_are_taken(
+    tmp_path: Path, fast: str
+) -> None:
     async def tell(it: Cluster) -> None:
-        await taken(it)
-        command = send_command("orders", b"late", properties="UNIQ_KEY\x01L\x02")
-        with socket.create_connection(("127.0.0.1", it.broker.identity.port)) as peer:
-            peer.settimeout(20)
-            peer.sendall(encode(command, opaque=1))
-            await asyncio.to_thread(answer_code, peer)
-            # It lies there while the loop is busy with something else.
-            peer.sendall(encode(command, opaque=2))
-            time.sleep(0.3)  # noqa: ASYNC251
-            assert await asyncio.to_thread(answer_code, peer) == 2
-        await taken(it)
+        commands = [
+            encode(send_command("orders", b"m", properties=f"UNIQ_KEY\x01{n}\x02"), opaque=n)
+            for n in range(4)
+        ]
+        with contextlib.ExitStack() as stack:
+            old, new = (
+                stack.enter_context(
+                    socket.create_connection(("127.0.0.1", it.broker.identity.port))
+                )
+                for _ in range(2)
+            )
+            for peer in (old, new):
+                peer.settimeout(20)
+                peer.sendall(commands[0])
+                assert await asyncio.to_thread(answer_code, peer) == 0
+            # One lies there while the loop is busy; the other comes at the end of that.
+            old.sendall(commands[1])
+            blocked(0.5)
+            new.sendall(commands[2])
+            codes = [await asyncio.to_thread(answer_code, peer) for peer in (old, new)]
+            assert codes == [2, 0]
+            old.sendall(commands[3])
+            assert await asyncio.to_thread(answer_code, old) == 0
+
+    play(tmp_path, tell, brokerFastFailureEnable="true", fastPathEnable=fast)
+
+
+def test_lag_before_a_send_came_refuses_it_never(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for number in range(4):
+            blocked(0.25)
+            answer = await it.send("orders", properties=f"UNIQ_KEY\x01{number}\x02")
+            assert answer.code == 0
 
     play(tmp_path, tell, brokerFastFailureEnable="true")
 

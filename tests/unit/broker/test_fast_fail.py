@@ -13,6 +13,7 @@ from roquet.broker.config import ServerRules
 from roquet.broker.fast_fail import FastFail, FastFailRules
 from roquet.broker.lanes import lane_configs
 from roquet.broker.state import BrokerState
+from roquet.remoting.waits import KernelWaits
 from roquet.service.lanes import Lanes
 from roquet.testing.clock import FakeClock
 
@@ -32,10 +33,12 @@ class Story:
             dataclasses.replace(config, concurrency=2) for config in lane_configs(ServerRules())
         ]
         self.lanes = Lanes(configs, self.clock)
+        self.waits = KernelWaits(self.look, lambda: 0.0)
         self.fast_fail = FastFail(
             rules=FastFailRules(enabled=enabled),
             appends=self,
             lag=self,
+            waits=self.waits,
             lanes=self.lanes,
             state=self.state,
         )
@@ -62,29 +65,30 @@ class Story:
         return self.refusal()
 
 
-def test_a_lagging_loop_refuses_until_it_has_caught_up() -> None:
+def test_fast_fail_lag_alone_refuses_no_send() -> None:
     async def tell() -> None:
         story = Story()
-        assert await story.lag(200) is None
-        assert await story.lag(201) == (
-            "2[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
-            "period in queue: 201ms, size of queue: 0"
-        )
-        assert await story.lag(101) is not None
-        assert await story.lag(100) is None
-        assert await story.lag(150) is None
+        for lag_ms in (200, 201, 10_000, 150, 10):
+            assert await story.lag(lag_ms) is None
+            assert story.fast_fail.takes_sends()
 
     asyncio.run(tell())
 
 
-def test_who_listens_hears_of_every_change_once() -> None:
+def test_fast_fail_late_loop_keeps_out_only_reads_that_waited_too_long_themselves() -> None:
     async def tell() -> None:
         story = Story()
-        heard: list[bool] = []
-        story.fast_fail.listen(lambda: heard.append(story.fast_fail.takes_sends()))
-        for lag_ms in (50, 300, 250, 120, 99, 10):
+        judges: list[bool] = []
+        for lag_ms in (200, 201):
             await story.lag(lag_ms)
-        assert heard == [False, True]
+            judges.append(story.fast_fail.judges_reads)
+        assert judges == [False, True]
+        for waited_ms, taken in ((200, True), (201, False), (0, True)):
+            story.waits.read_ms = waited_ms
+            assert story.fast_fail.takes_sends() is taken
+        story.waits.read_ms = 500
+        await story.lag(20)
+        assert (story.fast_fail.judges_reads, story.fast_fail.takes_sends()) == (False, True)
 
     asyncio.run(tell())
 
@@ -92,6 +96,7 @@ def test_who_listens_hears_of_every_change_once() -> None:
 def test_it_can_be_switched_off() -> None:
     story = Story(enabled=False)
     assert asyncio.run(story.lag(10_000)) is None
+    assert not story.fast_fail.judges_reads
 
 
 @pytest.mark.parametrize(("busy_ms", "busy"), [(1000, False), (1001, True), (20_000_000, False)])

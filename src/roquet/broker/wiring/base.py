@@ -20,6 +20,7 @@ from roquet.broker.stats import BrokerStats
 from roquet.broker.wiring.hooks import load_hooks
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.tls import ServerTls
+from roquet.remoting.waits import KernelWaits
 from roquet.service.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
@@ -58,6 +59,7 @@ class Base:
     metrics: Metrics
     health: Health
     lag: LoopLag
+    waits: KernelWaits
     hooks: Hooks
     tls: ServerTls
     accounts: AccountFiles | None
@@ -76,6 +78,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     # Numbers of its own: which pulls are held where must not change what else is drawn.
     holds = Holds(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
+    lag = LoopLag(metrics)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
     return Base(
         config=config,
@@ -113,7 +116,8 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         stats=stats,
         metrics=metrics,
         health=Health(("registered",)),
-        lag=LoopLag(metrics),
+        lag=lag,
+        waits=KernelWaits(lag.look, lag.denied_ms),
         hooks=load_hooks(),
         tls=ServerTls(config.tls, clock),
         accounts=make_accounts(config, clock),

@@ -65,6 +65,7 @@ def make_listeners(
         ingest=path.port(pulls=True),
         tls=base.tls,
         on_answer=on_answer,
+        waits=base.waits,
     )
     fast = Server(
         host=host,
@@ -76,6 +77,7 @@ def make_listeners(
         ingest=path.port(pulls=False),
         tls=base.tls,
         on_answer=on_answer,
+        waits=base.waits,
     )
     return Listeners(main, fast, base.identity)
 

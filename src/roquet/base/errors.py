@@ -38,3 +38,7 @@ class Corrupt(RoquetError):  # noqa: N818
 
 class DiskFull(RoquetError):  # noqa: N818
     """There is no room to store more; reading goes on."""
+
+
+class TableFull(RoquetError):  # noqa: N818
+    """A table takes no more entries; those that it has can still be changed."""

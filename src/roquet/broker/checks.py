@@ -10,7 +10,7 @@ import datetime as dt
 import functools
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import Refused
+from roquet.base.errors import Refused, TableFull
 from roquet.model.topic import READ_WRITE, TopicConfig
 from roquet.protocol import names
 from roquet.protocol.codes import ResponseCode
@@ -93,12 +93,19 @@ class SendChecks:
             text = f"{opens:%Y-%m-%d %H:%M:%S},{opens_ms % 1000:03d}"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
 
-    async def _create(self, target: Target) -> TopicConfig:
-        config = self._topics.get(target.topic) or self._topics.create_by_send(
+    def _made(self, target: Target) -> TopicConfig | None:
+        config = self._topics.create_by_send(
             target.topic, target.template, target.template_queues, target.sys_flag
         )
         if config is None and names.is_retry(target.topic):
             config = self._topics.ensure(target.topic, 1, READ_WRITE, target.sys_flag)
+        return config
+
+    async def _create(self, target: Target) -> TopicConfig:
+        try:
+            config = self._topics.get(target.topic) or self._made(target)
+        except TableFull as full:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, str(full)) from full
         if config is not None:
             await self._topics.persist()
             # Somebody may have deleted it meanwhile.

@@ -113,6 +113,8 @@ class Registry:
         self._consumer_groups_of: dict[int, set[str]] = {}
         self._producer_groups_of: dict[int, set[str]] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self.memberships = 0
+        """How many groups connections are in, counted for each connection."""
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Have `listener(group)` called whenever a consumer group may have changed."""
@@ -123,6 +125,7 @@ class Registry:
     def register_producer(self, group: str, client: Client, now_ms: int) -> None:
         """Add or refresh a producer."""
         members = self._producers.setdefault(group, {})
+        self.memberships += client.peer.key not in members
         members[client.peer.key] = Member(client, now_ms)
         self._producer_groups_of.setdefault(client.peer.key, set()).add(group)
 
@@ -131,6 +134,7 @@ class Registry:
         members = self._producers.get(group)
         if members is None or members.pop(key, None) is None:
             return False
+        self.memberships -= 1
         if not members:
             del self._producers[group]
         _discard(self._producer_groups_of, key, group)
@@ -176,6 +180,7 @@ class Registry:
             known = self._consumers[group] = ConsumerGroup(group, consuming)
         key = client.peer.key
         joined = key not in known.members
+        self.memberships += joined
         known.members[key] = Member(client, now_ms)
         known.consuming = consuming
         known.updated_ms = now_ms
@@ -202,6 +207,7 @@ class Registry:
         known = self._consumers.get(group)
         if known is None or known.members.pop(key, None) is None:
             return False
+        self.memberships -= 1
         if not known.members:
             del self._consumers[group]
         _discard(self._consumer_groups_of, key, group)
@@ -227,6 +233,11 @@ class Registry:
         return [name for name, group in self._consumers.items() if topic in group.subscriptions]
 
     # --- connections -----------------------------------------------------------------------------
+
+    def joins(self, key: int, consumers: Iterable[str], producers: Iterable[str]) -> int:
+        """Count the groups named that a connection is not in yet."""
+        new = set(consumers) - self._consumer_groups_of.get(key, set())
+        return len(new) + len(set(producers) - self._producer_groups_of.get(key, set()))
 
     def groups_of(self, key: int) -> int:
         """Count the groups that a connection is in."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.errors import Refused, UsageError
+from roquet.base.errors import Refused, TableFull, UsageError
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import HeaderError
@@ -264,6 +264,9 @@ class Router:
         if isinstance(error, HeaderError):
             code = ResponseCode.SYSTEM_ERROR if error.missing else ResponseCode.INVALID_PARAMETER
             return reply_to(command, code, remark=str(error))
+        if isinstance(error, TableFull):
+            self._log.warning((command.code, "full"), f"request {command.code} refused: {error}")
+            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=str(error)[:1024])
         what = f"{type(error).__name__}: {error}"
         self._log.warning(
             (command.code, type(error)),

@@ -18,7 +18,9 @@ from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 from roquet.protocol.sql92.compiler import compile_sql
 from roquet.protocol.tags import ExpressionError
+from roquet.service.ratelog import RateLog
 from roquet.store.bloom import Bloom
+from roquet.store.room import Room, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +38,8 @@ DEAD_KEPT_MS = 24 * 3_600_000
 LOADED_DEAD_MS = 30_000
 """Filters of the file count as dead since so long before the start."""
 FILTERS_MAX = 100_000
+_FILTER_SIZE = 700
+"""Bytes of a filter in the file beside its texts, and some more."""
 
 
 @functools.lru_cache(maxsize=2_000)
@@ -73,12 +77,13 @@ class FilterTable:
         self._bloom = Bloom()
         self._by_group: dict[str, dict[str, ConsumerFilter]] = {}
         self._retry: dict[str, Filter] = {}
-        self._count = 0
+        self._room = Room("filters", FILTERS_MAX)
+        self._log = RateLog(log, clock)
         self._changed = False
         self._listeners: list[Callable[[str], object]] = []
 
     def __len__(self) -> int:
-        return self._count
+        return self._room.entries
 
     def load(self) -> None:
         """Take over the file's filters as dead ones. Raises Corrupt when no copy is whole.
@@ -160,8 +165,10 @@ class FilterTable:
             if same and old.dead_ms:
                 self._put(dataclasses.replace(old, dead_ms=0))
             return
-        if old is None and self._count >= FILTERS_MAX:
-            log.warning("no filter is kept beyond %d: %s waits", FILTERS_MAX, group)
+        more = _size(wanted.topic, group, wanted.expression)
+        more -= 0 if old is None else _size(wanted.topic, group, old.expression)
+        if not self._room.fits(old is None, more):
+            self._log.warning("full", f"the table of filters is full: that of {group} is not kept")
             return
         try:
             compiled(wanted.expression)
@@ -180,7 +187,10 @@ class FilterTable:
 
     def _put(self, entry: ConsumerFilter) -> None:
         topics = self._by_group.setdefault(entry.group, {})
-        self._count += entry.topic not in topics
+        old = topics.get(entry.topic)
+        before = 0 if old is None else _size(entry.topic, entry.group, old.expression)
+        size = _size(entry.topic, entry.group, entry.expression)
+        self._room.add(old is None, size - before)
         topics[entry.topic] = entry
         self._note_change(entry.group)
 
@@ -196,7 +206,7 @@ class FilterTable:
             if entry.dead_ms and entry.dead_ms < oldest_ms:
                 topics = self._by_group[entry.group]
                 del topics[entry.topic]
-                self._count -= 1
+                self._room.add(-1, -_size(entry.topic, entry.group, entry.expression))
                 if not topics:
                     del self._by_group[entry.group]
                 self._note_change(entry.group)
@@ -222,6 +232,11 @@ class FilterTable:
                 "topic": entry.topic,
             }
         return fastjson.pretty({"filterDataByTopic": by_topic})
+
+
+def _size(topic: str, group: str, expression: str) -> int:
+    """Return how many bytes a filter takes in the file, rounded up."""
+    return _FILTER_SIZE + 3 * text_size(topic) + 2 * text_size(group) + text_size(expression)
 
 
 def _decode(data: bytes) -> list[ConsumerFilter]:

@@ -15,14 +15,20 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.room import Room, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
 
 log = logging.getLogger(__name__)
+
+GROUPS_MAX = 200_000
+_GROUP_SIZE = 900
+"""Bytes of a group in the file beside its texts, and some more."""
+_SUBSCRIPTION_SIZE = 120
 
 FORBIDDEN_SUBSCRIPTION = 1
 """The bit of the forbidden table that pulls look at."""
@@ -73,6 +79,8 @@ class GroupTable:
             name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS
         }
         self._forbidden: dict[str, dict[str, int]] = {}
+        self._room = Room("consumer groups", GROUPS_MAX)
+        self._count_all()
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._saved: DataVersion | None = None
 
@@ -90,6 +98,7 @@ class GroupTable:
         self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
         self._version = table.version
         self._saved = table.version
+        self._count_all()
 
     async def persist(self) -> None:
         """Make the table durable; returns at once when nothing changed since the last time."""
@@ -137,9 +146,14 @@ class GroupTable:
     # --- changing --------------------------------------------------------------------------
 
     def put(self, *configs: SubscriptionGroupConfig) -> bool:
-        """Create or replace groups; returns whether anything changed."""
+        """Create or replace groups; returns whether anything changed.
+
+        Raises TableFull when they do not fit; then nothing has changed.
+        """
         changed = {config.name: config for config in configs if self.get(config.name) != config}
         if changed:
+            old = [self._groups[name] for name in changed if name in self._groups]
+            self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))
             self._groups = {**self._groups, **changed}
             self._changed(changed)
         return bool(changed)
@@ -149,6 +163,7 @@ class GroupTable:
         old, self._groups = self._groups, dict(table.groups)
         self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
         self._version = table.version
+        self._count_all()
         for listener in self._listeners:
             listener({*old, *self._groups})
 
@@ -162,13 +177,22 @@ class GroupTable:
         if old is not None:
             self._groups = {key: value for key, value in self._groups.items() if key != name}
             self._forbidden.pop(name, None)
+            self._count_all()
             self._changed((name,))
         return old
 
     def set_forbidden(self, group: str, topic: str, bits: int) -> None:
-        """Replace the forbidden bits of a group for a topic; 0 clears them."""
-        if bits == self.forbidden(group, topic):
+        """Replace the forbidden bits of a group for a topic; 0 clears them.
+
+        Raises TableFull when there is no room for more.
+        """
+        known = self.forbidden(group, topic)
+        if bits == known:
             return
+        if not known:
+            self._room.take(0, _forbidden_size(group, topic))
+        elif not bits:
+            self._room.add(0, -_forbidden_size(group, topic))
         topics = self._forbidden.setdefault(group, {})
         topics[topic] = bits
         if not bits:
@@ -176,6 +200,13 @@ class GroupTable:
         if not topics:
             del self._forbidden[group]
         self._changed((group,))
+
+    def _count_all(self) -> None:
+        forbidden = (
+            (group, topic) for group, topics in self._forbidden.items() for topic in topics
+        )
+        used = _size(self._groups.values()) + sum(_forbidden_size(*pair) for pair in forbidden)
+        self._room.begin(len(self._groups), used)
 
     def _may_create(self, name: str) -> bool:
         if names.check_group(name) is not None or len(self._groups) >= self._rules.auto_create_max:
@@ -188,6 +219,24 @@ class GroupTable:
         self._version = self._version.next(self._clock.now_ms())
         for listener in self._listeners:
             listener(groups)
+
+
+def _size(configs: Iterable[SubscriptionGroupConfig]) -> int:
+    """Return how many bytes groups take in the file, rounded up."""
+    size = 0
+    for config in configs:
+        size += _GROUP_SIZE + 2 * text_size(config.name)
+        size += 16 * len(config.retry_policy.next_ms or ())
+        for key, value in config.attributes.items():
+            size += text_size(key) + text_size(value) + 8
+        for each in config.subscriptions or ():
+            size += _SUBSCRIPTION_SIZE + text_size(each.topic)
+            size += text_size(each.expression_type) + text_size(each.expression)
+    return size
+
+
+def _forbidden_size(group: str, topic: str) -> int:
+    return text_size(group) + text_size(topic) + 32
 
 
 def _decode(data: bytes) -> GroupTableBody:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import TableFull
 from roquet.model.data_version import DataVersion
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
+from roquet.service.ratelog import RateLog
 from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.room import Room, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
     from roquet.store.files import JsonFile
 
 log = logging.getLogger(__name__)
+
+OFFSETS_MAX = 2_000_000
+"""Offsets kept, committed ones and those last pulled."""
+_OFFSET_SIZE = 36
+"""Bytes of an offset in the file, at most."""
+_KEY_SIZE = 16
+"""Bytes of a topic and group beside their names, each time that they stand in the file."""
+FULL = f"the table of offsets is full: it takes no more than {OFFSETS_MAX} entries"
 
 VERSION_STEP = 500
 """Commits after which the data version moves (consumerOffsetUpdateVersionStep)."""
@@ -37,6 +48,8 @@ class OffsetTable:
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        self._room = Room("offsets", OFFSETS_MAX)
+        self._log = RateLog(log, clock)
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._changes = 0
         self._saved_changes = 0
@@ -54,6 +67,7 @@ class OffsetTable:
         self._version = table.version or self._version
         self._committed = {key: dict(queues) for key, queues in table.offsets.items()}
         self._pulled = {key: dict(queues) for key, queues in (table.pull_offsets or {}).items()}
+        self._count_all()
 
     async def persist(self) -> None:
         """Make the offsets durable; returns at once when nothing changed since the last time."""
@@ -71,9 +85,14 @@ class OffsetTable:
 
     def commit(
         self, group: str, topic: str, queue_id: int, offset: int, *, commits: int = 1
-    ) -> None:
-        """Remember an offset, also one lower than before: the last of so many commits."""
-        queues = self._committed.setdefault(f"{topic}@{group}", {})
+    ) -> bool:
+        """Remember an offset, also one lower than before: the last of so many commits.
+
+        Returns whether there was room for it: an offset that is known can always be moved.
+        """
+        queues = self._place(self._committed, f"{topic}@{group}", queue_id)
+        if queues is None:
+            return False
         if offset < queues.get(queue_id, offset):
             log.warning(
                 "group %s goes back in %s queue %d: %d after %d",
@@ -88,6 +107,7 @@ class OffsetTable:
         self._changes += commits
         if self._changes // VERSION_STEP > steps:
             self._move_version()
+        return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset the group continues at: a pending reset, else the committed one."""
@@ -119,8 +139,10 @@ class OffsetTable:
     # --- offsets last pulled ---------------------------------------------------------------
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember the offset that a pull asked for."""
-        self._pulled.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        """Remember the offset that a pull asked for, if there is room for it."""
+        queues = self._place(self._pulled, f"{topic}@{group}", queue_id)
+        if queues is not None:
+            queues[queue_id] = offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset last pulled."""
@@ -129,9 +151,15 @@ class OffsetTable:
     # --- resets by the broker --------------------------------------------------------------
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Let the group continue at `offset`; its commits are ignored until a pull took it."""
+        """Let the group continue at `offset`; its commits are ignored until a pull took it.
+
+        Raises TableFull when there is no room for it.
+        """
+        queues = self._place(self._committed, f"{topic}@{group}", queue_id)
+        if queues is None:
+            raise TableFull(FULL)
+        queues[queue_id] = offset
         self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self._committed.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self._changes += 1
         self._resets_changed((group,))
 
@@ -164,10 +192,17 @@ class OffsetTable:
         self._remove([key for key in self._keys() if _split(key)[1] == group])
 
     def copy_group(self, source: str, target: str, topic: str) -> None:
-        """Give `target` the committed offsets of `source` in a topic."""
+        """Give `target` the committed offsets of `source` in a topic.
+
+        Raises TableFull when there is no room for them; then nothing has changed.
+        """
         offsets = self._committed.get(f"{topic}@{source}")
         if offsets:
-            self._committed[f"{topic}@{target}"] = dict(offsets)
+            key = f"{topic}@{target}"
+            known = len(self._committed.get(key, ()))
+            entries = len(offsets) - known
+            self._room.take(entries, _OFFSET_SIZE * entries + (0 if known else _key_size(key)))
+            self._committed[key] = dict(offsets)
             self._changes += 1
 
     def export(self) -> ConsumerOffsetBody:
@@ -177,6 +212,26 @@ class OffsetTable:
             version=self._version,
             pull_offsets={key: dict(queues) for key, queues in self._pulled.items()},
         )
+
+    def _place(
+        self, table: dict[str, dict[int, int]], key: str, queue_id: int
+    ) -> dict[int, int] | None:
+        """Return where the offset of a queue stands; None when there is no room for a new one."""
+        queues = table.get(key)
+        if queues is not None and queue_id in queues:
+            return queues
+        size = _OFFSET_SIZE if queues is not None else _OFFSET_SIZE + _key_size(key)
+        if not self._room.fits(1, size):
+            self._log.warning("full", f"{FULL}: {key[:300]} queue {queue_id} is not kept")
+            return None
+        self._room.add(1, size)
+        return table.setdefault(key, {})
+
+    def _count_all(self) -> None:
+        tables = (self._committed, self._pulled)
+        entries = sum(len(queues) for table in tables for queues in table.values())
+        keys = sum(_key_size(key) for table in tables for key in table)
+        self._room.begin(entries, entries * _OFFSET_SIZE + keys)
 
     def _keys(self) -> set[str]:
         return {*self._committed, *self._pulled, *self._resets}
@@ -188,6 +243,7 @@ class OffsetTable:
             self._resets.pop(key, None)
         self._resets_changed({_split(key)[1] for key in keys})
         if keys:
+            self._count_all()
             self._changes += 1
             self._move_version()
 
@@ -197,6 +253,11 @@ class OffsetTable:
 
     def _move_version(self) -> None:
         self._version = self._version.next(self._clock.now_ms())
+
+
+def _key_size(key: str) -> int:
+    """Return how many bytes a topic and group take in the file: there, and among the topics."""
+    return 2 * text_size(key) + 2 * _KEY_SIZE
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -15,21 +15,29 @@ from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
 from roquet.base.durable import write_synced
-from roquet.base.errors import DiskFull
+from roquet.base.errors import DiskFull, TableFull
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.room import Room, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
 
 log = logging.getLogger(__name__)
+
+TOPICS_MAX = 60_000
+"""Name servers take 65,536 in one registration."""
+REGISTRATION_MAX = 15 * 1024 * 1024
+"""Bytes that topics may come to in a registration: a frame has at most 16 MiB."""
+_TOPIC_SIZE = 220
+"""Bytes of a topic beside its names and attributes, and some more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +52,9 @@ class TopicRules:
     auto_create_max: int = setting(
         "autoCreateTopicMax",
         10_000,
-        "No send creates a topic beyond so many topics.",
+        "No client creates a topic beyond so many: no send, heartbeat, or message sent back.",
         low=0,
+        high=TOPICS_MAX,
         live=True,
     )
     default_queues: int = setting(
@@ -77,6 +86,8 @@ class TopicTable:
             topic.name: topic for topic in built_in_topics(rules)
         }
         self._built_in = frozenset(self._topics)
+        self._room = Room("topics", TOPICS_MAX, REGISTRATION_MAX)
+        self._count_all()
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._durable_listeners: list[Callable[[Collection[str]], None]] = []
         self._saved: Mapping[str, TopicConfig] | None = None
@@ -104,6 +115,7 @@ class TopicTable:
             log.warning("topic %r of %s is left out: not a name", name, self._file.path)
             del topics[name]
         self._topics = {**self._topics, **topics}
+        self._count_all()
         self._version = table.version
 
     @property
@@ -178,9 +190,14 @@ class TopicTable:
     # --- changing --------------------------------------------------------------------------
 
     def put(self, *configs: TopicConfig) -> bool:
-        """Create or replace topics; returns whether anything changed."""
+        """Create or replace topics; returns whether anything changed.
+
+        Raises TableFull when they do not fit; then nothing has changed.
+        """
         changed = {config.name: config for config in configs if self.get(config.name) != config}
         if changed:
+            old = [self._topics[name] for name in changed if name in self._topics]
+            self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))
             self._change({**self._topics, **changed}, changed)
         return bool(changed)
 
@@ -189,6 +206,7 @@ class TopicTable:
         old = self._topics.get(name)
         if old is not None:
             rest = {other: config for other, config in self._topics.items() if other != name}
+            self._room.add(-1, -_size((old,)))
             self._change(rest, (name,))
         return old
 
@@ -197,6 +215,7 @@ class TopicTable:
         built_in = {name: self._topics[name] for name in self._built_in if name in self._topics}
         safe = {name: config for name, config in topics.items() if is_path_safe(name)}
         old, self._topics = self._topics, {**built_in, **safe}
+        self._count_all()
         self._version = version
         changed = {
             name for name in {*old, *self._topics} if old.get(name) != self._topics.get(name)
@@ -221,19 +240,16 @@ class TopicTable:
     def create_by_send(
         self, name: str, template_name: str, queues_wanted: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create a topic after `template_name`, or return None when that is not allowed."""
+        """Create a topic after `template_name`, or return None when that is not allowed.
+
+        Raises TableFull when there are too many topics.
+        """
         template = self._topics.get(template_name)
         if template is None or not can_inherit(template.perm):
             return None
         if template_name == names.AUTO_CREATE_TOPIC and not self._rules.auto_create:
             return None
-        if len(self._topics) >= self._rules.auto_create_max:
-            log.warning(
-                "topic %s is not created: the limit of %d topics is reached",
-                name,
-                self._rules.auto_create_max,
-            )
-            return None
+        self._check_clients_share(name)
         queues = max(0, min(queues_wanted, template.write_queues))
         if queues == 0:
             return None
@@ -258,9 +274,14 @@ class TopicTable:
         *,
         order: bool = False,
     ) -> TopicConfig:
-        """Return a topic, creating it when missing: retry, dead-letter topics and the like."""
+        """Return a topic, creating it when missing: retry, dead-letter topics and the like.
+
+        Raises TableFull when there are too many topics, unless it is one of the broker's own.
+        """
         config = self._topics.get(name)
         if config is None:
+            if not self.is_system(name):
+                self._check_clients_share(name)
             config = TopicConfig(
                 name=name,
                 read_queues=queues,
@@ -271,6 +292,17 @@ class TopicTable:
             )
             self.put(config)
         return config
+
+    def _check_clients_share(self, name: str) -> None:
+        most = self._rules.auto_create_max
+        if len(self._topics) >= most:
+            raise TableFull(
+                f"topic {name} is not created: there are {len(self._topics)} topics, and clients"
+                f" create none beyond {most} (autoCreateTopicMax)"
+            )
+
+    def _count_all(self) -> None:
+        self._room.begin(len(self._topics), _size(self._topics.values()))
 
     def _has_queues(self) -> bool:
         folder = self._file.path.parent.parent / "consumequeue"
@@ -325,6 +357,16 @@ def built_in_topics(rules: TopicRules) -> list[TopicConfig]:
         TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
         for name, queues, perm in rows
     ]
+
+
+def _size(configs: Iterable[TopicConfig]) -> int:
+    """Return how many bytes topics take in a registration, rounded up."""
+    size = 0
+    for config in configs:
+        size += _TOPIC_SIZE + 2 * text_size(config.name)
+        for key, value in config.attributes.items():
+            size += text_size(key) + text_size(value) + 2
+    return size
 
 
 def _decode(data: bytes) -> TopicTableBody:

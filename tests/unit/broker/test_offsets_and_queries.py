@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from broker_harness import dispatched, ext, play
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.store import offsets
 from roquet.store.records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from roquet.testing.cluster import Cluster
 
@@ -188,3 +191,52 @@ def test_a_message_is_found_where_it_lies(tmp_path: Path) -> None:
             )
 
     play(tmp_path, tell)
+
+
+def test_commit_for_a_queue_that_the_topic_has_not_is_refused_and_a_restart_goes_well(
+    tmp_path: Path,
+) -> None:
+    async def commit(it: Cluster, queue_id: int) -> Command:
+        ext = {"consumerGroup": "g", "topic": "orders", "queueId": str(queue_id)}
+        ext["commitOffset"] = "5"
+        return await it.call(Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext))
+
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=2, write_queues=4))
+        it.broker.metadata.groups.find("g")
+        assert (await commit(it, 3)).code == 0
+        for queue_id in (4, 5, 2**31 - 1):
+            answer = await commit(it, queue_id)
+            assert (answer.code, answer.remark) == (
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[orders] has 4 queues",
+            )
+        assert it.broker.metadata.offsets.queues("g", "orders") == {3: 5}
+
+    async def after(it: Cluster) -> None:
+        assert it.broker.metadata.offsets.queues("g", "orders") == {3: 5}
+
+    play(tmp_path, tell)
+    play(tmp_path, after)
+
+
+def test_commit_without_room_for_it_is_refused_and_a_pull_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders")).code == 0
+        await dispatched(it)
+        it.broker.metadata.groups.find("g")
+        it.broker.metadata.offsets.commit("other", "orders", 0, 1)
+        ext = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "1"}
+        for _ in range(2):
+            answer = await it.call(Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=dict(ext)))
+            assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, offsets.FULL)
+            # A pull that commits is answered all the same, by the fast path and without it.
+            pulled = await it.pull("orders", consumerGroup="g", sysFlag="5", commitOffset="1")
+            assert pulled.code == 0
+        assert it.broker.metadata.offsets.groups_of("orders") == ["other"]
+
+    for fast in ("true", "false"):
+        monkeypatch.setattr(offsets, "OFFSETS_MAX", 1)
+        play(tmp_path / fast, tell, fastPathEnable=fast)

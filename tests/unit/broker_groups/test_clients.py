@@ -15,6 +15,7 @@ from roquet._native import decode_frames
 from roquet.base.errors import Refused
 from roquet.broker.locks import QueueLocks
 from roquet.broker.notices import GroupNotices
+from roquet.broker.processors import clients as clients_module
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.lock import Lock
@@ -391,6 +392,50 @@ def test_b15_a_connection_cannot_collect_groups_heartbeat_by_heartbeat(tmp_path:
         with pytest.raises(Refused) as refused:
             await desk.beat(peer, HeartbeatData(client_id="one", producers=("more",)))
         assert refused.value.code == 29
+
+    asyncio.run(story())
+
+
+def test_heartbeat_without_room_for_a_retry_topic_lets_the_others_in_and_says_why(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        desk.topics.put(TopicConfig(name="orders"))
+        desk.topics.follow(TopicRules(auto_create_max=len(desk.topics.all()) + 1))
+        consumers = tuple(
+            consumer for group in ("a", "b") for consumer in heartbeat("one", group).consumers
+        )
+        peer = FakePeer()
+        with pytest.raises(Refused, match="autoCreateTopicMax") as refused:
+            await desk.beat(peer, HeartbeatData(client_id="one", consumers=consumers))
+        assert refused.value.code == 1
+        assert (await desk.ids("a"), desk.registry.consumer("b")) == (["one"], None)
+        assert desk.topics.get("%RETRY%b") is None
+        await desk.beat(peer, heartbeat("one", "a"))
+
+    asyncio.run(story())
+
+
+def test_heartbeat_beyond_the_memberships_of_all_connections_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients_module, "MEMBERSHIPS_MAX", 3)
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one, two = FakePeer(), FakePeer()
+        await desk.beat(one, HeartbeatData(client_id="one", producers=("p", "q")))
+        await desk.beat(two, HeartbeatData(client_id="two", producers=("p",)))
+        await desk.beat(two, HeartbeatData(client_id="two", producers=("p",)))
+        with pytest.raises(Refused, match="no room") as refused:
+            await desk.beat(two, HeartbeatData(client_id="two", producers=("p", "q")))
+        assert refused.value.code == 2
+        await desk.ask(one, 35, ext={"clientID": "one", "producerGroup": "q"})
+        await desk.beat(two, HeartbeatData(client_id="two", producers=("p", "q")))
+        desk.registry.drop(one.key)
+        desk.registry.drop(two.key)
+        assert desk.registry.memberships == 0
 
     asyncio.run(story())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.base.errors import Corrupt
+from roquet.base.errors import Corrupt, TableFull
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.store.files import JsonFile
@@ -115,7 +115,8 @@ def test_no_topic_comes_from_a_template_that_forbids_it(
 def test_auto_creation_can_be_off_and_is_capped(tmp_path: Path) -> None:
     assert topics(tmp_path, auto_create=False).create_by_send("orders", "TBW102", 4) is None
     full = topics(tmp_path, auto_create_max=15)
-    assert full.create_by_send("orders", "TBW102", 4) is None
+    with pytest.raises(TableFull):
+        full.create_by_send("orders", "TBW102", 4)
 
 
 def test_a_topic_that_was_removed_stays_removed(tmp_path: Path) -> None:

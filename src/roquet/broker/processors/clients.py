@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from roquet.base.errors import DiskFull, Refused
+from roquet.base.errors import DiskFull, Refused, TableFull
 from roquet.broker.registry import Client, Consuming
 from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
@@ -22,6 +22,7 @@ from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.client import UnregisterClientRequest
 from roquet.remoting.router import Peer, Request, Route
 from roquet.service.lifecycle import Timer
+from roquet.service.slices import in_slices
 from roquet.store.filters import compiled
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ GROUPS_MAX = 2_000
 """Groups that one heartbeat, and one connection in all, may name."""
 SUBSCRIPTIONS_MAX = 5_000
 """Topics that one group may subscribe to."""
+MEMBERSHIPS_MAX = 1_000_000
+"""Groups that connections are in, counted for each connection."""
+GROUPS_AT_ONCE = 20
+"""Groups of a heartbeat that are handled before others have their turn."""
 CLIENT_ID_LENGTH_MAX = 1_024
 PRODUCER_GROUP_LENGTH_MAX = 255
 
@@ -106,9 +111,12 @@ class Clients:
         """Answer 34: register the groups of a client."""
         data = _heartbeat(request.command.body)
         self._check_limits(request.peer, data)
-        consumers = await self._known_consumers(data)
+        consumers, full = await self._known_consumers(data)
         # Creating a topic waited for the disk; nobody is let in who has hung up meanwhile.
         changed = request.peer.is_open and self._register(request, data, consumers)
+        if full is not None:
+            # Those that were let in stay; who it is that was not is in the text.
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(full)) from full
         # A V1 heartbeat always carries all, so nothing is lost by telling it to: Java does.
         resend = data.fingerprint == 0 or changed
         return reply_to(
@@ -126,6 +134,7 @@ class Clients:
             raise _invalid(f"a heartbeat may name {GROUPS_MAX} groups")
         if self._registry.groups_of(peer.key) > GROUPS_MAX:
             raise _invalid(f"a connection may be in {GROUPS_MAX} groups")
+        self._check_room(peer, data)
         for group in data.producers:
             if not group or len(group) > PRODUCER_GROUP_LENGTH_MAX:
                 raise _invalid("a producer group has 1 to 255 characters")
@@ -136,23 +145,40 @@ class Clients:
                 if len(wanted.expression) > tags.EXPRESSION_LENGTH_MAX:
                     raise _invalid(f"the expression for topic {wanted.topic[:127]} is too long")
 
-    async def _known_consumers(self, data: HeartbeatData) -> list[ConsumerData]:
+    def _check_room(self, peer: Peer, data: HeartbeatData) -> None:
+        """Raise Refused when all connections together are in too many groups."""
+        if self._registry.memberships + GROUPS_MAX <= MEMBERSHIPS_MAX:
+            return
+        named = [consumer.group for consumer in data.consumers]
+        joins = self._registry.joins(peer.key, named, data.producers)
+        if joins and self._registry.memberships + joins > MEMBERSHIPS_MAX:
+            what = f"connections are in {MEMBERSHIPS_MAX} groups: there is no room for more"
+            raise Refused(ResponseCode.SYSTEM_BUSY, what)
+
+    async def _known_consumers(
+        self, data: HeartbeatData
+    ) -> tuple[list[ConsumerData], TableFull | None]:
         """Return the consumers that are let in, with their group and retry topic in place.
 
-        A group that does not exist and may not be created is passed over in silence.
+        A group that does not exist and may not be created is passed over in silence; when there
+        is no room for a group or topic, that is returned as well.
         """
         let_in: list[ConsumerData] = []
+        full: TableFull | None = None
         before = self._groups.version, self._topics.version
-        for consumer in data.consumers:
+        async for consumer in in_slices(data.consumers, GROUPS_AT_ONCE):
             if self._rules.reject_pull_consumers and consumer.consume_type == ConsumeType.ACTIVELY:
                 continue
-            config = self._groups.find(consumer.group)
-            if config is not None:
-                self._ensure_retry_topic(consumer, config)
-                let_in.append(consumer)
+            try:
+                config = self._groups.find(consumer.group)
+                if config is not None:
+                    self._ensure_retry_topic(consumer, config)
+                    let_in.append(consumer)
+            except TableFull as error:
+                full = full or error
         if before != (self._groups.version, self._topics.version):
             await self._persist()
-        return let_in
+        return let_in, full
 
     async def _persist(self) -> None:
         """Write down what a heartbeat created, if that is possible.

@@ -24,6 +24,7 @@ from roquet.protocol.headers.offset import (
     UpdateConsumerOffsetRequest,
 )
 from roquet.remoting.router import Request, Route
+from roquet.store.offsets import FULL
 
 if TYPE_CHECKING:
     from roquet.store.groups import GroupTable
@@ -108,7 +109,8 @@ class OffsetProcessor:
     def update(self, request: Request) -> Command:
         """Take a commit; one behind a pending reset is answered but ignored."""
         header = UpdateConsumerOffsetRequest.decode(request.command.ext)
-        if self._topics.get(header.topic) is None:
+        topic = self._topics.get(header.topic)
+        if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         # A commit creates no group, unlike a heartbeat or a pull.
         if self._groups.get(header.consumer_group) is None:
@@ -121,11 +123,19 @@ class OffsetProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] or commitOffset[{header.commit_offset}] is negative",
             )
+        queues = max(topic.read_queues, topic.write_queues)
+        if header.queue_id >= queues:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has"
+                f" {queues} queues",
+            )
         where = (header.consumer_group, header.topic, header.queue_id)
         if self._offsets.pending_reset(*where) is not None:
             remark = "Offset has been previously reset"
             return reply_to(request.command, remark=remark, ext={})
-        self._offsets.commit(*where, header.commit_offset)
+        if not self._offsets.commit(*where, header.commit_offset):
+            raise Refused(ResponseCode.SYSTEM_ERROR, FULL)
         return reply_to(request.command, ext={})
 
     def search(self, request: Request) -> Command:

@@ -82,6 +82,10 @@ class OffsetAdmin:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
         one = "queueId" in (request.command.ext or {}) and header.queue_id >= 0
+        if one and header.queue_id >= max(config.read_queues, config.write_queues):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"topic {topic} has no queue {header.queue_id}"
+            )
         if one and header.offset is not None and header.offset != -1:
             targets = {header.queue_id: self._in_range(topic, header.queue_id, header.offset)}
         else:

@@ -38,6 +38,9 @@ STRICT_SIZE_MAX = 64 * 1024 * 1024
 TOLERANT_SIZE_MAX = 1024 * 1024
 """Bytes that the slow reader takes; files of a broker's own may ask for more."""
 
+REQUEST_SIZE_MAX = 256 * 1024
+"""Bytes that it takes of a request that is read beside an event loop: clients send strict JSON."""
+
 # Strings are matched first, so that only keys outside of them are seen. Possessive, with an
 # optional end quote: one pass whatever the input.
 _BARE_KEY = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?[0-9]{1,19}+)(\s*+:)', re.DOTALL)

@@ -1,19 +1,32 @@
-"""Long work in slices: between two of them the loop does what else is waiting.
+"""Long work in slices or beside the loop, so that no request costs the others more than its share.
 
 A request may keep the event loop for some 20 ms. What can take longer, because a client chooses how
-many items there are, goes over them in slices, or is done beside the loop (`bodies`).
+many items or bytes there are, goes over the items in slices, between which everybody else has a
+turn, or reads and writes its body in a thread. One body at a time is worked on there: threads share
+the interpreter with the loop, and the pool with the files that are written.
 """
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from typing import TYPE_CHECKING, TypeVar
 
 from roquet.service.background import give_way
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
 T = TypeVar("T")
+
+BYTES_ON_LOOP = 4 * 1024
+"""Bytes of a body that are read on the loop: 20 ms at the most, in the slowest form of JSON."""
+ITEMS_ON_LOOP = 200
+"""Items of an answer that are written on the loop."""
+
+_turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
@@ -25,3 +38,24 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
             left = size
         left -= 1
         yield item
+
+
+async def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
+    """Return what `decode` makes of a body, a long one in a thread. Raises what it raises."""
+    if len(body) <= BYTES_ON_LOOP:
+        return decode(body)
+    return await _beside(lambda: decode(body))
+
+
+async def write_body(encode: Callable[[], bytes], items: int) -> bytes:
+    """Return what `encode` writes of so many items that nobody changes, many in a thread."""
+    if items <= ITEMS_ON_LOOP:
+        return encode()
+    return await _beside(encode)
+
+
+async def _beside(work: Callable[[], T]) -> T:
+    loop = asyncio.get_running_loop()
+    turn = _turns.setdefault(loop, asyncio.Semaphore(1))
+    async with turn:
+        return await asyncio.to_thread(work)

@@ -54,6 +54,9 @@ class OffsetTable:
         self._changes = 0
         self._saved_changes = 0
 
+    def __len__(self) -> int:
+        return self._room.entries
+
     @property
     def version(self) -> DataVersion:
         """Moves every 500 commits and with every removal."""

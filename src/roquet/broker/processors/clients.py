@@ -7,6 +7,7 @@ manage, wire §12).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +23,7 @@ from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.client import UnregisterClientRequest
 from roquet.remoting.router import Peer, Request, Route
 from roquet.service.lifecycle import Timer
-from roquet.service.slices import in_slices
+from roquet.service.slices import in_slices, read_body
 from roquet.store.filters import compiled
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-BODY_SIZE_MAX = 4 << 20
+BODY_SIZE_MAX = 1 << 20
 GROUPS_MAX = 2_000
 """Groups that one heartbeat, and one connection in all, may name."""
 SUBSCRIPTIONS_MAX = 5_000
@@ -109,7 +110,7 @@ class Clients:
 
     async def heartbeat(self, request: Request) -> Command:
         """Answer 34: register the groups of a client."""
-        data = _heartbeat(request.command.body)
+        data = await _heartbeat(request.command.body)
         self._check_limits(request.peer, data)
         consumers, full = await self._known_consumers(data)
         # Creating a topic waited for the disk; nobody is let in who has hung up meanwhile.
@@ -250,11 +251,12 @@ class Clients:
             self._notices.changed((header.consumer_group,))
         return reply_to(request.command, ext={})
 
-    def check_config(self, request: Request) -> Command:
+    async def check_config(self, request: Request) -> Command:
         """Answer 46: whether a consumer's subscription can be served."""
         if not request.command.body:
             return reply_to(request.command)
-        wanted = _decoded(CheckClient.decode, request.command.body).subscription
+        decode = functools.partial(_decoded, CheckClient.decode)
+        wanted = (await read_body(decode, request.command.body)).subscription
         if wanted is None or wanted.expression_type in ("", ExpressionType.TAG):
             return reply_to(request.command)
         if not self._rules.sql_filters or wanted.expression_type != ExpressionType.SQL92:
@@ -282,10 +284,10 @@ class Clients:
         self._notices.changed(departed.consumer_groups)
 
 
-def _heartbeat(body: bytes) -> HeartbeatData:
+async def _heartbeat(body: bytes) -> HeartbeatData:
     if len(body) > BODY_SIZE_MAX:
         raise _invalid(f"a heartbeat has at most {BODY_SIZE_MAX} bytes")
-    return _decoded(HeartbeatData.decode, body)
+    return await read_body(functools.partial(_decoded, HeartbeatData.decode), body)
 
 
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:

@@ -11,6 +11,7 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.remoting.router import Request, Route
 from roquet.service.lifecycle import Timer
+from roquet.service.slices import read_body, write_body
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -41,29 +42,31 @@ class Lock:
             Route((RequestCode.UNLOCK_BATCH_MQ,), self.unlock, LANE),
         ]
 
-    def lock(self, request: Request) -> Command:
+    async def lock(self, request: Request) -> Command:
         """Answer 41 with the queues granted; one that is refused is just not among them."""
-        asked = _asked(request)
+        asked = await _asked(request)
         granted = self._locks.lock(asked.group, asked.client_id, asked.queues, self._clock.now_ms())
-        return reply_to(request.command, body=encode_locked(granted))
+        body = await write_body(lambda: encode_locked(granted), len(granted))
+        return reply_to(request.command, body=body)
 
-    def unlock(self, request: Request) -> Command:
+    async def unlock(self, request: Request) -> Command:
         """Answer 42; queues of others are passed over in silence."""
-        asked = _asked(request)
+        asked = await _asked(request)
         self._locks.unlock(asked.group, asked.client_id, asked.queues)
         return reply_to(request.command)
 
     async def lock_by_vote(self, request: Request) -> Command:
         """Answer 41 with the queues that a majority of the replicas grants."""
-        asked = _asked(request)
+        asked = await _asked(request)
         granted = self._locks.lock(asked.group, asked.client_id, asked.queues, self._clock.now_ms())
         if self._votes is not None and not asked.only_this_broker:
             granted = await self._votes.confirm(asked, granted)
-        return reply_to(request.command, body=encode_locked(granted))
+        body = await write_body(lambda: encode_locked(granted), len(granted))
+        return reply_to(request.command, body=body)
 
     async def unlock_everywhere(self, request: Request) -> Command:
         """Answer 42, the other replicas being told as well."""
-        asked = _asked(request)
+        asked = await _asked(request)
         self._locks.unlock(asked.group, asked.client_id, asked.queues)
         if self._votes is not None and not asked.only_this_broker:
             await self._votes.release(asked)
@@ -79,9 +82,9 @@ class Lock:
         self._locks.sweep(self._clock.now_ms())
 
 
-def _asked(request: Request) -> LockRequest:
+async def _asked(request: Request) -> LockRequest:
     try:
-        asked = LockRequest.decode(request.command.body)
+        asked = await read_body(LockRequest.decode, request.command.body)
     except JsonError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
     if not asked.group or not asked.client_id:

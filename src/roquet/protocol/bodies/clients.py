@@ -117,7 +117,7 @@ class HeartbeatData:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
-        source = fastjson.read_object(data)
+        source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
         producers = fields.objects(source, "producerDataSet")
         return cls(
             client_id=fields.optional_text(source, "clientID"),

@@ -37,7 +37,7 @@ class LockRequest:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
-        source = fastjson.read_object(data)
+        source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
         return cls(
             client_id=fields.text(source, "clientId"),
             group=fields.text(source, "consumerGroup"),

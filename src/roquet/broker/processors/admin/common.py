@@ -8,6 +8,7 @@ from roquet.base.errors import Refused
 from roquet.protocol.bodies.topics import decode_data_version
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.fastjson import JsonError
+from roquet.service.slices import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+QUEUES_AT_ONCE = 100
+"""Queues that are looked at, on disk as well, before others have their turn."""
 PAGE_MAX = 2000
 """Entries of one page of a table (splitMetadataSize)."""
 
 
-def body_of(command: Command, decode: Callable[[bytes], T]) -> T:
+async def body_of(command: Command, decode: Callable[[bytes], T]) -> T:
     """Return what a request's body says. Raises Refused when it makes no sense."""
     try:
-        return decode(command.body)
+        return await read_body(decode, command.body)
     except JsonError as error:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"body: {error}") from error
 

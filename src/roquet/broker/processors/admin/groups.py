@@ -22,6 +22,7 @@ from roquet.protocol.headers.admin import (
     UpdateGroupForbiddenRequest,
 )
 from roquet.remoting.router import Request, Route
+from roquet.service.slices import write_body
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
@@ -58,12 +59,12 @@ class GroupAdmin:
 
     async def create(self, request: Request) -> Command:
         """Create a group, or change it; the answer is sent when the table is durable."""
-        await self._put([body_of(request.command, decode_group)])
+        await self._put([await body_of(request.command, decode_group)])
         return reply_to(request.command)
 
     async def create_list(self, request: Request) -> Command:
         """Create or change several groups, all or none."""
-        await self._put(body_of(request.command, decode_groups))
+        await self._put(await body_of(request.command, decode_groups))
         return reply_to(request.command)
 
     async def delete(self, request: Request) -> Command:
@@ -89,7 +90,7 @@ class GroupAdmin:
             )
         return reply_to(request.command, body=encode_group(config))
 
-    def show_all(self, request: Request) -> Command:
+    async def show_all(self, request: Request) -> Command:
         """Return the table, whole or a page of it: how slaves follow and tools export."""
         table = self._groups.all()
         version = self._groups.version
@@ -99,7 +100,8 @@ class GroupAdmin:
             groups=chosen, version=version, forbidden=self._groups.all_forbidden()
         )
         ext = {"totalGroupNum": str(len(table))}
-        return reply_to(request.command, ext=ext, body=body.encode())
+        written = await write_body(body.encode, len(chosen))
+        return reply_to(request.command, ext=ext, body=written)
 
     async def forbid(self, request: Request) -> Command:
         """Say whether a group may read a topic, after changing that when `readable` is given."""

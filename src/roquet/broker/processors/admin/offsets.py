@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
+from roquet.broker.processors.admin.common import QUEUES_AT_ONCE
 from roquet.model.queue import MessageQueue
 from roquet.protocol.bodies.offsets import encode_correction_offsets, encode_queue_offsets
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -17,6 +18,7 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import CloneGroupOffsetRequest, QueryCorrectionOffset
 from roquet.protocol.headers.client import ResetOffsetRequest
 from roquet.remoting.router import Request, Route
+from roquet.service.slices import in_slices, write_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,14 +92,18 @@ class OffsetAdmin:
             targets = {header.queue_id: self._in_range(topic, header.queue_id, header.offset)}
         else:
             queue_ids = (header.queue_id,) if one else range(config.write_queues)
-            targets = {q: self._at(topic, q, header.timestamp) for q in queue_ids}
-        for queue_id, offset in targets.items():
+            targets = {
+                q: self._at(topic, q, header.timestamp)
+                async for q in in_slices(queue_ids, QUEUES_AT_ONCE)
+            }
+        async for queue_id, offset in in_slices(targets.items(), QUEUES_AT_ONCE):
             self._offsets.reset(group, topic, queue_id, offset)
             log.info("group %s goes on at %d in %s queue %d", group, offset, topic, queue_id)
         await self._offsets.persist()
-        body = encode_queue_offsets(
-            {MessageQueue(topic, self._identity.name, q): offset for q, offset in targets.items()}
-        )
+        reached = {
+            MessageQueue(topic, self._identity.name, q): offset for q, offset in targets.items()
+        }
+        body = await write_body(lambda: encode_queue_offsets(reached), len(reached))
         return reply_to(request.command, body=body)
 
     async def clone(self, request: Request) -> Command:
@@ -129,9 +135,11 @@ class OffsetAdmin:
                 least[queue_id] = _NEVER
         return reply_to(request.command, body=encode_correction_offsets(least))
 
-    def export(self, request: Request) -> Command:
+    async def export(self, request: Request) -> Command:
         """Return every committed offset: how slaves follow."""
-        return reply_to(request.command, body=self._offsets.export().encode())
+        table = self._offsets.export()
+        body = await write_body(table.encode, len(self._offsets))
+        return reply_to(request.command, body=body)
 
     def export_delays(self, request: Request) -> Command:
         """Return how far the delivery of delayed messages is: how slaves follow."""

@@ -5,9 +5,11 @@ Spec: broker (b) "Admin processor", wire §19.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
+from roquet.broker.processors.admin.common import QUEUES_AT_ONCE
 from roquet.model.queue import MessageQueue
 from roquet.protocol.bodies.groups import encode_group_list
 from roquet.protocol.bodies.stats import (
@@ -33,6 +35,8 @@ from roquet.protocol.headers.admin import (
     ViewBrokerStatsDataRequest,
 )
 from roquet.remoting.router import Request, Route
+from roquet.service.background import give_way
+from roquet.service.slices import in_slices, write_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
     from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable
+
+
+GROUPS_AT_ONCE = 20
 
 
 class ProgressAdmin:
@@ -86,7 +93,8 @@ class ProgressAdmin:
         name = GetTopicStatsInfoRequest.decode(request.command.ext).topic
         config = self._topic(name)
         offsets: dict[MessageQueue, TopicOffset] = {}
-        for queue_id in range(max(config.read_queues, config.write_queues)):
+        queues = range(max(config.read_queues, config.write_queues))
+        async for queue_id in in_slices(queues, QUEUES_AT_ONCE):
             last = self._store.max_offset(name, queue_id)
             stored_ms = self._store.store_time(name, queue_id, last - 1) if last > 0 else 0
             offsets[self._queue(name, queue_id)] = TopicOffset(
@@ -95,7 +103,8 @@ class ProgressAdmin:
                 last_update=max(0, stored_ms),
             )
         body = TopicStats(offsets=offsets, put_tps=self._stats.put_rate(name))
-        return reply_to(request.command, body=body.encode())
+        written = await write_body(body.encode, len(offsets))
+        return reply_to(request.command, body=written)
 
     async def group(self, request: Request) -> Command:
         """Return how far a group is in one topic, some, or all that it has offsets in."""
@@ -107,34 +116,44 @@ class ProgressAdmin:
             wanted = [name for name in header.topic_list.split(";") if name]
         else:
             wanted = self._offsets.topics_of(group)
-        stats = [self._progress(group, name) for name in dict.fromkeys(wanted)]
-        merged = ConsumeStats(
-            offsets={queue: it for one in stats for queue, it in one.offsets.items()},
-            consume_tps=sum(one.consume_tps for one in stats),
-        )
-        return reply_to(request.command, body=merged.encode())
+        offsets: dict[MessageQueue, ConsumeOffset] = {}
+        tps = 0.0
+        async for name in in_slices(dict.fromkeys(wanted), QUEUES_AT_ONCE):
+            one = await self._progress(group, name)
+            offsets.update(one.offsets)
+            tps += one.consume_tps
+        merged = ConsumeStats(offsets=offsets, consume_tps=tps)
+        body = await write_body(merged.encode, len(offsets))
+        return reply_to(request.command, body=body)
 
     async def every_group(self, request: Request) -> Command:
         """Return how far every group is, and by how many messages all of them are behind."""
         header = GetConsumeStatsInBroker.decode(request.command.ext)
         found: list[dict[str, list[ConsumeStats]]] = []
-        behind = in_flight = 0
-        for group in self._all_groups():
-            stats = [
-                one
-                for name in self._offsets.topics_of(group)
-                if (config := self._topics.get(name)) is not None
-                and (config.order or not header.is_order)
-                and (one := self._progress(group, name)).offsets
-            ]
-            behind += sum(_behind(one) for one in stats)
-            in_flight += sum(_in_flight(one) for one in stats)
+        behind = in_flight = items = 0
+        by_group = self._topics_by_group()
+        async for group in in_slices(sorted(by_group), GROUPS_AT_ONCE):
+            stats: list[ConsumeStats] = []
+            for name in by_group[group]:
+                config = self._topics.get(name)
+                if config is None or (header.is_order and not config.order):
+                    continue
+                one = await self._progress(group, name)
+                if one.offsets:
+                    stats.append(one)
+                    behind += _behind(one)
+                    in_flight += _in_flight(one)
+                    items += len(one.offsets)
             found.append({group: stats})
-        body = encode_consume_stats_list(
-            found,
-            broker_address=self._identity.address,
-            total_diff=behind,
-            total_inflight_diff=in_flight,
+        body = await write_body(
+            functools.partial(
+                encode_consume_stats_list,
+                found,
+                broker_address=self._identity.address,
+                total_diff=behind,
+                total_inflight_diff=in_flight,
+            ),
+            items + len(found),
         )
         return reply_to(request.command, body=body)
 
@@ -143,7 +162,7 @@ class ProgressAdmin:
         header = QueryConsumeTimeSpanRequest.decode(request.command.ext)
         config = self._topic(header.topic)
         spans: list[QueueTimeSpan] = []
-        for queue_id in range(config.write_queues):
+        async for queue_id in in_slices(range(config.write_queues), QUEUES_AT_ONCE):
             low = self._store.min_offset(header.topic, queue_id)
             high = self._store.max_offset(header.topic, queue_id)
             done = self._offsets.query(header.group, header.topic, queue_id) or 0
@@ -160,7 +179,8 @@ class ProgressAdmin:
                     delay_ms=0 if is_done else max(0, self._clock.now_ms() - max(consumed, 0)),
                 )
             )
-        return reply_to(request.command, body=encode_time_spans(spans))
+        body = await write_body(lambda: encode_time_spans(spans), len(spans))
+        return reply_to(request.command, body=body)
 
     def groups_of_topic(self, request: Request) -> Command:
         """Return the groups that read a topic: those connected and those with offsets."""
@@ -194,13 +214,15 @@ class ProgressAdmin:
         )
         return reply_to(request.command, body=body)
 
-    def _progress(self, group: str, topic: str) -> ConsumeStats:
+    async def _progress(self, group: str, topic: str) -> ConsumeStats:
         config = self._topics.get(topic)
         member = self._registry.consumer(group)
         if config is None or (member is not None and topic not in member.subscriptions):
             return ConsumeStats(offsets={})
         offsets: dict[MessageQueue, ConsumeOffset] = {}
-        for queue_id in range(config.read_queues):
+        # Also the looks at many small topics come to a slice: nobody knows how many there are.
+        await give_way()
+        async for queue_id in in_slices(range(config.read_queues), QUEUES_AT_ONCE):
             done = max(0, self._offsets.query(group, topic, queue_id) or 0)
             stored_ms = self._time(topic, queue_id, done - 1) if done > 0 else 0
             offsets[self._queue(topic, queue_id)] = ConsumeOffset(
@@ -211,9 +233,12 @@ class ProgressAdmin:
             )
         return ConsumeStats(offsets=offsets, consume_tps=self._stats.get_rate(group, topic))
 
-    def _all_groups(self) -> list[str]:
-        with_offsets = (key.partition("@")[2] for key in self._offsets.export().offsets)
-        return sorted({*with_offsets, *self._registry.consumer_groups})
+    def _topics_by_group(self) -> dict[str, list[str]]:
+        """Return every group, connected or with offsets, with the topics of its offsets."""
+        found: dict[str, list[str]] = {group: [] for group in self._registry.consumer_groups}
+        for topic, group in self._offsets.pairs():
+            found.setdefault(group, []).append(topic)
+        return found
 
     def _topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)

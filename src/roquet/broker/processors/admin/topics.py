@@ -29,6 +29,7 @@ from roquet.protocol.headers.admin import (
     GetTopicConfigRequest,
 )
 from roquet.remoting.router import Request, Route
+from roquet.service.slices import write_body
 from roquet.store.topics import is_path_safe
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class TopicAdmin:
 
     async def create_list(self, request: Request) -> Command:
         """Create or change several topics, all or none, with one write of the table."""
-        configs = body_of(request.command, decode_topic_configs)
+        configs = await body_of(request.command, decode_topic_configs)
         checked = [
             self._checked(config, {f"+{key}": value for key, value in config.attributes.items()})
             for config in configs
@@ -146,7 +147,7 @@ class TopicAdmin:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return reply_to(request.command, body=encode_topic(config))
 
-    def show_all(self, request: Request) -> Command:
+    async def show_all(self, request: Request) -> Command:
         """Return the table, whole or a page of it: how slaves follow and tools export."""
         table = self._topics.all()
         page = page_of(request.command.ext, "topicSeq", "maxTopicNum", self._topics.version)
@@ -155,7 +156,8 @@ class TopicAdmin:
             topics=chosen, version=self._topics.version, mapping_version=DataVersion()
         )
         ext = {"totalTopicNum": str(len(table))}
-        return reply_to(request.command, ext=ext, body=body.encode())
+        written = await write_body(body.encode, len(chosen))
+        return reply_to(request.command, ext=ext, body=written)
 
     def system_topics(self, request: Request) -> Command:
         """Return the topics that belong to the broker itself."""

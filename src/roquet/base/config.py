@@ -45,7 +45,10 @@ class Setting:
     live: bool = False
     """May be changed while running (UPDATE_BROKER_CONFIG)."""
     secret: bool = False
-    """Never shown: not in dumps, answers, logs or errors."""
+    """Never shown: not in dumps, answers, logs or errors.
+
+    This mark alone decides: whatever prints settings goes through `as_properties` or `repr`.
+    """
     check: Callable[[Any], str | None] | None = None
     """Returns the rule that a value breaks."""
 
@@ -168,25 +171,39 @@ def as_properties(config: object) -> dict[str, str]:
     What is secret is shown as stars, whatever its length.
     """
     found: dict[str, str] = {}
-    for path, about, _ in settings(type(config)):
-        value: Any = config
-        for name in path:
-            value = getattr(value, name)
+    for about, value in _values(config):
         if value is not None:
             found.setdefault(about.java, HIDDEN if about.secret and value else _text(value))
     return dict(sorted(found.items()))
 
 
+def changed_texts(before: C, after: C) -> dict[str, str]:
+    """Return the settings that differ, by Java name, as a property file has them.
+
+    Secrets are among them in full: this is for the file that the settings come from, not for eyes.
+    """
+    return {
+        about.java: "" if new is None else _text(new)
+        for (about, old), (_, new) in zip(_values(before), _values(after), strict=True)
+        if old != new
+    }
+
+
 def change(config: C, changes: Mapping[str, str]) -> C:
     """Return the configuration with live settings changed, all or none.
 
-    Raises UsageError for a key that is unknown or not live and for a value against its rule, and
-    for values with control characters or longer than VALUE_LENGTH_MAX (bad input B13).
+    A secret that comes as the stars it was shown as stays what it is: a configuration that is
+    read and sent back does not overwrite it. Raises UsageError for a key that is unknown or not
+    live and for a value against its rule, and for values with control characters or longer than
+    VALUE_LENGTH_MAX (bad input B13).
     """
-    live = {about.java for _, about, _ in settings(type(config)) if about.live}
+    known = {about.java: about for _, about, _ in settings(type(config))}
     given: dict[str, tuple[str, str]] = {}
     for key, value in changes.items():
-        if key not in live:
+        about = known.get(key)
+        if about is not None and about.secret and value.strip() == HIDDEN:
+            continue
+        if about is None or not about.live:
             raise UsageError(f"{key[:80]!r} cannot be changed while running")
         if len(value) > VALUE_LENGTH_MAX or any(ord(char) < 32 for char in value):
             raise UsageError(f"{key}: a value has no control characters and is one line")
@@ -202,6 +219,14 @@ def env_name(java: str) -> str:
 def flag_name(java: str) -> str:
     """Return the flag of a Java name: `listenPort` -> `listen-port`."""
     return _HUMP.sub("-", java).replace(".", "-").lower()
+
+
+def _values(config: object) -> Iterator[tuple[Setting, Any]]:
+    for path, about, _ in settings(type(config)):
+        value: Any = config
+        for name in path:
+            value = getattr(value, name)
+        yield about, value
 
 
 def _plain(name: str) -> str:
@@ -248,6 +273,8 @@ def _value(about: Setting, kind: Any, text: str, source: str) -> Any:
     value, rule = _read(about, kind, text)
     if rule is None and about.check is not None:
         rule = about.check(value)
+    if about.secret and text == HIDDEN:
+        rule = "these stars stand for the secret where settings are shown; give the secret itself"
     if rule is not None:
         shown = HIDDEN if about.secret else repr(text[:80])
         raise UsageError(f"{about.java} = {shown} ({source}): {rule}")

@@ -29,12 +29,16 @@ def read_properties(data: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         text = data.decode("latin-1")
     found: dict[str, str] = {}
-    for line in _logical_lines(text):
+    for number, line in enumerate(_logical_lines(text), 1):
         end = _key_end(line)
         rest = line[end:].lstrip(_SPACE)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_SPACE)
-        found[_unescape(line[:end])] = _unescape(rest).rstrip()
+        try:
+            found[_unescape(line[:end])] = _unescape(rest).rstrip()
+        except UsageError as error:
+            # The value may be a secret: the error says where it is, not what it is.
+            raise UsageError(f"entry {number}, {line[:end][:60]!r}: {error}") from None
     return found
 
 
@@ -88,7 +92,7 @@ def _unescape(text: str) -> str:
         if char == "u":
             match = _HEX4.match(text, at)
             if match is None:
-                raise UsageError(f"bad \\u escape in {text[:60]!r}: four hex digits are expected")
+                raise UsageError("bad \\u escape: four hex digits are expected")
             parts.append(chr(int(match[0], 16)))
             at += 4
         else:

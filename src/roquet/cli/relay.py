@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.cli.servers import EXIT_CONFIGURATION, Flags, fail, guarded, say
+from roquet.cli.servers import EXIT_CONFIGURATION, Flags, begin_of, fail, guarded, say
 from roquet.service import runtime
 
 if TYPE_CHECKING:
@@ -52,6 +52,6 @@ def _flags(pairs: list[str]) -> Flags:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--set {pair!r}: it should look like reconnect_ms=3000")
+            raise UsageError(f"--set {begin_of(pair)}: it should look like reconnect_ms=3000")
         flags[key.strip()] = value
     return flags

@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import logging
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,18 @@ def given(options: argparse.Namespace, more: Flags | None = None) -> Given:
     for pair in options.set:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--set {pair!r}: it should look like listenPort=9876")
+            raise UsageError(f"--set {begin_of(pair)}: it should look like listenPort=9876")
         flags[key.strip()] = value
     file = options.log_file and logs.LogFile(
         options.log_file, options.log_file_mb << 20, options.log_files
     )
     return Given(options.config, flags, options.show, options.log_level, options.log_style, file)
+
+
+def begin_of(pair: str) -> str:
+    """Return what of a `key=value` that is none may be shown: what follows may be a secret."""
+    key = re.match(r"[A-Za-z0-9_.-]{0,40}", pair)
+    return repr(key[0] if key is not None else "") + ("" if key and key[0] == pair else "...")
 
 
 def say(line: str) -> None:

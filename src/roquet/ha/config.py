@@ -87,6 +87,7 @@ class HaRules:
         "haSharedSecret",
         None,
         "What master and slave must both know; no Java broker does.",
+        secret=True,
         check=_secret_fault,
     )
     tls: bool = setting("haTlsEnable", False, "Whether the log is copied over TLS.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import VARIABLES
 from roquet.acl.files import AclRules, accounts_path
-from roquet.base.config import Report, as_properties, change, env_name, load, setting
+from roquet.base.config import Report, as_properties, change, changed_texts, env_name, load, setting
 from roquet.base.durable import replace_file
 from roquet.base.errors import Refused, UsageError
 from roquet.base.java_keys import JAVA_KEYS
@@ -196,7 +196,7 @@ class Settings:
             changed = change(self.now, changes)
         except UsageError as error:
             raise invalid(str(error)) from error
-        given = self._changed | changes
+        given = self._changed | changed_texts(self.now, changed)
         try:
             await asyncio.to_thread(_write_changes, self.now.config_store_path, given)
         except OSError as error:

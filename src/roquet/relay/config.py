@@ -26,6 +26,8 @@ def _check_url(value: str) -> str | None:
     try:
         parts = urlsplit(value)
         good = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 80) > 0
+        # The address is shown in the log and on the page; the question has no such header anyway.
+        good = good and parts.username is None and parts.password is None
     except ValueError:
         return rule
     return None if good and value.isprintable() and " " not in value else rule
@@ -139,10 +141,18 @@ class RelayConfig:
     )
 
     secret: str | None = setting(
-        "secret", None, "Shared secret that both ends of a link prove.", check=_check_secret
+        "secret",
+        None,
+        "Shared secret that both ends of a link prove.",
+        secret=True,
+        check=_check_secret,
     )
     admin_token: str | None = setting(
-        "admin_token", None, "Token of the HTTP calls that change things.", check=_check_secret
+        "admin_token",
+        None,
+        "Token of the HTTP calls that change things.",
+        secret=True,
+        check=_check_secret,
     )
     tls: bool = setting("tls", False, "Speak TLS on the links.")
     tls_ca_file: str | None = setting(

@@ -118,7 +118,7 @@ def test_a_taken_port_ends_with_javas_code(tmp_path: Path) -> None:
         (["namesrv", "-s", "listenPort=99999"], 254, "listenPort = '99999' (flag): must be"),
         (["namesrv", "-c", "/no/such/file"], 254, "/no/such/file: No such file"),
         (["namesrv", "-s", "listenPort"], 2, "--set 'listenPort': it should look like"),
-        (["namesrv", "--set", "=1"], 2, "--set '=1'"),
+        (["namesrv", "--set", "=1"], 2, "--set ''...: it should look like"),
         (["broker", "-s", "listenPort=x"], 254, "listenPort = 'x' (flag): must be"),
         (["broker", "-s", "brokerId=-1"], 253, "brokerId = '-1'"),
         (["broker", "-n", "nonsense"], 253, "namesrvAddr"),

@@ -124,7 +124,7 @@ def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
         ("inbound = 3", "inbound = '3' (file): must be true or false"),
         ("tick_ms", "FILE: "),
         ('config_url = "ftp://x"', "config_url = 'ftp://x' (file): must be an address like http"),
-        ('secret = "short"', "secret = 'short' (file): must have at least 8 characters"),
+        ('secret = "short"', "secret = ****** (file): must have at least 8 characters"),
         ("heartbeat_ms = 15000", "heartbeat_timeout_ms = 15000: must be more than heartbeat_ms"),
         ("frame_bytes = 16777216", "queue_bytes = 8388608: must be at least frame_bytes"),
         ("tls = true\ninbound = true", "tls_cert_file has to be set"),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from roquet.base.config import as_properties, change
+from roquet.base.config import as_properties, change, changed_texts
 from roquet.base.errors import Refused, UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.protocol.bodies.stats import encode_kv_table
@@ -66,14 +66,12 @@ class LiveSettings(Generic[C]):
         """Change settings, all or none. Raises UsageError, OSError; then nothing has changed."""
         async with self._changing:
             new = change(self._config, changes)
-            before, after = as_properties(self._config), as_properties(new)
-            changed = frozenset(key for key in changes if before.get(key) != after.get(key))
-            if self._file is not None and changed:
-                texts = {key: after.get(key, "") for key in changed}
+            texts = changed_texts(self._config, new)
+            if self._file is not None and texts:
                 await asyncio.to_thread(write_down, self._file, texts)
             self._config = new
             for listener in self._listeners:
-                listener(new, changed)
+                listener(new, frozenset(texts))
 
 
 class BrokerAdmin(Generic[C]):

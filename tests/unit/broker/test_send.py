@@ -10,8 +10,10 @@ import pytest
 from broker_harness import dispatched, ext, play, properties, records
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
+from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
 from roquet.protocol import batch, message_id
+from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, FLAG_ONE_WAY, Command
 from roquet.protocol.hosts import host_bytes
@@ -380,6 +382,10 @@ def test_what_was_tried_too_often_becomes_a_dead_letter(tmp_path: Path) -> None:
 
 def test_a_group_in_order_gives_up_at_once(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
+        assert (await it.send("orders")).code == 0
+        group = ConsumerData(group="g", subscriptions=(SubscriptionData(topic="orders"),))
+        data = HeartbeatData(client_id="c", consumers=(group,))
+        assert (await it.call(Command(RequestCode.HEART_BEAT, {}, data.encode()))).code == 0
         body = (
             b'{"clientId":"c","consumerGroup":"g","mqSet":'
             b'[{"brokerName":"broker-a","queueId":0,"topic":"orders"}]}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import inspect
 import json
@@ -78,7 +79,11 @@ class Desk:
             self.clock,
             rules=rules or ClientRules(),
         )
-        parts = (self.clients, Consumers(self.registry), Lock(QueueLocks(), self.clock))
+        parts = (
+            self.clients,
+            Consumers(self.registry),
+            Lock(QueueLocks(), self.registry, self.topics, "broker-a"),
+        )
         self.handlers = {
             code: route.handler for part in parts for route in part.routes() for code in route.codes
         }
@@ -466,6 +471,54 @@ def test_b15_one_client_id_from_two_hosts_are_two_members(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
+def test_lock_of_queues_that_do_not_exist_or_by_strangers_grants_nothing(tmp_path: Path) -> None:
+    real = {MessageQueue("T", "broker-a", n) for n in range(3)}
+    unreal = {
+        MessageQueue("T", "broker-a", 3),
+        MessageQueue("T", "broker-a", -1),
+        MessageQueue("T", "broker-b", 0),
+        MessageQueue("U", "broker-a", 0),
+        MessageQueue("nowhere", "broker-a", 0),
+    }
+
+    def body(queues: set[MessageQueue], client_id: str = "one", group: str = "g") -> bytes:
+        asked = LockRequest(client_id=client_id, group=group, queues=frozenset(queues))
+        return dataclasses.replace(asked, only_this_broker=True).encode()
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        for name in ("T", "U"):
+            desk.topics.put(TopicConfig(name=name, read_queues=3, write_queues=3))
+        peer = await desk.join("one")
+
+        async def granted(asker: FakePeer, asked: bytes) -> frozenset[MessageQueue]:
+            return decode_locked((await desk.ask(asker, 41, asked)).body)
+
+        assert await granted(FakePeer(), body(real)) == frozenset()
+        assert await granted(peer, body(real, client_id="two")) == frozenset()
+        assert await granted(peer, body(real, group="other")) == frozenset()
+        assert await granted(peer, body(unreal)) == frozenset()
+        assert await granted(peer, body(real | unreal)) == real
+
+    asyncio.run(story())
+
+
+def test_lease_when_the_wall_clock_jumps_stays_with_its_holder(tmp_path: Path) -> None:
+    queues = frozenset({MessageQueue("T", "broker-a", 0)})
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        desk.topics.put(TopicConfig(name="T", read_queues=1, write_queues=1))
+        one, two = await desk.join("one"), await desk.join("two")
+        asked = LockRequest(client_id="one", group="g", queues=queues)
+        assert decode_locked((await desk.ask(one, 41, asked.encode())).body) == queues
+        desk.clock.set_by(3_600)
+        asked = LockRequest(client_id="two", group="g", queues=queues)
+        assert decode_locked((await desk.ask(two, 41, asked.encode())).body) == frozenset()
+
+    asyncio.run(story())
+
+
 def test_locks_are_granted_renewed_and_given_back(tmp_path: Path) -> None:
     queues = frozenset(MessageQueue("T", "broker-a", n) for n in range(3))
 
@@ -474,16 +527,21 @@ def test_locks_are_granted_renewed_and_given_back(tmp_path: Path) -> None:
 
     async def story() -> None:
         desk = Desk(tmp_path)
-        peer = FakePeer()
+        desk.topics.put(TopicConfig(name="T", read_queues=3, write_queues=3))
+        peer, other = await desk.join("one"), await desk.join("two")
         for _ in range(2):
             answer = await desk.ask(peer, 41, body("one"))
             assert decode_locked(answer.body) == queues
-        refused = await desk.ask(peer, 41, body("two"))
+        refused = await desk.ask(other, 41, body("two"))
         assert (refused.code, decode_locked(refused.body)) == (0, frozenset())
-        assert (await desk.ask(peer, 42, body("two"))).code == 0
-        assert decode_locked((await desk.ask(peer, 41, body("two"))).body) == frozenset()
+        assert (await desk.ask(other, 42, body("two"))).code == 0
+        assert decode_locked((await desk.ask(other, 41, body("two"))).body) == frozenset()
+        # Another's id gives nothing back and takes nothing over.
+        assert (await desk.ask(other, 42, body("one"))).code == 0
+        assert decode_locked((await desk.ask(other, 41, body("one"))).body) == frozenset()
+        assert decode_locked((await desk.ask(other, 41, body("two"))).body) == frozenset()
         assert (await desk.ask(peer, 42, body("one"))).code == 0
-        assert decode_locked((await desk.ask(peer, 41, body("two"))).body) == queues
+        assert decode_locked((await desk.ask(other, 41, body("two"))).body) == queues
         for broken in (b"", b"{}", b'{"clientId":"one"}', b'{"mqSet":[1]}'):
             with pytest.raises(Refused) as why:
                 await desk.ask(peer, 41, broken)
@@ -520,6 +578,7 @@ def test_answers_and_notices_are_those_that_java_gave(tmp_path: Path) -> None:
 
     async def story() -> int:
         desk = Desk(tmp_path, rules=ClientRules(sql_filters=True))
+        desk.topics.put(TopicConfig(name="GoldenTopic"))
         peers: dict[int, FakePeer] = {}
         recorded = frames()
         answers = {

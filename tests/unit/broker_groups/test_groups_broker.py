@@ -14,6 +14,7 @@ from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, settled
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
+from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData, decode_consumer_ids
 from roquet.protocol.bodies.locks import LockRequest, decode_locked
@@ -145,6 +146,7 @@ def test_a_consumer_is_told_of_a_second_and_of_its_leaving(tmp_path: Path) -> No
             ids = await running.ask(38, {"consumerGroup": "g"})
             assert decode_consumer_ids(ids.body) == ["one", "two"]
             queue = MessageQueue("Orders", "broker-a", 0)
+            running.broker.metadata.topics.put(TopicConfig(name="Orders"))
             held = LockRequest(client_id="one", group="g", queues=frozenset({queue}))
             assert decode_locked((await running.ask(41, {}, held.encode())).body) == {queue}
             await second.stop()
@@ -201,6 +203,7 @@ def test_an_orderly_group_that_gives_up_finds_its_message_among_the_dead_letters
         async with desk(tmp_path) as running:
             await running.beat(running.client, "one")
             queue = MessageQueue("Orders", "broker-a", 0)
+            running.broker.metadata.topics.put(TopicConfig(name="Orders"))
             held = LockRequest(client_id="one", group="g", queues=frozenset({queue}))
             await running.ask(41, {}, held.encode())
             answer = await running.send(b"in order", "%RETRY%g", reconsume_times="1", DELAY="3")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
-from roquet.base.clock import SystemClock
+from roquet.base.clock import SystemClock, steady_ms
 from roquet.broker.lock_votes import LockRules, LockVotes
 from roquet.broker.locks import QueueLocks
 from roquet.broker.processors.lock import Lock
+from roquet.broker.registry import Client as Member
+from roquet.broker.registry import Consuming, Registry
 from roquet.broker.state import Identity
 from roquet.model.queue import MessageQueue
+from roquet.model.subscription import SubscriptionData
+from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.locks import LockRequest, decode_locked
 from roquet.protocol.bodies.routes import encode_member_group
 from roquet.protocol.codes import RequestCode
@@ -20,14 +25,24 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
+from roquet.store.files import JsonFile
+from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
 from transaction_harness import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 NOW_MS = 1_700_000_000_000
 QUEUES = frozenset(MessageQueue("t", "b", number) for number in range(3))
+
+
+def beat(registry: Registry, request: Request) -> Command:
+    client = Member(request.peer, (request.command.ext or {})["id"], "JAVA", 513)
+    wanted = (SubscriptionData(topic="t"),)
+    registry.register_consumer("g", client, Consuming(), wanted, NOW_MS)
+    return reply_to(request.command)
 
 
 class Replicas:
@@ -38,6 +53,7 @@ class Replicas:
         self.servers: list[Server] = []
         self.addresses: dict[int, str] = {}
         self.client = Client(clock=SystemClock())
+        self.consumers = {name: Client(clock=SystemClock()) for name in ("one", "two")}
 
     def members(self, request: Request) -> Command:
         return reply_to(request.command, body=encode_member_group("c", "b", self.addresses))
@@ -45,13 +61,14 @@ class Replicas:
     async def ask(self, replica: int, client_id: str, code: RequestCode) -> frozenset[MessageQueue]:
         body = LockRequest(client_id=client_id, group="g", queues=QUEUES).encode()
         command = Command(code, ext={}, body=body)
-        answer = await self.client.call(self.addresses[replica], command, 20.0)
+        consumer = self.consumers[client_id]
+        answer = await consumer.call(self.addresses[replica], command, 20.0)
         assert answer.code == 0
         return decode_locked(answer.body) if answer.body else frozenset()
 
 
 @contextlib.asynccontextmanager
-async def replicas(*, strict: bool = True) -> AsyncIterator[Replicas]:
+async def replicas(folder: Path, *, strict: bool = True) -> AsyncIterator[Replicas]:
     it = Replicas()
     clock = FakeClock()
     lanes = Lanes([LaneConfig("admin", 16, 1000)], clock)
@@ -78,20 +95,33 @@ async def replicas(*, strict: bool = True) -> AsyncIterator[Replicas]:
         )
         rules = LockRules(strict=strict, replicas=3)
         votes = LockVotes(it.client, identity, [f"127.0.0.1:{name_server.port}"], rules)
-        lock = Lock(locks, clock, votes if votes.needed else None)
+        registry = Registry()
+        topics = TopicTable(
+            JsonFile(folder / f"topics{number}.json"),
+            TopicRules(cluster="c", broker_name="b"),
+            clock,
+        )
+        topics.put(TopicConfig(name="t", read_queues=3, write_queues=3))
+        lock = Lock(locks, registry, topics, "b", votes if votes.needed else None)
+        beats = Route((RequestCode.HEART_BEAT,), functools.partial(beat, registry), "admin")
         server = Server(
             host="127.0.0.1",
             port=0,
-            router=Router(lock.routes(), None, lanes, clock),
+            router=Router([*lock.routes(), beats], None, lanes, clock),
             clock=clock,
         )
         await server.start()
         it.servers.append(server)
         it.addresses[number] = f"127.0.0.1:{server.port}"
+    for name, consumer in it.consumers.items():
+        await consumer.start()
+        for address in it.addresses.values():
+            await consumer.call(address, Command(RequestCode.HEART_BEAT, {"id": name}), 20.0)
     try:
         yield it
     finally:
-        await it.client.stop()
+        for client in (it.client, *it.consumers.values()):
+            await client.stop()
         for server in it.servers:
             await server.stop()
         await lanes.stop()
@@ -100,9 +130,9 @@ async def replicas(*, strict: bool = True) -> AsyncIterator[Replicas]:
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 
 
-def test_a_lock_holds_on_every_replica_and_so_does_giving_it_back() -> None:
+def test_a_lock_holds_on_every_replica_and_so_does_giving_it_back(tmp_path: Path) -> None:
     async def story() -> None:
-        async with replicas() as it:
+        async with replicas(tmp_path) as it:
             assert await it.ask(0, "one", LOCK) == QUEUES
             # Whichever replica is asked, the queues are taken.
             assert await it.ask(1, "two", LOCK) == frozenset()
@@ -110,16 +140,17 @@ def test_a_lock_holds_on_every_replica_and_so_does_giving_it_back() -> None:
             await it.ask(1, "one", UNLOCK)
             # The others are told one way.
             await until(
-                lambda: not any(one.holds_any("g", NOW_MS) for one in it.locks), "they are told"
+                lambda: not any(one.holds_any("g", steady_ms()) for one in it.locks),
+                "they are told",
             )
             assert await it.ask(2, "two", LOCK) == QUEUES
 
     asyncio.run(story())
 
 
-def test_a_majority_is_enough_and_one_is_not() -> None:
+def test_a_majority_is_enough_and_one_is_not(tmp_path: Path) -> None:
     async def story() -> None:
-        async with replicas() as it:
+        async with replicas(tmp_path) as it:
             await it.servers[3].stop()
             assert await it.ask(0, "one", LOCK) == QUEUES
             await it.servers[2].stop()
@@ -128,20 +159,20 @@ def test_a_majority_is_enough_and_one_is_not() -> None:
     asyncio.run(story())
 
 
-def test_a_lease_that_another_replica_gave_away_costs_its_vote_alone() -> None:
+def test_a_lease_that_another_replica_gave_away_costs_its_vote_alone(tmp_path: Path) -> None:
     async def story() -> None:
-        async with replicas() as it:
+        async with replicas(tmp_path) as it:
             taken = MessageQueue("t", "b", 1)
             for locks in it.locks[1:]:
-                locks.lock("g", "other", [taken], NOW_MS)
+                locks.lock("g", "other", [taken], steady_ms())
             assert await it.ask(0, "one", LOCK) == QUEUES - {taken}
 
     asyncio.run(story())
 
 
-def test_without_strict_mode_each_broker_decides_alone() -> None:
+def test_without_strict_mode_each_broker_decides_alone(tmp_path: Path) -> None:
     async def story() -> None:
-        async with replicas(strict=False) as it:
+        async with replicas(tmp_path, strict=False) as it:
             assert await it.ask(0, "one", LOCK) == QUEUES
             assert await it.ask(1, "two", LOCK) == QUEUES
 

@@ -66,3 +66,26 @@ def test_more_queues_than_the_limit_are_not_granted() -> None:
     locks.unlock("g", "one", [A])
     assert locks.lock("h", "one", [A], 0) == [A]
     assert len(locks) == 2
+
+
+def test_one_connection_gets_a_share_of_the_leases_and_no_more() -> None:
+    locks = QueueLocks(holder_max=2)
+    assert locks.lock("g", "one", [A, B, C], 0, "first") == [A, B]
+    assert locks.lock("h", "other name", [A], 0, "first") == []
+    assert locks.lock("g", "two", [C], 0, "second") == [C]
+    # Renewing takes no more, giving back makes room, a lease that ran out is nobody's.
+    assert locks.lock("g", "one", [A, B, C], 1, "first") == [A, B]
+    locks.unlock("g", "one", [A], "second")
+    assert locks.lock("h", "one", [A], 1, "first") == []
+    locks.unlock("g", "one", [A], "first")
+    assert locks.lock("h", "one", [A], 1, "first") == [A]
+    assert locks.sweep(LOCK_EXPIRES_MS + 2) == 3
+    assert locks.lock("i", "one", [A, B, C], 2, "first") == [A, B]
+
+
+def test_a_client_that_came_back_on_another_connection_takes_its_leases_along() -> None:
+    locks = QueueLocks(holder_max=2)
+    assert locks.lock("g", "one", [A, B], 0, "first") == [A, B]
+    assert locks.lock("g", "one", [A, B, C], 1, "second") == [A, B]
+    assert locks.lock("h", "one", [A, B, C], 2, "first") == [A, B]
+    assert len(locks) == 4

@@ -1,9 +1,15 @@
-"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: leases on queues for consumers in order."""
+"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: leases on queues for consumers in order.
+
+A lease is granted on a queue that this broker has, of a topic that the group subscribes to, to a
+client whose heartbeat has put this connection into the group. Java grants whatever is asked for.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.base.clock import steady_ms
 from roquet.base.errors import Refused
 from roquet.protocol.bodies.locks import LockRequest, encode_locked
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -14,9 +20,13 @@ from roquet.service.lifecycle import Timer
 from roquet.service.slices import read_body, write_body
 
 if TYPE_CHECKING:
-    from roquet.base.clock import Clock
+    from collections.abc import Callable
+
     from roquet.broker.lock_votes import LockVotes
     from roquet.broker.locks import QueueLocks
+    from roquet.broker.registry import ConsumerGroup, Registry
+    from roquet.model.queue import MessageQueue
+    from roquet.store.topics import TopicTable
 
 LANE = "admin"
 
@@ -24,11 +34,23 @@ LANE = "admin"
 class Lock:
     """Grants, renews and takes back leases."""
 
-    def __init__(self, locks: QueueLocks, clock: Clock, votes: LockVotes | None = None) -> None:
+    def __init__(
+        self,
+        locks: QueueLocks,
+        registry: Registry,
+        topics: TopicTable,
+        broker_name: str,
+        votes: LockVotes | None = None,
+        *,
+        now_ms: Callable[[], int] = steady_ms,
+    ) -> None:
         """`votes` asks the other replicas when this broker's own word is not enough."""
         self._locks = locks
-        self._clock = clock
+        self._registry = registry
+        self._topics = topics
+        self._broker_name = broker_name
         self._votes = votes
+        self._now_ms = now_ms
 
     def routes(self) -> list[Route]:
         """Return the codes served here."""
@@ -44,31 +66,33 @@ class Lock:
 
     async def lock(self, request: Request) -> Command:
         """Answer 41 with the queues granted; one that is refused is just not among them."""
-        asked = await _asked(request)
-        granted = self._locks.lock(asked.group, asked.client_id, asked.queues, self._clock.now_ms())
+        granted = self._grant(request, await _asked(request))
         body = await write_body(lambda: encode_locked(granted), len(granted))
         return reply_to(request.command, body=body)
 
     async def unlock(self, request: Request) -> Command:
         """Answer 42; queues of others are passed over in silence."""
-        asked = await _asked(request)
-        self._locks.unlock(asked.group, asked.client_id, asked.queues)
+        self._take_back(request, await _asked(request))
         return reply_to(request.command)
 
     async def lock_by_vote(self, request: Request) -> Command:
         """Answer 41 with the queues that a majority of the replicas grants."""
         asked = await _asked(request)
-        granted = self._locks.lock(asked.group, asked.client_id, asked.queues, self._clock.now_ms())
+        granted = self._grant(request, asked)
         if self._votes is not None and not asked.only_this_broker:
-            granted = await self._votes.confirm(asked, granted)
+            # Others are asked only for what this broker may grant at all.
+            group = self._group(request, asked)
+            queues = frozenset() if group is None else frozenset(self._real(group, asked))
+            granted = await self._votes.confirm(dataclasses.replace(asked, queues=queues), granted)
         body = await write_body(lambda: encode_locked(granted), len(granted))
         return reply_to(request.command, body=body)
 
     async def unlock_everywhere(self, request: Request) -> Command:
         """Answer 42, the other replicas being told as well."""
         asked = await _asked(request)
-        self._locks.unlock(asked.group, asked.client_id, asked.queues)
-        if self._votes is not None and not asked.only_this_broker:
+        self._take_back(request, asked)
+        is_member = self._group(request, asked) is not None
+        if self._votes is not None and is_member and not asked.only_this_broker:
             await self._votes.release(asked)
         return reply_to(request.command)
 
@@ -79,7 +103,51 @@ class Lock:
 
     async def sweep(self) -> None:
         """Forget leases that have run out."""
-        self._locks.sweep(self._clock.now_ms())
+        self._locks.sweep(self._now_ms())
+
+    # --- who may have what -----------------------------------------------------------------------
+
+    def _grant(self, request: Request, asked: LockRequest) -> list[MessageQueue]:
+        group = self._group(request, asked)
+        if group is None:
+            return []
+        is_vote = self._is_vote(asked)
+        holder = ("vote", asked.client_id) if is_vote else ("connection", request.peer.key)
+        queues = self._real(group, asked)
+        return self._locks.lock(asked.group, asked.client_id, queues, self._now_ms(), holder)
+
+    def _take_back(self, request: Request, asked: LockRequest) -> None:
+        is_member = self._group(request, asked) is not None
+        # Who has left the group still gives back what this connection took.
+        holder = None if is_member else ("connection", request.peer.key)
+        self._locks.unlock(asked.group, asked.client_id, asked.queues, holder)
+
+    def _group(self, request: Request, asked: LockRequest) -> ConsumerGroup | None:
+        """Return the group if the client is in it: on this connection, or a replica asks for it."""
+        group = self._registry.consumer(asked.group)
+        if group is None:
+            return None
+        if self._is_vote(asked):
+            return group if group.member_with_id(asked.client_id) is not None else None
+        member = group.members.get(request.peer.key)
+        return group if member is not None and member.client.client_id == asked.client_id else None
+
+    def _is_vote(self, asked: LockRequest) -> bool:
+        return self._votes is not None and asked.only_this_broker
+
+    def _real(self, group: ConsumerGroup, asked: LockRequest) -> list[MessageQueue]:
+        """Return those queues that exist here and are of topics that the group subscribes to."""
+        return [
+            queue
+            for queue in asked.queues
+            if queue.topic in group.subscriptions
+            and queue.broker_name == self._broker_name
+            and 0 <= queue.queue_id < self._queues_of(queue.topic)
+        ]
+
+    def _queues_of(self, topic: str) -> int:
+        config = self._topics.get(topic)
+        return 0 if config is None else max(config.read_queues, config.write_queues)
 
 
 async def _asked(request: Request) -> LockRequest:

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from roquet.base.clock import steady_ms
 from roquet.base.errors import Refused
 from roquet.broker.appender import delay_level
 from roquet.broker.checks import SendChecks, Target, check_queue, group_for
@@ -30,7 +31,6 @@ from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 
-    from roquet.base.clock import Clock
     from roquet.broker.appender import Appender
     from roquet.broker.stamps import Stamps
     from roquet.broker.traffic import Traffic
@@ -63,7 +63,6 @@ class Retries:
 
     groups: GroupTable
     locks: Locks
-    clock: Clock
 
 
 class Halves(Protocol):
@@ -379,8 +378,8 @@ class SendProcessor:
             and request.command.version >= KNOWS_MAX_RECONSUME
         ):
             tries_max = header.max_reconsume_times
-        now_ms = self._retries.clock.now_ms()
-        if draft.reconsume_times <= tries_max and not self._retries.locks.holds_any(group, now_ms):
+        in_order = self._retries.locks.holds_any(group, steady_ms())
+        if draft.reconsume_times <= tries_max and not in_order:
             return
         draft.topic = names.dlq_topic(group)
         draft.queue_id = 0

@@ -77,7 +77,7 @@ def make_send(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor) 
     return SendProcessor(
         gate=gate,
         checks=make_checks(base),
-        retries=Retries(base.metadata.groups, base.locks, base.clock),
+        retries=Retries(base.metadata.groups, base.locks),
         stamps=make_stamps(base),
         appender=appender,
         halves=halves,
@@ -117,7 +117,13 @@ def make_lock(base: Base, client: Client) -> Lock:
     """Make the processor of queue locks."""
     addresses = split_addresses(base.config.registration.name_servers or "")
     votes = LockVotes(client, base.identity, addresses, base.config.locks)
-    return Lock(base.locks, base.clock, votes if votes.needed else None)
+    return Lock(
+        base.locks,
+        base.registry,
+        base.metadata.topics,
+        base.identity.name,
+        votes if votes.needed else None,
+    )
 
 
 def make_clients(base: Base) -> Clients:

@@ -17,6 +17,7 @@ from roquet.broker.processors.admin.progress import ProgressAdmin
 from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
 from roquet.broker.processors.admin.topics import TopicAdmin
 from roquet.broker.processors.admin.upkeep import UpkeepAdmin
+from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
 from roquet.broker.routes import Routed, all_routes
 from roquet.broker.state import BrokerState, Identity
@@ -154,7 +155,14 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
         TopicAdmin(topics, offsets, store, stats),
         GroupAdmin(groups, offsets, stats),
         ProgressAdmin(topics, offsets, registry, store, stats, identity=identity, clock=clock),
-        ClientAdmin(registry, topics, groups, store, identity),
+        ClientAdmin(
+            registry,
+            topics,
+            groups,
+            store,
+            identity=identity,
+            messages=ProvenMessages(store, clock),
+        ),
         OffsetAdmin(
             topics,
             groups,

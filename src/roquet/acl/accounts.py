@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from roquet.acl.addresses import NOBODY, Pattern, compile_pattern
 from roquet.base.errors import UsageError
 from roquet.model.data_version import DataVersion
+from roquet.protocol import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,12 +64,20 @@ class Account:
     groups: Mapping[str, Perm] = dataclasses.field(default_factory=dict[str, Perm])
 
     def allows_topic(self, topic: str, wanted: Perm) -> bool:
-        """Tell whether any of the wanted permissions is there and none is denied."""
-        return _allows(self.topics.get(topic, self.default_topic), wanted)
+        """Tell whether any of the wanted permissions is there and none is denied.
+
+        Topics in which messages of other topics wait are never meant by the default.
+        """
+        default = Perm.DENY if topic in names.WAITING_ROOMS else self.default_topic
+        return _allows(self.topics.get(topic, default), wanted)
 
     def allows_group(self, group: str, wanted: Perm) -> bool:
         """Tell the same of a consumer group."""
         return _allows(self.groups.get(group, self.default_group), wanted)
+
+    def is_producer_of(self, group: str) -> bool:
+        """Tell whether it is named as a producer of a group of transactions."""
+        return _allows(self.groups.get(group, Perm.DENY), Perm.PUB)
 
     @property
     def is_unlimited(self) -> bool:
@@ -88,6 +97,8 @@ class Table:
     """File -> its version."""
     notes: tuple[str, ...] = ()
     """What an operator should know, without secrets."""
+    producer_groups: frozenset[str] = frozenset()
+    """Producer groups that only the accounts named for it with PUB may join."""
 
 
 def build(documents: Mapping[str, Document]) -> Table:
@@ -120,8 +131,15 @@ def build(documents: Mapping[str, Document]) -> Table:
         for account in accounts.values()
         if account.white.everyone
     ]
+    each = accounts.values()
+    producers = (group for it in each for group in it.groups if it.is_producer_of(group))
     return Table(
-        accounts=accounts, homes=homes, white=tuple(white), versions=versions, notes=tuple(notes)
+        accounts=accounts,
+        homes=homes,
+        white=tuple(white),
+        versions=versions,
+        notes=tuple(notes),
+        producer_groups=frozenset(producers),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.acl.accounts import Perm
 from roquet.acl.addresses import peer_parts
+from roquet.acl.rights import Caller
 from roquet.acl.signature import ACCESS_KEY, is_signed
 from roquet.base.errors import Refused
 from roquet.protocol.codes import ResponseCode
@@ -14,6 +15,8 @@ from roquet.protocol.names import TRACE_TOPIC
 from roquet.service.ratelog import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roquet.acl.accounts import Account, Table
     from roquet.acl.needs import Need, Needs
     from roquet.protocol.command import Command
@@ -42,22 +45,41 @@ class Guard:
     def check(self, command: Command, address: str) -> None:
         """Raise Refused, with Java's code and words, unless the request may be carried out."""
         table = self._source.table
-        parts = peer_parts(address)
-        if any(pattern.matches(parts) for pattern in table.white):
-            return
         key = (command.ext or {}).get(ACCESS_KEY)
+        account = table.accounts.get(key) if key else None
+        if _is_white(table, account, address):
+            return
         if not key:
             raise refused("No accessKey is configured")
-        account = table.accounts.get(key)
-        if account is not None and account.white.matches(parts):
-            return
         # An unknown key takes as long, and is answered the same, as a wrong signature.
         secret = hashlib.sha256(key.encode("utf-8", "replace")).digest()
         if not is_signed(command, account.secret if account else secret) or account is None:
             raise refused(f"Check signature failed for accessKey={one_line(key[:64])}")
-        self._permit(command, account)
+        self._permit(command, account, table)
 
-    def _permit(self, command: Command, account: Account) -> None:
+    def caller(self, command: Command, address: str) -> Caller:
+        """Return who sent a request that `check` let pass."""
+        return Caller((command.ext or {}).get(ACCESS_KEY) or "", address)
+
+    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+        """Raise Refused unless the caller has all of the permissions, by the accounts in force."""
+        table = self._source.table
+        account = table.accounts.get(caller.access_key)
+        if _is_white(table, account, caller.address):
+            return
+        if account is None:
+            raise refused("No accessKey is configured")
+        _require(account, needs, table)
+
+    def has(self, caller: Caller, needs: Sequence[Need]) -> bool:
+        """Tell whether the caller has all of the permissions, by the accounts in force."""
+        try:
+            self.require(caller, needs)
+        except Refused:
+            return False
+        return True
+
+    def _permit(self, command: Command, account: Account, table: Table) -> None:
         needs = self._needs(command)
         if needs is None:
             if not account.admin:
@@ -66,13 +88,32 @@ class Guard:
                     f" but accessKey={account.access_key} is not"
                 )
             return
-        if account.is_unlimited or any(_is_trace(need) for need in needs):
-            return
-        for need in needs:
-            allows = account.allows_group if need.is_group else account.allows_topic
-            if not allows(need.name, need.perm):
-                kind = "group" if need.is_group else "topic"
-                raise refused(f"No default permission for {kind}:{one_line(need.name[:255])}")
+        _require(account, needs, table)
+
+
+def _is_white(table: Table, account: Account | None, address: str) -> bool:
+    """Tell whether an address needs no signature, with or without a key."""
+    parts = peer_parts(address)
+    if any(pattern.matches(parts) for pattern in table.white):
+        return True
+    return account is not None and account.white.matches(parts)
+
+
+def _require(account: Account, needs: Sequence[Need], table: Table) -> None:
+    if account.is_unlimited:
+        return
+    for need in needs:
+        if not _allows(account, need, table):
+            kind = "group" if need.is_group else "topic"
+            raise refused(f"No default permission for {kind}:{one_line(need.name[:255])}")
+
+
+def _allows(account: Account, need: Need, table: Table) -> bool:
+    if not need.is_group:
+        return _is_trace(need) or account.allows_topic(need.name, need.perm)
+    if need.perm == Perm.PUB:
+        return need.name not in table.producer_groups or account.is_producer_of(need.name)
+    return account.allows_group(need.name, need.perm)
 
 
 def refused(text: str) -> Refused:
@@ -81,4 +122,4 @@ def refused(text: str) -> Refused:
 
 
 def _is_trace(need: Need) -> bool:
-    return need.name == TRACE_TOPIC and need.perm == Perm.PUB and not need.is_group
+    return need.name == TRACE_TOPIC and need.perm == Perm.PUB

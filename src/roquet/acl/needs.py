@@ -2,8 +2,9 @@
 
 The table follows RocketMQ 4.9 where that checks anything. It is stricter in three places: what is
 not listed needs an administrator (4.9 lets any account make accounts, codes 50 and 53), requests
-that 4.9 forgot (batches, offsets, queue locks) are checked as well, and a message may be looked up
-by its place in the log only by an administrator, since the place says nothing of its topic.
+that 4.9 forgot (batches, offsets, queue locks, producer groups) are checked as well, and where a
+header does not say which topic it is about (a place in the log, the end of a transaction) the
+processor asks `acl.rights` once it has read the message.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
 from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
-from roquet.protocol.names import RETRY_PREFIX
+from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, WAITING_ROOMS
 
 if TYPE_CHECKING:
     from roquet.protocol.command import Command
 
 
 class Need(NamedTuple):
-    """A permission on a topic or a consumer group; any of the bits of `perm` will do."""
+    """A permission on a topic or a group; any of the bits of `perm` will do.
+
+    SUB is about consumer groups. PUB is about producer groups: the accounts that `groupPerms` names
+    for it, or everybody where no account is named.
+    """
 
     is_group: bool
     name: str
@@ -45,6 +50,11 @@ def topic(name: str, perm: Perm) -> Need:
 def group(name: str) -> Need:
     """Return a need of a consumer group, given by its own name or that of its retry topic."""
     return Need(is_group=True, name=name.removeprefix(RETRY_PREFIX), perm=Perm.SUB)
+
+
+def producer(name: str) -> Need:
+    """Return a need of a producer group: what joins it is asked about its half messages."""
+    return Need(is_group=True, name=name, perm=Perm.PUB)
 
 
 def broker_needs(command: Command) -> Sequence[Need] | None:
@@ -83,8 +93,9 @@ def _reply_long(_: Command, ext: _Ext) -> list[Need]:
 
 
 def _reply(name: str) -> list[Need]:
-    # The cluster's topic for replies is nobody's: what matters is who asked.
-    return [] if name.endswith("_REPLY_TOPIC") else [topic(name, Perm.PUB)]
+    # The cluster's topic for replies is nobody's: what matters is who asked. Which one that is the
+    # processor knows, and asks for the permission on any other.
+    return [] if name.endswith(REPLY_SUFFIX) else [topic(name, Perm.PUB)]
 
 
 def _subscribe(_: Command, ext: _Ext) -> list[Need]:
@@ -109,13 +120,21 @@ def _send_back(_: Command, ext: _Ext) -> list[Need]:
 
 
 def _end_transaction(_: Command, ext: _Ext) -> list[Need]:
+    # Which topic it is about says the half message; the processor asks for that one.
     name = ext.get("topic")
-    return [topic(name, Perm.PUB)] if name else []
+    found = [topic(name, Perm.PUB)] if name and name not in WAITING_ROOMS else []
+    return [*found, producer(ext.get("producerGroup", ""))]
+
+
+def _by_place(_: Command, __: _Ext) -> list[Need]:
+    # The processor asks for the permission on the topic of the message that it finds.
+    return []
 
 
 def _heartbeat(command: Command, _: _Ext) -> list[Need]:
-    found: list[Need] = []
-    for consumer in HeartbeatData.decode(command.body).consumers:
+    data = HeartbeatData.decode(command.body)
+    found = [producer(name) for name in data.producers]
+    for consumer in data.consumers:
         found.append(group(consumer.group))
         found += [topic(one.topic, Perm.SUB) for one in consumer.subscriptions]
     return found
@@ -147,6 +166,7 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.PULL_MESSAGE: _subscribe,
     RequestCode.LITE_PULL_MESSAGE: _subscribe,
     RequestCode.QUERY_MESSAGE: _read_topic,
+    RequestCode.VIEW_MESSAGE_BY_ID: _by_place,
     RequestCode.QUERY_CONSUME_QUEUE: _read_topic,
     RequestCode.QUERY_CONSUMER_OFFSET: _subscribe,
     RequestCode.UPDATE_CONSUMER_OFFSET: _subscribe,

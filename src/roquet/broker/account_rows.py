@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.acl.accounts import Perm
+from roquet.protocol import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,8 @@ def _row(
         _white(account.white),
         account.is_unlimited,
         (_rights(account.default_topic), _rights(account.default_group)),
-        _all_rights(account.topics),
+        # The default never means the topics in which messages of others wait.
+        dict.fromkeys(names.WAITING_ROOMS, 0) | _all_rights(account.topics),
         _all_rights(account.groups),
     )
 

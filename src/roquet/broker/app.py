@@ -117,7 +117,7 @@ def build(
         OffsetProcessor(
             base.metadata.topics, base.metadata.groups, base.metadata.offsets, base.store
         ),
-        QueryProcessor(base.store, config.store.query_max),
+        QueryProcessor(base.store, base.messages, config.store.query_max, base.rights),
         clients,
         Consumers(base.registry),
         make_send_back(base, appender),

@@ -30,6 +30,8 @@ class Client:
     client_id: str | None
     language: str
     version: int
+    access_key: str = ""
+    """Of the account that its heartbeats are signed by."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ _ILLEGAL = "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 LMQ_PREFIX = "%LMQ%"
+REPLY_SUFFIX = "_REPLY_TOPIC"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
@@ -55,13 +56,30 @@ SYSTEM_TOPICS = frozenset(
 SEND_BLACK_LIST = frozenset(
     {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
         TRANS_HALF_TOPIC,
         TRANS_OP_HALF_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
     }
 )
+"""Nobody sends to these; the broker alone writes there."""
+
+WAITING_ROOMS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+    }
+)
+"""Topics of the broker's own in which messages of all other topics wait, or what settles them."""
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -97,7 +115,7 @@ def dlq_topic(group: str) -> str:
 
 def reply_topic(cluster: str) -> str:
     """Return the topic that replies of the request-reply form go through."""
-    return f"{cluster}_REPLY_TOPIC"
+    return cluster + REPLY_SUFFIX
 
 
 def is_retry(topic: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roquet._native import decode_records
+from roquet.protocol import properties as props
 
 
 class Record(NamedTuple):
@@ -34,3 +35,14 @@ class Record(NamedTuple):
 def read_records(data: bytes, *, check_crc: bool = True) -> list[Record]:
     """Take apart records that follow each other without a gap. Raises ValueError."""
     return [Record(*fields) for fields in decode_records(data, check_crc)]
+
+
+def is_meant(data: bytes, topic: str, key: str) -> bool:
+    """Tell whether a record has a topic and a key; one that is damaged is left to the reader."""
+    try:
+        record = read_records(data, check_crc=False)[0]
+    except (ValueError, IndexError):
+        return True
+    found = props.read(record.properties)
+    keys = [*found.get(props.KEYS, "").split(props.KEY_SEPARATOR), found.get(props.UNIQ_KEY)]
+    return record.topic == topic and (key in keys or key == f"T#{found.get(props.TAGS)}")

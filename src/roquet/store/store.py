@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
 from roquet.protocol import properties as props
-from roquet.store.records import Record, read_records
+from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
     BatchDraft,
     BatchResult,
@@ -282,7 +282,9 @@ class MessageStore:
             self.native.query, topic, key, max_messages, begin, end
         )
         records = (self.read(offset) for offset in offsets)
-        return Found([record for record in records if record], index_time, index_offset)
+        # The index knows hashes, which messages of other topics may share.
+        mine = [record for record in records if record and is_meant(record, topic, key)]
+        return Found(mine, index_time, index_offset)
 
     def read(self, physical_offset: int, size: int | None = None) -> bytes | None:
         """Return the record at an offset of the log, None when there is none there."""
@@ -366,6 +368,14 @@ class MessageStore:
     def dispatch_behind(self) -> int:
         """Return the bytes of the log that are not in the queues yet."""
         return self.native.dispatch_behind()
+
+    def end_offset(self) -> int:
+        """Return the offset behind the last record of the log."""
+        return self.native.max_physical_offset()
+
+    def dispatched_offset(self) -> int:
+        """Return the offset up to which the queues have the log."""
+        return self.native.dispatched_offset()
 
     def append_busy_ms(self) -> int:
         """Return how long the append now under way has taken, 0 when none is."""

@@ -55,6 +55,14 @@ class FakeStore:
         """Return what `behind` says."""
         return self.behind
 
+    def end_offset(self) -> int:
+        """Return the end of the log."""
+        return len(self.log) * 100
+
+    def dispatched_offset(self) -> int:
+        """Return the end of the log: dispatch is immediate."""
+        return self.end_offset()
+
     def record(self, physical_offset: int, size: int | None = None) -> Record | None:
         """Return a record of the log; each takes 100 bytes."""
         assert size in (None, 100)

@@ -13,7 +13,7 @@ from roquet.acl.addresses import compile_pattern, peer_parts
 from roquet.acl.credentials import Credentials, from_environment, from_file
 from roquet.acl.documents import read_document, write_document
 from roquet.acl.guard import JAVA, Guard
-from roquet.acl.needs import Need, broker_needs, group, name_server_needs, topic
+from roquet.acl.needs import Need, broker_needs, group, name_server_needs, producer, topic
 from roquet.acl.signature import content, is_signed, sign
 from roquet.base.errors import Refused, UsageError
 from roquet.model.queue import MessageQueue
@@ -241,8 +241,9 @@ PULL = {"topic": "t", "consumerGroup": "g"}
         (324, {"topic": "C_REPLY_TOPIC"}, b"", []),
         (325, {"b": "t"}, b"", [PUB_T]),
         (36, {"group": "g", "originTopic": "t"}, b"", [group("g")]),
-        (37, {}, b"", []),
-        (37, {"topic": "t"}, b"", [PUB_T]),
+        (37, {"producerGroup": "p"}, b"", [producer("p")]),
+        (37, {"topic": "t", "producerGroup": "p"}, b"", [PUB_T, producer("p")]),
+        (37, {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, b"", [producer("")]),
         (11, PULL, b"", [SUB_T, group("g")]),
         (361, PULL, b"", [SUB_T, group("g")]),
         (11, {"topic": "%RETRY%g", "consumerGroup": "g"}, b"", [group("g"), group("g")]),
@@ -267,7 +268,8 @@ PULL = {"topic": "t", "consumerGroup": "g"}
         ),
         (26, {}, b"", []),
         (202, {}, b"", []),
-        (33, {}, b"", None),
+        (33, {}, b"", []),
+        (34, {}, HeartbeatData(client_id="c", producers=("p",)).encode(), [producer("p")]),
         (50, {}, b"", None),
         (54, {}, b"", None),
         (17, {}, b"", None),

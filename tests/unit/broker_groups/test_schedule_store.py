@@ -12,6 +12,7 @@ from remoting_harness import until
 from roquet.base.clock import SystemClock
 from roquet.broker.appender import Appender
 from roquet.broker.processors.send_back import SendBack
+from roquet.broker.proof import ProvenMessages
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
@@ -72,7 +73,7 @@ class Desk:
         )
         self.send_backs = SendBack(
             self.appender,
-            self.store,
+            ProvenMessages(self.store, SystemClock()),
             TopicTable(
                 JsonFile(config / "topics.json"),
                 TopicRules(cluster="c", broker_name="b"),

@@ -10,6 +10,7 @@ import pytest
 from roquet.base.errors import Refused
 from roquet.broker.appender import Appender
 from roquet.broker.processors.send_back import SendBack, place
+from roquet.broker.proof import ProvenMessages
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
@@ -59,7 +60,7 @@ class Desk:
         self.stats = BrokerStats("c", self.clock)
         self.handler = SendBack(
             Appender(self.store, levels, self.state),
-            self.store,
+            ProvenMessages(self.store, self.clock),
             self.topics,
             self.groups,
             returns=self.stats,

@@ -16,6 +16,7 @@ import pytest
 
 from roquet.broker.appender import Appender
 from roquet.broker.processors.transactions import EndTransaction
+from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Client, Registry
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.state import BrokerState, Identity
@@ -23,6 +24,7 @@ from roquet.broker.traffic import NoTraffic
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
+from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.protocol import properties as props
@@ -105,11 +107,13 @@ class World:
         self.registry = Registry()
         self.peer = FakePeer()
         self.registry.register_producer(GROUP, Client(self.peer, "p", "JAVA", 1), 0)
+        members = ProducerMembers(self.registry)
         self.checks = TransactionChecks(
             self.service,
             self.store,
             self.registry,
             self.topics,
+            members=members,
             identity=identity,
             rules=RULES,
             keep_hours=72,
@@ -123,6 +127,8 @@ class World:
             state=self.state,
             clock=self.clock,
             body_max=4096,
+            messages=ProvenMessages(self.store, self.clock),
+            members=members,
         )
 
     async def crash(self) -> None:

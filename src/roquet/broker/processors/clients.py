@@ -11,6 +11,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import DiskFull, Refused, TableFull
 from roquet.broker.registry import Client, Consuming
 from roquet.model.subscription import ConsumeType, ExpressionType
@@ -29,6 +30,7 @@ from roquet.store.filters import compiled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.acl.rights import Rights
     from roquet.base.clock import Clock
     from roquet.broker.notices import GroupNotices
     from roquet.broker.registry import Registry
@@ -76,7 +78,9 @@ class Clients:
         clock: Clock,
         *,
         rules: ClientRules,
+        rights: Rights = EVERYBODY,
     ) -> None:
+        self._rights = rights
         self._registry = registry
         self._notices = notices
         self._groups = groups
@@ -210,7 +214,8 @@ class Clients:
     ) -> bool:
         """Put a client into its groups and tell the others; tell whether it must send all again."""
         command, now_ms = request.command, self._clock.now_ms()
-        client = Client(request.peer, data.client_id, command.language, command.version)
+        key = self._rights.caller(command, request.peer.address).access_key
+        client = Client(request.peer, data.client_id, command.language, command.version, key)
         is_v2 = data.fingerprint != 0
         without_sub = is_v2 and data.without_sub
         resend = False

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.acl.accounts import Perm
+from roquet.acl.needs import topic
+from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -17,6 +20,8 @@ from roquet.remoting.router import Request, Route
 from roquet.store.records import read_records
 
 if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
+    from roquet.broker.proof import ProvenMessages
     from roquet.store.results import Found
 
 log = logging.getLogger(__name__)
@@ -31,7 +36,7 @@ class Archive(Protocol):
         """Return the messages with a key, stored between two times."""
         ...
 
-    def read(self, physical_offset: int) -> bytes | None:
+    def read(self, physical_offset: int, size: int | None = None) -> bytes | None:
         """Return the record at an offset, None when there is none."""
         ...
 
@@ -39,10 +44,18 @@ class Archive(Protocol):
 class QueryProcessor:
     """Finds messages."""
 
-    def __init__(self, store: Archive, query_max: int = 32) -> None:
+    def __init__(
+        self,
+        store: Archive,
+        messages: ProvenMessages,
+        query_max: int = 32,
+        rights: Rights = EVERYBODY,
+    ) -> None:
         """`query_max` bounds the messages of one answer (defaultQueryMaxNum)."""
         self._store = store
+        self._messages = messages
         self._query_max = query_max
+        self._rights = rights
 
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
@@ -70,7 +83,7 @@ class QueryProcessor:
             index_last_update_timestamp=found.index_time,
             index_last_update_phyoffset=found.index_offset,
         )
-        records = [record for record in found.records if is_whole(record)]
+        records = [record for record in found.records if self._is_served(record)]
         if records:
             return reply_to(request.command, ext=answer.encode(), body=b"".join(records))
         return reply_to(
@@ -83,12 +96,22 @@ class QueryProcessor:
     async def view(self, request: Request) -> Command:
         """Return the record at a physical offset."""
         header = ViewMessageRequest.decode(request.command.ext)
-        record = self._store.read(header.offset) if header.offset >= 0 else None
-        if record is None or not is_whole(record):
+        found = await self._messages.record(header.offset)
+        record = None if found is None else self._store.read(header.offset, found.size)
+        if found is None or record is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
+        caller = self._rights.caller(request.command, request.peer.address)
+        self._rights.require(caller, [topic(found.topic, Perm.SUB)])
         return reply_to(request.command, body=record)
+
+    def _is_served(self, data: bytes) -> bool:
+        """Tell whether a record that the index names is whole, and one that its queue has."""
+        if not is_whole(data):
+            return False
+        at = read_records(data, check_crc=False)[0].physical_offset
+        return self._messages.record_now(at) is not None
 
 
 def is_whole(record: bytes) -> bool:

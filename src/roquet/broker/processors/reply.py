@@ -10,9 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.acl.accounts import Perm
+from roquet.acl.needs import topic
+from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.broker.processors.send import target_of
-from roquet.protocol import hosts, sys_flag
+from roquet.protocol import hosts, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -26,6 +29,7 @@ from roquet.remoting.router import Request, Route
 from roquet.store.results import Draft
 
 if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
     from roquet.broker.appender import Appender
     from roquet.broker.checks import SendChecks
     from roquet.broker.processors.send import Gate, Queues
@@ -62,7 +66,9 @@ class ReplyProcessor:
         requesters: Requesters,
         traffic: Traffic,
         queues: Queues,
+        rights: Rights = EVERYBODY,
     ) -> None:
+        self._rights = rights
         self._gate = gate
         self._checks = checks
         self._stamps = stamps
@@ -89,6 +95,10 @@ class ReplyProcessor:
 
     async def _reply(self, request: Request, header: SendMessageRequest) -> Command:
         command = request.command
+        if header.topic != names.reply_topic(self._stamps.identity.cluster):
+            # Any topic may be named like one for replies; only the cluster's is nobody's.
+            caller = self._rights.caller(command, request.peer.address)
+            self._rights.require(caller, [topic(header.topic, Perm.PUB)])
         config = await self._checks.topic_for(target_of(request, header))
         if len(command.body) > self._stamps.rules.message_size_max:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the reply is too long")

@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.acl.accounts import Perm
+from roquet.acl.needs import topic as topic_need
+from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.broker.checks import FAQ
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
@@ -21,7 +24,9 @@ from roquet.remoting.router import Request, Route
 from roquet.store.results import Draft, PutStatus
 
 if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
     from roquet.broker.appender import Appender
+    from roquet.broker.proof import ProvenMessages
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.store.groups import GroupTable
@@ -62,14 +67,6 @@ def place(
     return Placement(names.retry_topic(header.group), group.retry_queues, level)
 
 
-class Records(Protocol):
-    """Where messages are looked up."""
-
-    def record(self, physical_offset: int, size: int | None = None) -> Record | None:
-        """Return the message at an offset of the log, None when there is none."""
-        ...
-
-
 class Returns(Protocol):
     """Who counts what comes back."""
 
@@ -84,16 +81,18 @@ class SendBack:
     def __init__(
         self,
         appender: Appender,
-        records: Records,
+        messages: ProvenMessages,
         topics: TopicTable,
         groups: GroupTable,
         *,
         returns: Returns,
         identity: Identity,
         state: BrokerState,
+        rights: Rights = EVERYBODY,
     ) -> None:
         self._appender = appender
-        self._records = records
+        self._messages = messages
+        self._rights = rights
         self._topics = topics
         self._groups = groups
         self._returns = returns
@@ -111,11 +110,7 @@ class SendBack:
         group = self._checked_group(header.group)
         if group.retry_queues <= 0:
             return reply_to(request.command)
-        record = self._records.record(header.offset)
-        if record is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
-            )
+        record = await self._record(request, header)
         where = place(header, group, record.reconsume_times, request.command.version)
         queue_id = await self._queue(where, unit=header.unit_mode)
         # The record says WAIT=false, as in Java, and yet the answer waits as the store is set: the
@@ -142,6 +137,18 @@ class SendBack:
                 ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending message is forbidden"
             )
         return group
+
+    async def _record(self, request: Request, header: ConsumerSendMsgBackRequest) -> Record:
+        """Return the message, which the group must have been able to get. Raises Refused."""
+        record = await self._messages.record(header.offset)
+        if record is None or record.topic in names.WAITING_ROOMS:
+            # What waits there is nobody's yet.
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        caller = self._rights.caller(request.command, request.peer.address)
+        self._rights.require(caller, [topic_need(record.topic, Perm.SUB)])
+        return record
 
     async def _queue(self, where: Placement, *, unit: bool) -> int:
         """Choose a queue of the topic, which is created when it is missing."""

@@ -14,15 +14,17 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import ResumeCheckHalfMessageRequest
 from roquet.protocol.headers.message import EndTransactionRequest
 from roquet.remoting.router import Request, Route
-from roquet.store.results import PutStatus, StoreFault
+from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.base.clock import Clock
     from roquet.broker.checks import SendChecks
+    from roquet.broker.proof import ProvenMessages
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
+    from roquet.broker.transactions.members import ProducerMembers
     from roquet.broker.transactions.seams import TransactionStore
     from roquet.broker.transactions.service import Transactions
     from roquet.broker.transactions.verdict import TransactionRules
@@ -80,7 +82,11 @@ class EndTransaction:
         state: BrokerState,
         clock: Clock,
         body_max: int,
+        messages: ProvenMessages,
+        members: ProducerMembers,
     ) -> None:
+        self._messages = messages
+        self._members = members
         self._transactions = transactions
         self._body_max = body_max
         self._store = store
@@ -109,13 +115,14 @@ class EndTransaction:
             sys_flag.TRANSACTION_ROLLBACK,
         ):
             return reply_to(command, ResponseCode.SYSTEM_ERROR)
-        record = self._half(header.commit_log_offset)
+        record = await self._half(header.commit_log_offset)
         properties = props.read(record.properties)
         if self._is_late(header, record, properties):
             # A check is the only one to be believed by now.
             return reply_to(command, ResponseCode.ILLEGAL_OPERATION)
         _compare(header, record, properties)
         real_topic = properties.get(props.REAL_TOPIC, "")
+        self._members.check_end(request, header.producer_group, record, real_topic)
         if header.commit_or_rollback == sys_flag.TRANSACTION_ROLLBACK:
             await self._transactions.settle(record, None, real_topic)
             if not command.is_one_way:
@@ -143,7 +150,7 @@ class EndTransaction:
         except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         await self._transactions.wait_loaded()
-        record = self._record(offset)
+        record = await self._messages.record(offset)
         if record is None or record.topic not in (
             drafts.HALF_TOPIC,
             names.TRANS_CHECK_MAX_TIME_TOPIC,
@@ -163,21 +170,11 @@ class EndTransaction:
             self._transactions.revived(topic, result.queue_offset)
         return reply_to(request.command)
 
-    def _half(self, offset: int) -> Record:
-        record = self._record(offset)
+    async def _half(self, offset: int) -> Record:
+        record = await self._messages.record(offset)
         if record is None or record.topic != drafts.HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         return record
-
-    def _record(self, offset: int) -> Record | None:
-        if offset < 0:
-            return None
-        try:
-            return self._store.record(offset)
-        except StoreFault as fault:
-            if fault.kind != "corrupt":
-                raise
-            return None
 
     def _is_late(
         self, header: EndTransactionRequest, record: Record, properties: Mapping[str, str]

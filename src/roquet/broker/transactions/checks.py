@@ -27,6 +27,7 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.state import Identity
+    from roquet.broker.transactions.members import ProducerMembers
     from roquet.broker.transactions.seams import Producers, TransactionStore
     from roquet.broker.transactions.service import Transactions
     from roquet.broker.transactions.verdict import TransactionRules
@@ -52,6 +53,7 @@ class TransactionChecks:
         producers: Producers,
         topics: TopicTable,
         *,
+        members: ProducerMembers,
         identity: Identity,
         rules: TransactionRules,
         keep_hours: int,
@@ -61,6 +63,7 @@ class TransactionChecks:
         self._book = transactions.book
         self._store = store
         self._producers = producers
+        self._members = members
         self._topics = topics
         self._identity = identity
         self._rules = rules
@@ -149,7 +152,8 @@ class TransactionChecks:
         return True
 
     async def _check(self, record: Record, properties: dict[str, str]) -> bool:
-        peer = self._producer(properties.get(props.PRODUCER_GROUP, ""))
+        real_topic = properties.get(props.REAL_TOPIC, "")
+        peer = self._producer(properties.get(props.PRODUCER_GROUP, ""), real_topic)
         if peer is None:
             return True
         copy = drafts.checked_copy(record, checks_of(properties) + 1)
@@ -168,12 +172,12 @@ class TransactionChecks:
         self.sent += 1
         return True
 
-    def _producer(self, group: str) -> Peer | None:
-        """Choose a connected member of the group, each in its turn."""
+    def _producer(self, group: str, real_topic: str) -> Peer | None:
+        """Choose a connected member of the group that may see the message, each in its turn."""
         open_peers = [
             member.client.peer
             for member in self._producers.producers(group)
-            if member.client.peer.is_open
+            if member.client.peer.is_open and self._members.may_be_asked(member.client, real_topic)
         ]
         self._turn += 1
         return open_peers[self._turn % len(open_peers)] if open_peers else None

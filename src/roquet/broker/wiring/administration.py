@@ -57,7 +57,15 @@ def make_administration(
         ProgressAdmin(
             topics, offsets, base.registry, store, base.stats, identity=identity, clock=base.clock
         ),
-        ClientAdmin(base.registry, topics, groups, store, identity),
+        ClientAdmin(
+            base.registry,
+            topics,
+            groups,
+            store,
+            identity=identity,
+            messages=base.messages,
+            rights=base.rights,
+        ),
         OffsetAdmin(
             topics,
             groups,

@@ -8,11 +8,15 @@ import random
 from typing import TYPE_CHECKING
 
 from roquet.acl.files import AccountFiles, accounts_path
+from roquet.acl.guard import Guard
+from roquet.acl.needs import broker_needs
+from roquet.acl.rights import EVERYBODY
 from roquet.broker.days import Days
 from roquet.broker.holds import Holds
 from roquet.broker.lanes import lane_configs
 from roquet.broker.locks import QueueLocks
 from roquet.broker.metadata import Metadata
+from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
 from roquet.broker.stamps import Stamps
 from roquet.broker.state import BrokerState, Identity
@@ -33,6 +37,7 @@ from roquet.store.plugins import find_plugins, make_store
 from roquet.store.topics import TopicTable
 
 if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.hooks import Hooks
@@ -64,6 +69,10 @@ class Base:
     tls: ServerTls
     accounts: AccountFiles | None
     """None: requests need no account."""
+    rights: Rights
+    """What callers may do, by these accounts."""
+    messages: ProvenMessages
+    """The one way to read what a request names by its place in the log."""
 
 
 def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
@@ -80,6 +89,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
     lag = LoopLag(metrics)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
+    accounts = make_accounts(config, clock)
     return Base(
         config=config,
         clock=clock,
@@ -120,7 +130,9 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         waits=KernelWaits(lag.look, lag.denied_ms),
         hooks=load_hooks(),
         tls=ServerTls(config.tls, clock),
-        accounts=make_accounts(config, clock),
+        accounts=accounts,
+        rights=EVERYBODY if accounts is None else Guard(accounts, broker_needs),
+        messages=ProvenMessages(store, clock),
     )
 
 

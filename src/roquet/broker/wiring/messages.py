@@ -96,6 +96,7 @@ def make_reply(base: Base, appender: Appender, gate: FastFail) -> ReplyProcessor
         requesters=base.registry,
         traffic=base.stats,
         queues=base.rng,
+        rights=base.rights,
     )
 
 
@@ -104,12 +105,13 @@ def make_send_back(base: Base, appender: Appender) -> SendBack:
     tables = base.metadata
     return SendBack(
         appender,
-        base.store,
+        base.messages,
         tables.topics,
         tables.groups,
         identity=base.identity,
         state=base.state,
         returns=base.stats,
+        rights=base.rights,
     )
 
 
@@ -148,6 +150,7 @@ def make_clients(base: Base) -> Clients:
             reject_pull_consumers=base.config.pull.reject_pull_consumers,
             sql_filters=base.config.pull.property_filter,
         ),
+        rights=base.rights,
     )
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.files import RELOAD_S as ACCOUNTS_S
 from roquet.acl.guard import Guard
-from roquet.acl.needs import broker_needs
 from roquet.acl.tools import AclTools
 from roquet.broker.processors.admin.access import AccessAdmin
 from roquet.remoting.client import Client
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def make_guard(base: Base) -> Check | None:
     """Make what looks at each request before it is carried out."""
-    return None if base.accounts is None else Guard(base.accounts, broker_needs).check
+    return base.rights.check if isinstance(base.rights, Guard) else None
 
 
 def make_access(base: Base) -> list[Routed]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.processors.transactions import EndTransaction, HalfDoor
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
+from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.wiring.messages import make_checks
 from roquet.service.lifecycle import Part, Role
@@ -67,11 +68,13 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         rules=rules,
         clock=base.clock,
     )
+    members = ProducerMembers(base.registry, base.rights)
     checks = TransactionChecks(
         service,
         base.store,
         base.registry,
         base.metadata.topics,
+        members=members,
         identity=base.identity,
         rules=rules,
         keep_hours=base.config.store.reserved_hours,
@@ -86,6 +89,8 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         state=base.state,
         clock=base.clock,
         body_max=base.config.send.message_size_max,
+        messages=base.messages,
+        members=members,
     )
     return TransactionParts(
         service, checks, processor, HalfDoor(live, make_checks(base), service), live

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.acl.accounts import Perm
+from roquet.acl.needs import topic as topic_need
+from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.clients import (
@@ -33,6 +36,8 @@ from roquet.protocol.message_id import parse_offset_id
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
+    from roquet.broker.proof import ProvenMessages
     from roquet.broker.registry import Client, ConsumerGroup, Registry
     from roquet.broker.state import Identity
     from roquet.model.queue import MessageQueue
@@ -57,8 +62,13 @@ class ClientAdmin:
         topics: TopicTable,
         groups: GroupTable,
         store: MessageStore,
+        *,
         identity: Identity,
+        messages: ProvenMessages,
+        rights: Rights = EVERYBODY,
     ) -> None:
+        self._messages = messages
+        self._rights = rights
         self._registry = registry
         self._topics = topics
         self._groups = groups
@@ -150,9 +160,8 @@ class ClientAdmin:
         group = self._groups.get(header.consumer_group)
         if group is not None:
             ext["groupSysFlag"] = str(group.sys_flag)
-        question = Command(
-            request.command.code, ext, self._message(header.msg_id or ""), language="JAVA"
-        )
+        message = await self._message(request, header.msg_id or "")
+        question = Command(request.command.code, ext, message, language="JAVA")
         return await self._pass_on(request.command, client, header.consumer_group, question)
 
     async def status(self, request: Request) -> Command:
@@ -227,16 +236,19 @@ class ClientAdmin:
             ) from error
         return reply_to(asked, answer.code, remark=answer.remark, ext=answer.ext, body=answer.body)
 
-    def _message(self, message_id: str) -> bytes:
+    async def _message(self, request: Request, message_id: str) -> bytes:
         """Return the stored record that a message id of this broker names."""
         try:
             _, offset = parse_offset_id(message_id)
         except ValueError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
-        record = self._store.read(offset) if offset >= 0 else None
-        if record is None:
+        record = await self._messages.record(offset)
+        data = None if record is None else self._store.read(offset, record.size)
+        if record is None or data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message has the id {message_id[:80]}")
-        return record
+        caller = self._rights.caller(request.command, request.peer.address)
+        self._rights.require(caller, [topic_need(record.topic, Perm.SUB)])
+        return data
 
 
 def _connection(client: Client) -> Connection:

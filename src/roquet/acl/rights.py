@@ -1,0 +1,60 @@
+"""What an account may do, asked once more when a request has shown what it is about.
+
+The guard judges a request by its header. Some headers do not say which topic they are about: a
+place in the log, the end of a transaction. Their processors ask here when they know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.acl.needs import Need
+    from roquet.protocol.command import Command
+
+
+class Caller(NamedTuple):
+    """Who sent a request that the guard let pass."""
+
+    access_key: str
+    """Empty where nobody needs an account."""
+    address: str
+    """`ip:port`."""
+
+
+class Rights(Protocol):
+    """Knows what callers may do."""
+
+    def caller(self, command: Command, address: str) -> Caller:
+        """Return who sent a request that the guard let pass."""
+        ...
+
+    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+        """Raise Refused unless the caller has all of the permissions."""
+        ...
+
+    def has(self, caller: Caller, needs: Sequence[Need]) -> bool:
+        """Tell whether the caller has all of the permissions."""
+        ...
+
+
+class Everybody:
+    """The rights where no accounts are asked for: everybody may do everything."""
+
+    def caller(self, command: Command, address: str) -> Caller:
+        """Return the address alone: what a request says of its account is not checked."""
+        del command
+        return Caller("", address)
+
+    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+        """Refuse nothing."""
+
+    def has(self, caller: Caller, needs: Sequence[Need]) -> bool:
+        """Allow everything."""
+        del caller, needs
+        return True
+
+
+EVERYBODY = Everybody()

@@ -22,6 +22,7 @@ from roquet.protocol.bodies.clients import CheckClient, ConsumerData, HeartbeatD
 from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.protocol.names import WAITING_ROOMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -439,3 +440,32 @@ def test_permissions_as_text() -> None:
     ]
     denied = Account(access_key="k", secret=b"s", default_topic=Perm.DENY | Perm.PUB)
     assert not denied.allows_topic("t", Perm.PUB)
+
+
+def test_producer_group_that_is_named_for_an_account_is_closed_to_others() -> None:
+    one = {**USER, "groupPerms": ["closed=PUB", "consumers=SUB", "no=DENY"]}
+    two = {"accessKey": "second-one", "secretKey": "12345678", "defaultGroupPerm": "PUB|SUB"}
+    table = build({"file": {"accounts": [one, two]}})
+    assert table.producer_groups == {"closed"}
+    source = Fixed(one)
+    source.table = table
+    guard = Guard(source, broker_needs)
+
+    def beat(name: str) -> Command:
+        return Command(34, {}, HeartbeatData(client_id="c", producers=(name,)).encode())
+
+    refused = "No default permission for group:closed"
+    for name in ("closed", "open", "consumers"):
+        assert ask(guard, signed(beat(name))) == ""
+    assert ask(guard, signed(beat("closed"), "second-one")) == refused
+    assert ask(guard, signed(beat("open"), "second-one")) == ""
+    end = Command(37, {"producerGroup": "closed"})
+    assert ask(guard, signed(end, "second-one")) == refused
+
+
+@pytest.mark.parametrize("name", sorted(WAITING_ROOMS))
+def test_default_permission_does_not_mean_where_messages_of_others_wait(name: str) -> None:
+    wide = read_account({**USER, "defaultTopicPerm": "PUB|SUB"})
+    assert wide.allows_topic("any", Perm.SUB)
+    assert not wide.allows_topic(name, Perm.SUB)
+    assert read_account({**USER, "topicPerms": [f"{name}=SUB"]}).allows_topic(name, Perm.SUB)

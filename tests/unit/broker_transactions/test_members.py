@@ -1,0 +1,99 @@
+"""Who may end a half message, and who is asked about one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.acl.accounts import Table, build
+from roquet.acl.guard import Guard
+from roquet.acl.needs import broker_needs
+from roquet.acl.rights import EVERYBODY
+from roquet.base.errors import Refused
+from roquet.broker.registry import Client, Registry
+from roquet.broker.transactions.members import ProducerMembers
+from roquet.protocol.command import Command
+from roquet.protocol.hosts import host_bytes
+from roquet.remoting.router import Request
+from roquet.store.records import Record
+from roquet.testing.peer import FakePeer
+
+if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
+
+SENDER = "10.0.0.1:4000"
+
+
+class Accounts:
+    """Accounts that never change."""
+
+    def __init__(self) -> None:
+        entries = [
+            {"accessKey": "maker-one", "secretKey": "secret-1", "topicPerms": ["orders=PUB"]},
+            {"accessKey": "maker-two", "secretKey": "secret-2", "topicPerms": ["orders=PUB"]},
+            {"accessKey": "stranger", "secretKey": "secret-3", "topicPerms": ["other=PUB"]},
+        ]
+        entries[0]["groupPerms"] = ["closed=PUB"]
+        self.table: Table = build({"file": {"accounts": entries}})
+
+
+def half() -> Record:
+    fields = dict.fromkeys(Record._fields, 0) | {"born_host": host_bytes(SENDER)}
+    return Record(**fields)  # type: ignore[arg-type]
+
+
+class Desk:
+    def __init__(self, rights: Rights = EVERYBODY) -> None:
+        self.registry = Registry()
+        self.members = ProducerMembers(self.registry, rights)
+
+    def join(self, address: str, key: str = "", group: str = "g") -> FakePeer:
+        peer = FakePeer(address)
+        self.registry.register_producer(group, Client(peer, "c", "JAVA", 1, key), 0)
+        return peer
+
+    def may_end(self, peer: FakePeer, key: str = "", topic: str = "orders") -> bool:
+        ext = {"AccessKey": key} if key else {}
+        request = Request(Command(37, ext), peer, 0, lambda _: None)
+        try:
+            self.members.check_end(request, "g", half(), topic)
+        except Refused:
+            return False
+        return True
+
+
+def test_end_without_accounts_is_taken_from_the_sender_and_from_members() -> None:
+    desk = Desk()
+    # Nobody has sent a heartbeat yet: the host that sent the message speaks for it.
+    assert desk.may_end(FakePeer(SENDER))
+    assert desk.may_end(FakePeer("10.0.0.1:5000"))
+    assert not desk.may_end(FakePeer("10.0.0.2:4000"))
+    member = desk.join("10.0.0.3:1")
+    assert desk.may_end(member)
+    assert desk.may_end(FakePeer("10.0.0.3:2"))
+    assert desk.may_end(FakePeer(SENDER))
+    assert not desk.may_end(FakePeer("10.0.0.1:5000"))
+    assert not desk.may_end(FakePeer("10.0.0.2:4000"))
+
+
+def test_end_with_accounts_is_taken_from_the_accounts_of_members() -> None:
+    desk = Desk(Guard(Accounts(), broker_needs))
+    desk.join("10.0.0.3:1", "maker-one")
+    assert desk.may_end(FakePeer("10.0.0.9:9"), "maker-one")
+    assert not desk.may_end(FakePeer("10.0.0.3:2"), "maker-two")
+    assert not desk.may_end(FakePeer("10.0.0.3:1"), "stranger")
+    # The sender's own connection is not enough without the permission on the topic.
+    assert desk.may_end(FakePeer(SENDER), "maker-two")
+    assert not desk.may_end(FakePeer(SENDER), "stranger")
+    assert not desk.may_end(FakePeer(SENDER))
+
+
+@pytest.mark.parametrize(
+    ("key", "asked"), [("maker-one", True), ("maker-two", True), ("stranger", False), ("", False)]
+)
+def test_member_is_asked_only_about_topics_that_it_may_publish_to(key: str, asked: bool) -> None:
+    desk = Desk(Guard(Accounts(), broker_needs))
+    client = Client(FakePeer(), "c", "JAVA", 1, key)
+    assert desk.members.may_be_asked(client, "orders") is asked
+    assert Desk().members.may_be_asked(client, "orders")

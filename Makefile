@@ -30,7 +30,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
-	powerloss-ext4 process-faults iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit test-nightly nightly clean
+	powerloss-ext4 process-faults attack iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -118,6 +118,10 @@ powerloss-ext4: setup ## STATES power-loss states a mode of a broker on ext4 (ro
 process-faults: setup ## calls that fail, a full disk, a clock that jumps, in a real broker process
 	$(PY) -m tools.process_faults
 
+attack: setup ## every request code by a raw client, with accounts that may do nothing or read one topic
+	$(PY) -m tools.attack
+	$(PY) -m tools.attack --slow-path
+
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
 
@@ -140,6 +144,7 @@ faults: ## the short form of every fault programme
 	$(MAKE) crash CYCLES=5
 	$(PY) -m tools.powerloss_ext4 --states 50 --load 1 --window 10 --if-possible
 	$(PY) -m tools.process_faults --short
+	$(MAKE) attack
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20

@@ -13,9 +13,11 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tools.attack import matrix
 from tools.attack.__main__ import SECRETS
 
 from broker_harness import play
+from namesrv_harness import looped, serving
 from roquet.base.config import HIDDEN, as_properties, change, changed_texts, load, setting
 from roquet.base.config import settings as declared
 from roquet.base.errors import UsageError
@@ -26,6 +28,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.relay.config import RelayConfig
 from roquet.relay.config import load_config as load_relay
+from roquet.remoting.tls import TlsRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,6 +112,23 @@ def test_configuration_that_is_read_and_sent_back_keeps_the_secret(tmp_path: Pat
         assert "another-secret" not in (answer.remark or "")
 
     play(tmp_path, tell, haSharedSecret=secret)
+
+
+@looped
+async def test_name_server_answers_show_no_secret(tmp_path: Path) -> None:
+    tls = TlsRules(server_password="canary-of-a-server", client_password="canary-of-a-client")
+    async with serving(tmp_path, tls=tls) as served:
+        asker = await served.connect()
+        for code in matrix.CODES:
+            for one in matrix.attempts(code, matrix.Aim(topic="t", group="g")):
+                answer = await asker.ask(code, one.ext, body=one.body)
+                assert "canary" not in repr(answer), code
+        shown = (await asker.ask(319)).body
+        assert b"tls.server.keyPassword=******" in shown
+        changed = await asker.ask(318, body=b"tls.server.keyPassword=******\nenableTopicList=false")
+        assert changed.code == 0
+        assert b"enableTopicList=false" in (await asker.ask(319)).body
+    assert b"keyPassword" not in (tmp_path / "namesrv.properties").read_bytes()
 
 
 def test_pages_of_metrics_and_health_show_no_secret(tmp_path: Path) -> None:

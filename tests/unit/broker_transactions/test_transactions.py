@@ -298,6 +298,22 @@ def test_a_commit_whose_op_record_was_lost_is_not_done_twice(tmp_path: Path) -> 
     play(tmp_path / "crashed", after, **QUICK)
 
 
+def test_message_that_claims_to_be_the_commit_does_not_stand_for_it(tmp_path: Path) -> None:
+    async def before(it: Cluster) -> None:
+        assert (await it.send("orders", b"first of the log")).code == 0
+        await send_half(it, "orders", "K1")
+        claims = "UNIQ_KEY\x01K1\x02__transactionId__\x01K1\x02"
+        assert (await it.send("orders", b"forged", properties=claims, f="8")).code == 0
+
+    async def after(it: Cluster) -> None:
+        async with TxProducer(it, lambda _: COMMIT):
+            await until(lambda: bool(of(it.broker, OP)), "the op record")
+        assert [one.body for one in of(it.broker, "orders")][1:] == [b"forged", b"half"]
+
+    play(tmp_path, before, transactionCheckInterval="60000")
+    play(tmp_path, after, **QUICK)
+
+
 def _copy_store(it: Cluster, target: Path) -> None:
     import shutil  # noqa: PLC0415
 

@@ -167,6 +167,8 @@ class Transactions:
             for data in self._store.query(topic, key, 32, 0, _EVER).records:
                 found = read_records(data, check_crc=False)[0]
                 is_commit = sys_flag.transaction(found.sys_flag) == sys_flag.TRANSACTION_COMMIT
+                # A producer may set the flag; where the half message was, only a broker writes.
+                is_commit = is_commit and self._was_half(found.prepared_transaction_offset)
                 if is_commit and props.read(found.properties).get(props.TRANSACTION_ID) == id_:
                     log.info(
                         "transaction %s was committed before the start, half offset %d",
@@ -175,6 +177,12 @@ class Transactions:
                     )
                     return True
         return False
+
+    def _was_half(self, place: int) -> bool:
+        """Tell whether a record may say that its half message was at a place in the log."""
+        # Messages of producers say 0; only in a young log a half message may have been there.
+        first = self._store.record(0) if place == 0 else None
+        return place > 0 or (first is not None and first.topic == drafts.HALF_TOPIC)
 
     # --- offsets --------------------------------------------------------------------------------
 

@@ -82,8 +82,9 @@ class Lock:
         if self._votes is not None and not asked.only_this_broker:
             # Others are asked only for what this broker may grant at all.
             group = self._group(request, asked)
-            queues = frozenset() if group is None else frozenset(self._real(group, asked))
-            granted = await self._votes.confirm(dataclasses.replace(asked, queues=queues), granted)
+            real = [] if group is None else self._real(group, asked)
+            asked = dataclasses.replace(asked, queues=frozenset(real))
+            granted = await self._votes.confirm(asked, granted)
         body = await write_body(lambda: encode_locked(granted), len(granted))
         return reply_to(request.command, body=body)
 

@@ -34,7 +34,7 @@ def test_b14_topics_without_measure_are_refused(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         for field in ("readQueueNums", "writeQueueNums", "perm"):
             for text in ("0", "-1", "2147483647", "2147483648", "255", "1e3"):
-                if (field, text) == ("perm", "0") or (field != "perm" and text == "255"):
+                if text == "0" or (field != "perm" and text == "255"):
                     continue
                 fields = TOPIC | {field: text}
                 answer = await it.call(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=fields))

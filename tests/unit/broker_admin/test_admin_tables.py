@@ -19,6 +19,7 @@ from roquet.protocol.bodies.topics import (
     encode_topic_configs,
 )
 from roquet.protocol.codes import RequestCode
+from roquet.store.groups import GroupRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -98,7 +99,7 @@ def test_bad_topics_change_nothing(tmp_path: Path) -> None:
         ({"topic": "TBW102"}, 29, "The topic[TBW102] is conflict with system topic."),
         ({"topic": "rmq_sys_any"}, 29, "conflict with system topic"),
         ({"topic": "broker-a"}, 29, "conflict with system topic"),
-        ({"readQueueNums": "0"}, 29, "read queue number"),
+        ({"readQueueNums": "-1"}, 29, "read queue number"),
         ({"writeQueueNums": "-1"}, 29, "write queue number"),
         ({"readQueueNums": "2147483648"}, 29, "readQueueNums"),
         ({"readQueueNums": "1_0"}, 29, "readQueueNums"),
@@ -254,6 +255,7 @@ def test_groups(tmp_path: Path) -> None:
         assert (await broker.ask(delete, groupName="G", cleanOffset="true")).code == 0
         assert (await broker.ask(delete, groupName="G0")).code == 0
         assert (broker.offsets.topics_of("G"), broker.offsets.topics_of("G0")) == ([], ["T"])
+        broker.groups.follow(GroupRules(auto_create=False))
         gone = await broker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
         assert (gone.code, gone.remark) == (26, "No group in this broker. group: G")
         on_disk = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_bytes())

@@ -88,6 +88,10 @@ class Clients:
         self._clock = clock
         self._rules = rules
 
+    def follow(self, rules: ClientRules) -> None:
+        """Let clients in by other settings from now on."""
+        self._rules = rules
+
     def routes(self) -> list[Route]:
         """Return the codes served here."""
         return [
@@ -250,10 +254,11 @@ class Clients:
         key = request.peer.key
         if header.producer_group is not None:
             self._registry.unregister_producer(header.producer_group, key)
-        if header.consumer_group is not None and self._registry.unregister_consumer(
-            header.consumer_group, key
-        ):
-            self._notices.changed((header.consumer_group,))
+        if header.consumer_group is not None:
+            # Java looks the group up here too, and so creates one that it does not know.
+            self._groups.find(header.consumer_group)
+            if self._registry.unregister_consumer(header.consumer_group, key):
+                self._notices.changed((header.consumer_group,))
         return reply_to(request.command, ext={})
 
     async def check_config(self, request: Request) -> Command:

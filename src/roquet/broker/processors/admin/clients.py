@@ -157,7 +157,7 @@ class ClientAdmin:
         topic = self._topics.get(header.topic or "")
         if topic is not None:
             ext["topicSysFlag"] = str(topic.sys_flag)
-        group = self._groups.get(header.consumer_group)
+        group = self._groups.find(header.consumer_group)
         if group is not None:
             ext["groupSysFlag"] = str(group.sys_flag)
         message = await self._message(request, header.msg_id or "")

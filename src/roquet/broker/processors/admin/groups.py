@@ -79,10 +79,16 @@ class GroupAdmin:
         log.info("group %s was deleted by %s", header.group_name, request.peer.address)
         return reply_to(request.command)
 
-    def show(self, request: Request) -> Command:
-        """Return one group's configuration."""
+    async def show(self, request: Request) -> Command:
+        """Return one group's configuration, creating the group first where that is allowed.
+
+        Proxies and dashboards look a group up before its first consumer comes.
+        """
         group = GetSubscriptionGroupConfigRequest.decode(request.command.ext).group
-        config = self._groups.get(group)
+        before = self._groups.version
+        config = self._groups.find(group)
+        if self._groups.version != before:
+            await self._groups.persist()
         if config is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

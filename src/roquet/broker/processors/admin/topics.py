@@ -54,6 +54,13 @@ _ATTRIBUTES: Mapping[str, tuple[bool, frozenset[str]]] = {
     "cleanup.policy": (False, frozenset({"DELETE"})),
 }
 """Attribute -> (whether it may change later, values that this broker has)."""
+_PLANNED = {
+    ("queue.type", "BatchCQ"): "batch consume queues",
+    ("queue.type", "RocksDBCQ"): "consume queues in RocksDB",
+    ("cleanup.policy", "COMPACTION"): "compacted topics",
+    ("lite.topic.expiration", ""): "lite topics",
+}
+"""Attributes and values of RocketMQ 5.5.0 that this broker lacks -> the feature they belong to."""
 
 
 class TopicAdmin:
@@ -161,7 +168,9 @@ class TopicAdmin:
 
     def system_topics(self, request: Request) -> Command:
         """Return the topics that belong to the broker itself."""
-        found = [name for name in self._topics.all() if self._topics.is_system(name)]
+        kept = [name for name in self._topics.all() if self._topics.is_system(name)]
+        # The fixed names are listed whether or not anything has been stored under them.
+        found = sorted(names.SYSTEM_TOPICS.union(kept))
         return reply_to(request.command, body=encode_topic_list(found))
 
     def _checked(self, config: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
@@ -228,8 +237,9 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 
 def _wrong_numbers(config: TopicConfig) -> str | None:
     for what, number in (("read", config.read_queues), ("write", config.write_queues)):
-        if not 1 <= number <= QUEUES_MAX:
-            return f"{what} queue number {number} is not within 1..{QUEUES_MAX}"
+        # A topic without queues takes no message and gives none: so it is closed without a loss.
+        if not 0 <= number <= QUEUES_MAX:
+            return f"{what} queue number {number} is not within 0..{QUEUES_MAX}"
     if not 0 <= config.perm <= PERM_MAX:
         return f"perm {config.perm} is not within 0..{PERM_MAX}"
     return None
@@ -243,6 +253,9 @@ def _wrong_attribute(key: str, value: str, *, removes: bool) -> str | None:
     if key == "topic.reserve.time":
         good = removes or (value.isascii() and value.isdigit() and len(value) <= 18)
         return None if good else f"value is not a number. key: {key}"
+    feature = _PLANNED.get((key, "")) or _PLANNED.get((key, value))
+    if feature is not None:
+        return f"not supported by this broker yet: {feature} ({key}={value[:80]})"
     if key not in _ATTRIBUTES:
         return f"unsupported key: {key[:80]}"
     if not removes and value not in _ATTRIBUTES[key][1]:

@@ -240,7 +240,7 @@ class Frames:
             "topic": rng.choice(TOPICS[:3] if rng.random() < 0.7 else TOPICS),
             "queueId": str(rng.choice((0, 1, 2, 3, 3, 3, 9, -1))),
             "queueOffset": str(rng.choice((0, 1, 5, 20, 100, 100_000, -1))),
-            "maxMsgNums": str(rng.choice((1, 4, 32, 33, 0, -5))),
+            "maxMsgNums": str(rng.choice((1, 4, 32, 33, 50, 2**31 - 1, 0, -5))),
             "sysFlag": str(rng.choice((0, 0, 1, 4, 5, 1))),
             "commitOffset": str(rng.choice((0, 3, 7, -1, 10**6))),
             "suspendTimeoutMillis": "15000",

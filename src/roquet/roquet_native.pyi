@@ -308,6 +308,13 @@ class Store:
         Returns (status, physical offsets, end offset, first queue offset, store time).
         """
 
+    def tune(self, config: Mapping[str, str | int | bool]) -> None:
+        """Go by the settings of `config` that an open store can change.
+
+        Those are the longest body, the limits of a get, the fill levels of the disk, and the pauses
+        between flushes and checkpoints. Raises StoreError (usage) for a setting out of its range.
+        """
+
     # Reading.
     def get(
         self,

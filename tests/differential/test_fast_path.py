@@ -36,7 +36,7 @@ from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
 from roquet.broker.fast_fail import FastFailRules
-from roquet.broker.processors.pull import PullRules
+from roquet.broker.pull_rules import PullRules
 from roquet.broker.stamps import SendRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.model.group import SubscriptionGroupConfig
@@ -110,6 +110,12 @@ def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: boo
                 flush="SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
                 sync_flush_timeout_ms=120_000,
                 message_bytes_max=BODY_MAX,
+                # Not the defaults, and small enough that pulls meet each of the limits.
+                filter_bytes=400,
+                memory_count=40,
+                memory_bytes=9_000,
+                disk_count=40,
+                disk_bytes=9_000,
             ),
             pull=PullRules(property_filter=True),
             # Nobody is asked what became of a half message, which would be stored once more.

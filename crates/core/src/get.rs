@@ -94,7 +94,7 @@ pub struct Getter<'a> {
     /// Its queues.
     pub queues: &'a ConsumeQueues,
     /// Limits.
-    pub settings: &'a GetSettings,
+    pub settings: GetSettings,
     /// Bytes of log that memory is expected to hold.
     pub hot_bytes: u64,
 }
@@ -174,6 +174,11 @@ impl Getter<'_> {
 
     fn walk(&self, wanted: Wanted<'_>, got: Got) -> Result<Got, StoreError> {
         let first = wanted.offset.cast_unsigned();
+        // What a client asks for must not decide how many units are looked at.
+        let wanted = Wanted {
+            messages: wanted.messages.min(self.settings.messages_max()),
+            ..wanted
+        };
         let scan = self
             .settings
             .filter_bytes

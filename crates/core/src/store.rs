@@ -15,7 +15,7 @@ use crate::index::Index;
 use crate::queue_ends::Ends;
 use crate::recovery::{self, Before, Recovered};
 use crate::segment::make_folder;
-use crate::store_config::StoreConfig;
+use crate::store_config::{GetSettings, StoreConfig, Tuned};
 use crate::store_env::Env;
 use crate::store_error::{ErrorKind, StoreError};
 use crate::store_events::{Events, Watcher};
@@ -23,7 +23,7 @@ use crate::store_health::{hold, Health};
 use crate::store_threads::Threads;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 /// The store. Every method may be called from any thread.
@@ -44,6 +44,7 @@ pub struct Store {
     started: AtomicBool,
     announced: AtomicBool,
     awaited: AtomicBool,
+    tuned: RwLock<Tuned>,
 }
 
 impl Store {
@@ -98,6 +99,7 @@ impl Store {
         let events = Arc::new(Events::new()?);
         dispatcher.watch(Arc::clone(&events) as Arc<dyn Watcher>);
         let store = Self {
+            tuned: RwLock::new(config.tuned),
             config,
             env,
             health,
@@ -186,7 +188,7 @@ impl Store {
 
     /// Longest body that a put takes.
     pub fn body_max(&self) -> u64 {
-        self.config.body_max
+        self.tuned().body_max
     }
 
     /// Appends records, waiting for other writers.
@@ -224,11 +226,12 @@ impl Store {
     /// Reads from a queue.
     pub fn get(&self, wanted: Wanted<'_>) -> Result<Got, StoreError> {
         self.usable()?;
+        let tuned = self.tuned().get;
         let getter = Getter {
             log: &self.log,
             queues: &self.derived.queues,
-            settings: &self.config.get,
-            hot_bytes: self.hot_bytes(),
+            settings: tuned,
+            hot_bytes: self.hot_bytes_by(tuned),
         };
         let begun = Instant::now();
         let got = getter.get(wanted);
@@ -236,13 +239,23 @@ impl Store {
         got
     }
 
-    fn hot_bytes(&self) -> u64 {
-        self.env.memory / 100 * self.config.get.memory_percent
+    fn hot_bytes_by(&self, settings: GetSettings) -> u64 {
+        self.env.memory / 100 * settings.memory_percent
+    }
+
+    /// The settings of the moment of those that may change.
+    pub fn tuned(&self) -> Tuned {
+        *self.tuned.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes by other settings from now on, as far as an open store can: see [`Tuned`].
+    pub fn tune(&self, tuned: Tuned) {
+        *self.tuned.write().unwrap_or_else(PoisonError::into_inner) = tuned;
     }
 
     /// Whether a place in the log is so recent that it is probably in memory.
     pub fn is_hot(&self, at: u64) -> bool {
-        self.log.written().saturating_sub(at) <= self.hot_bytes()
+        self.log.written().saturating_sub(at) <= self.hot_bytes_by(self.tuned().get)
     }
 
     /// The log, for reading.

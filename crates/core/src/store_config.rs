@@ -33,7 +33,7 @@ pub struct RecoverySettings {
 }
 
 /// What a get may return.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetSettings {
     /// Bytes of queue units that one get looks at, unless more messages are asked for.
     pub filter_bytes: u64,
@@ -54,6 +54,21 @@ pub struct DiskLevels {
     pub clean: u64,
     /// Above it expired files go at once.
     pub used: u64,
+}
+
+/// The settings that an open store may be given anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuned {
+    /// The limits of a get.
+    pub get: GetSettings,
+    /// Fill levels of the disk.
+    pub levels: DiskLevels,
+    /// Longest body in bytes.
+    pub body_max: u64,
+    /// Milliseconds between two flushes, unless each put has its own.
+    pub flush_interval_ms: u64,
+    /// Milliseconds between two checkpoints.
+    pub checkpoint_interval_ms: u64,
 }
 
 /// All the settings of one store.
@@ -79,18 +94,10 @@ pub struct StoreConfig {
     pub sync_flush: bool,
     /// Whether new commit-log files are written full of zeros.
     pub warm: bool,
-    /// Milliseconds between two flushes otherwise.
-    pub flush_interval_ms: u64,
-    /// Milliseconds between two checkpoints.
-    pub checkpoint_interval_ms: u64,
-    /// Longest body in bytes.
-    pub body_max: u64,
     /// Recovery's settings.
     pub recovery: RecoverySettings,
-    /// The limits of a get.
-    pub get: GetSettings,
-    /// Fill levels of the disk.
-    pub levels: DiskLevels,
+    /// What may be changed while the store is open.
+    pub tuned: Tuned,
     /// Milliseconds of each delay level, level 1 first.
     pub delays: Vec<i64>,
 }
@@ -210,16 +217,8 @@ impl StoreConfig {
             index_entries: count(from.int("maxIndexNum", 20_000_000, (2, 100_000_000))?),
             sync_flush: flush_type(&from)?,
             warm: from.bool("warmMapedFileEnable", false)?,
-            flush_interval_ms: from.int("flushIntervalCommitLog", 500, (1, 60_000))?,
-            checkpoint_interval_ms: from.int(
-                "flushConsumeQueueThoroughInterval",
-                60_000,
-                (10, 3_600_000),
-            )?,
-            body_max: from.int("maxMessageSize", 4 << 20, (1, FILE_MAX - 131_072))?,
             recovery: RecoverySettings::read(&from)?,
-            get: GetSettings::read(&from)?,
-            levels: DiskLevels::read(&from)?,
+            tuned: Tuned::read(&from)?,
             delays: delays(from.text("messageDelayLevel")?.unwrap_or(DELAYS))?,
         })
     }
@@ -248,6 +247,29 @@ impl RecoverySettings {
             files_max: usize::try_from(files).unwrap_or(usize::MAX),
             index_safe: from.bool("messageIndexSafe", false)?,
             truncate_corrupt: from.bool(TRUNCATE_CORRUPT, false)?,
+        })
+    }
+}
+
+impl GetSettings {
+    /// Most messages of any get.
+    pub fn messages_max(&self) -> u64 {
+        self.memory.1.max(self.disk.1)
+    }
+}
+
+impl Tuned {
+    fn read(from: &Reader<'_>) -> Result<Self, StoreError> {
+        Ok(Self {
+            get: GetSettings::read(from)?,
+            levels: DiskLevels::read(from)?,
+            body_max: from.int("maxMessageSize", 4 << 20, (1, FILE_MAX - 131_072))?,
+            flush_interval_ms: from.int("flushIntervalCommitLog", 500, (1, 60_000))?,
+            checkpoint_interval_ms: from.int(
+                "flushConsumeQueueThoroughInterval",
+                60_000,
+                (10, 3_600_000),
+            )?,
         })
     }
 }

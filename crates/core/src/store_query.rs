@@ -166,7 +166,7 @@ impl Store {
     /// Looks at the disk and notes how far the log is durable; once a second is enough.
     pub fn tend(&self) {
         let fill = self.disk_fill();
-        self.health.set_disk_full(fill > self.config.levels.full);
+        self.health.set_disk_full(fill > self.tuned().levels.full);
         // It is only a hint for the next recovery.
         let _ = self.note_flushed();
     }
@@ -205,6 +205,7 @@ impl Store {
 
     /// Counters and gauges by name.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
+        let levels = self.tuned().levels;
         let segments = self.log.segments();
         let counters = &self.log.counters;
         let files = segments.len() as u64;
@@ -218,9 +219,9 @@ impl Store {
             ("mapped_bytes", files.saturating_mul(self.log.file_size())),
             ("zero_filled_files", self.env.disk.zero_filled()),
             ("disk_used_percent", self.disk_fill()),
-            ("disk_full_level", self.config.levels.full),
-            ("disk_clean_level", self.config.levels.clean),
-            ("disk_used_level", self.config.levels.used),
+            ("disk_full_level", levels.full),
+            ("disk_clean_level", levels.clean),
+            ("disk_used_level", levels.used),
             ("newest_store_time", self.newest_store_time()),
             ("flushes", counters.flushes.load(Ordering::Relaxed)),
             ("flush_us", counters.flush_us.load(Ordering::Relaxed)),

@@ -81,9 +81,9 @@ fn stops(stopping: &AtomicBool) -> bool {
 }
 
 fn flush(store: &Store, stopping: &AtomicBool) {
-    let interval = Duration::from_millis(store.config.flush_interval_ms);
     let sync = store.config.sync_flush;
     while !stops(stopping) {
+        let interval = Duration::from_millis(store.tuned().flush_interval_ms);
         store.log.flush_wanted.wait(interval, || {
             stops(stopping) || (sync && store.log.written() > store.log.flushed())
         });
@@ -128,10 +128,10 @@ fn dispatch(store: &Store, stopping: &AtomicBool) {
 }
 
 fn tend(store: &Store, stopping: &AtomicBool) {
-    let interval = Duration::from_millis(store.config.checkpoint_interval_ms);
     let mut last = Instant::now();
     let mut looked: Option<Instant> = None;
     while !stops(stopping) {
+        let interval = Duration::from_millis(store.tuned().checkpoint_interval_ms);
         // A file that cannot be made is tried again by the append that needs it.
         let _ = store.log.make_next();
         if looked.is_none_or(|at| at.elapsed() >= TEND) {

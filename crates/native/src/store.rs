@@ -237,6 +237,14 @@ impl Store {
         puts::batch(self, py, topic, &record, &elements)
     }
 
+    /// Go by the settings of `config` that an open store can change: longest body, limits of a get,
+    /// fill levels of the disk, pauses between flushes and checkpoints.
+    fn tune(&self, config: Bound<'_, PyMapping>) -> PyResult<()> {
+        let read = raise(StoreConfig::read(&settings(&config)?))?;
+        self.core.tune(read.tuned);
+        Ok(())
+    }
+
     /// Read from a queue.
     #[pyo3(signature = (topic, queue_id, offset, max_messages, max_bytes = READ_MAX, tag_codes = None, filter_by = None))]
     fn get<'py>(

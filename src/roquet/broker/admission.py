@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from roquet.broker.answers import Answers
     from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
-    from roquet.broker.processors.pull import PullRules
     from roquet.broker.processors.transactions import HalfDoor
+    from roquet.broker.pull_rules import PullRules
     from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.registry import Registry
     from roquet.broker.stamps import Stamps
@@ -85,7 +85,7 @@ class Gate(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
-    """What does not change while the broker runs."""
+    """The settings that rows depend on."""
 
     enabled: bool
     stamps: Stamps
@@ -141,6 +141,12 @@ class Admission:
         metadata.offsets.listen(self._groups.update)
         metadata.filters.listen(self._groups.add)
         registry.listen(self._groups.add)
+
+    def follow(self, pull: PullRules, durability: Durability) -> None:
+        """Write the rows by other settings: all of them, since most depend on one."""
+        self._rules = dataclasses.replace(self._rules, pull=pull, durability=durability)
+        self._stale = True
+        self._known = None
 
     # --- the rows -------------------------------------------------------------------------------
 

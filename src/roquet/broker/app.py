@@ -21,8 +21,6 @@ from roquet.broker.expressions import Expressions
 from roquet.broker.fast_fail import FastFail
 from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
-from roquet.broker.processors.offsets import OffsetProcessor
-from roquet.broker.processors.query import QueryProcessor
 from roquet.broker.quick_disk import QuickDisk
 from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels, DelaySchedule
@@ -32,7 +30,9 @@ from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
     make_lock,
+    make_offsets,
     make_pull,
+    make_query,
     make_reply,
     make_send,
     make_send_back,
@@ -92,7 +92,11 @@ def build(
     delays = DelayLevels(config.store.delay_levels)
     delays_file = JsonFile(config.store.config_folder / "delayOffset.json")
     every_s = config.store.offsets_interval_ms / 1000
-    schedule = DelaySchedule(delays, base.store, delays_file, base.clock, every_s)
+    schedule = DelaySchedule(
+        delays, base.store, delays_file, base.clock, every_s, traffic=base.stats
+    )
+    base.settings.listen(lambda new, _: schedule.follow(new.schedule))
+    schedule.follow(config.schedule)
     clients = make_clients(base)
     replicas = make_replicas(base)
     # Plugins see message by message.
@@ -107,6 +111,7 @@ def build(
         lanes=base.lanes,
         state=base.state,
     )
+    base.settings.listen(lambda new, _: fast_fail.follow(new.fast_fail))
     expressions = Expressions()
     pull = make_pull(base, expressions)
     processors: list[Routed] = [
@@ -114,10 +119,8 @@ def build(
         transactions.processor,
         make_reply(base, appender, fast_fail),
         pull,
-        OffsetProcessor(
-            base.metadata.topics, base.metadata.groups, base.metadata.offsets, base.store
-        ),
-        QueryProcessor(base.store, base.messages, config.store.query_max, base.rights),
+        make_offsets(base),
+        make_query(base),
         clients,
         Consumers(base.registry),
         make_send_back(base, appender),

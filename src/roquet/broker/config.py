@@ -17,7 +17,10 @@ from roquet.base.properties_file import read_properties
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
-from roquet.broker.processors.pull import PullRules
+from roquet.broker.processors.offsets import OffsetRules
+from roquet.broker.processors.query import QueryRules
+from roquet.broker.pull_rules import PullRules
+from roquet.broker.schedule import ScheduleRules
 from roquet.broker.stamps import SendRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.broker.watch import SlowGroupRules
@@ -227,10 +230,10 @@ class ClientSettings:
         "channelExpiredTimeout", 120_000, "Silent clients are forgotten.", unit="ms", low=1000
     )
     notify: bool = setting(
-        "notifyConsumerIdsChangedEnable", True, "Whether members are told of changes."
+        "notifyConsumerIdsChangedEnable", True, "Whether members are told of changes.", live=True
     )
     notify_at_once: bool = setting(
-        "realTimeNotifyConsumerChange", True, "Whether that happens at once."
+        "realTimeNotifyConsumerChange", True, "Whether that happens at once.", live=True
     )
 
 
@@ -248,6 +251,9 @@ class BrokerConfig:
     send: SendRules = dataclasses.field(default_factory=SendRules)
     locks: LockRules = dataclasses.field(default_factory=LockRules)
     transactions: TransactionRules = dataclasses.field(default_factory=TransactionRules)
+    query: QueryRules = dataclasses.field(default_factory=QueryRules)
+    offsets: OffsetRules = dataclasses.field(default_factory=OffsetRules)
+    schedule: ScheduleRules = dataclasses.field(default_factory=ScheduleRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)

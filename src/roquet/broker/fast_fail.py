@@ -33,7 +33,10 @@ class FastFailRules:
     """When the broker counts as too busy."""
 
     enabled: bool = setting(
-        "brokerFastFailureEnable", True, "Whether requests that waited too long are refused."
+        "brokerFastFailureEnable",
+        True,
+        "Whether requests that waited too long are refused.",
+        live=True,
     )
     page_cache_busy_ms: int = setting(
         "osPageCacheBusyTimeOutMills",
@@ -41,6 +44,7 @@ class FastFailRules:
         "An append that takes longer means a busy page cache.",
         unit="ms",
         low=1,
+        live=True,
     )
 
 
@@ -106,6 +110,10 @@ class FastFail:
     def judges_reads(self) -> bool:
         """Whether one read may be too old and the next one not."""
         return self._waits.is_late
+
+    def follow(self, rules: FastFailRules) -> None:
+        """Refuse by other settings from now on."""
+        self._rules = rules
 
     async def start(self) -> None:
         """Nothing to do: a timer calls `tick`."""

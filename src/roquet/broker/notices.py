@@ -29,6 +29,11 @@ class GroupNotices:
         self._at_once = at_once
         self._waiting: dict[str, None] = {}
 
+    def follow(self, *, enabled: bool, at_once: bool) -> None:
+        """Tell members by other settings from now on; what was gathered is told with a flush."""
+        self._enabled = enabled
+        self._at_once = at_once
+
     def changed(self, groups: Iterable[str]) -> None:
         """Tell the members of these groups, now or with the next flush."""
         if not self._enabled:

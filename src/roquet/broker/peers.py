@@ -68,12 +68,22 @@ class RegistrationRules:
         "registerNameServerPeriod", 30_000, "Between registrations (10 s to 60 s).", unit="ms"
     )
     timeout_ms: int = setting(
-        "registerBrokerTimeoutMills", 24_000, "Limit of a registration.", unit="ms", low=1
+        "registerBrokerTimeoutMills",
+        24_000,
+        "Limit of a registration.",
+        unit="ms",
+        low=1,
+        live=True,
     )
     force: bool = setting(
-        "forceRegister", True, "Whether every round registers, also when nothing changed."
+        "forceRegister",
+        True,
+        "Whether every round registers, also when nothing changed.",
+        live=True,
     )
-    compressed: bool = setting("compressedRegister", False, "Whether the body is compressed.")
+    compressed: bool = setting(
+        "compressedRegister", False, "Whether the body is compressed.", live=True
+    )
 
     @property
     def period_s(self) -> float:
@@ -124,6 +134,11 @@ class Registration:
         self._started_ms = clock.now_ms()
         self._body: tuple[object, bytes] | None = None
         self._encoding = asyncio.Lock()
+
+    def follow(self, rules: RegistrationRules) -> None:
+        """Register by other settings from now on; the name servers stay those of the start."""
+        self._rules = rules
+        self._body = None
 
     async def start(self) -> None:
         """Register for the first time; a name server that is away is tried again later."""

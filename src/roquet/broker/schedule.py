@@ -16,7 +16,9 @@ import logging
 import re
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.base.config import setting
 from roquet.base.errors import Refused, UsageError
+from roquet.broker.traffic import NoTraffic
 from roquet.model.data_version import DataVersion
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.base.clock import Clock
+    from roquet.broker.traffic import InnerTraffic
     from roquet.store.files import JsonFile
     from roquet.store.records import Record
     from roquet.store.results import PutResult
@@ -49,6 +52,9 @@ RETRY_MS = 10_000
 """Pause of a level after a message that could not be stored."""
 ROUND_S = 0.1
 FIRST_S = 1.0
+
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+"""What tools call the delivery in VIEW_BROKER_STATS_DATA (315)."""
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
@@ -167,6 +173,19 @@ class Progress:
     max_offset: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRules:
+    """Settings of the delivery of delayed messages."""
+
+    counts: bool = setting(
+        "enableScheduleMessageStats",
+        True,
+        "Whether delayed messages are counted when they are delivered: for their topic, and as"
+        " reads of the schedule topic by the group SCHEDULE_CONSUMER.",
+        live=True,
+    )
+
+
 class DelaySchedule:
     """Delivers delayed messages: a service for the broker that is master."""
 
@@ -177,7 +196,12 @@ class DelaySchedule:
         file: JsonFile,
         clock: Clock,
         persist_every_s: float = 10.0,
+        *,
+        traffic: InnerTraffic | None = None,
     ) -> None:
+        """Read nothing yet; `traffic` is told of each message that is delivered."""
+        self._traffic = traffic or NoTraffic()
+        self._counts = True
         self._delays = levels
         self._store = store
         self._file = file
@@ -187,6 +211,10 @@ class DelaySchedule:
         self._others: dict[int, int] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
         self._saved: dict[int, int] | None = None
+
+    def follow(self, rules: ScheduleRules) -> None:
+        """Count by other settings from now on."""
+        self._counts = rules.counts
 
     async def start(self) -> None:
         """Take over the offsets of the file. Raises Corrupt when it cannot be read."""
@@ -326,8 +354,12 @@ class DelaySchedule:
                 physical_offset,
             )
             return True
+        topic = draft.topic
         result = await self._store.put(draft, wait=False)
         if result.status.is_stored:
+            if self._counts:
+                self._traffic.moved(topic, result.size)
+                self._traffic.looked_at(SCHEDULE_GROUP, names.SCHEDULE_TOPIC, size)
             return True
         log.error(
             "delay level %d: the message at offset %d (log %d) was not stored: %s %s",

@@ -9,8 +9,6 @@ from roquet.base.config import setting
 from roquet.protocol import properties as props
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from roquet.base.clock import Clock
     from roquet.broker.state import Identity
     from roquet.protocol.message_id import UniqueIds
@@ -20,19 +18,26 @@ if TYPE_CHECKING:
 class SendRules:
     """Settings of sends."""
 
-    region: str = setting("regionId", "DefaultRegion", "Region label told to producers.")
-    trace_on: bool = setting("traceOn", True, "Trace switch told to producers.")
+    region: str = setting("regionId", "DefaultRegion", "Region label told to producers.", live=True)
+    trace_on: bool = setting("traceOn", True, "Trace switch told to producers.", live=True)
     store_replies: bool = setting(
         "storeReplyMessageEnable",
         True,
         "Whether answers of request-reply are stored besides being passed on.",
+        live=True,
     )
     message_size_max: int = setting(
-        "maxMessageSize", 4 * 1024 * 1024, "Longest body.", unit="bytes", low=1, high=2**31 - 1
+        "maxMessageSize",
+        4 * 1024 * 1024,
+        "Longest body.",
+        unit="bytes",
+        low=1,
+        high=2**31 - 131_073,
+        live=True,
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Stamps:
     """What the broker writes into every message that it takes from a producer."""
 
@@ -40,14 +45,18 @@ class Stamps:
     rules: SendRules
     unique_ids: UniqueIds
     clock: Clock
-    ext: Mapping[str, str] = dataclasses.field(init=False)
+    ext: dict[str, str] = dataclasses.field(init=False, default_factory=dict[str, str])
     """The fields that every answer to a send carries."""
 
     def __post_init__(self) -> None:
         """Work out what is the same in all answers."""
-        trace = "true" if self.rules.trace_on else "false"
-        ext = {props.MSG_REGION: self.rules.region, props.TRACE_ON: trace}
-        object.__setattr__(self, "ext", ext)
+        self.follow(self.rules)
+
+    def follow(self, rules: SendRules) -> None:
+        """Write by other settings from now on; `ext` stays the same object."""
+        self.rules = rules
+        trace = "true" if rules.trace_on else "false"
+        self.ext.update({props.MSG_REGION: rules.region, props.TRACE_ON: trace})
 
     def stamp(self, properties: dict[str, str]) -> None:
         """Set and remove the properties that are the broker's business."""

@@ -213,7 +213,8 @@ class BrokerStats:
         """Note messages that producers sent and that are stored; `size` is bytes of records."""
         del queue_id
         now_ms = self._clock.now_ms()
-        self.days.put(messages, now_ms)
+        if not names.is_system_topic(topic):
+            self.days.put(messages, now_ms)
         self.put_bytes += size
         self.put_count += messages
         self._add("TOPIC_PUT", topic, size, now_ms, messages)
@@ -223,6 +224,22 @@ class BrokerStats:
         self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
         if names.is_dlq(topic):
             self._add("DLQ_PUT", topic, size, now_ms, messages)
+
+    def moved(self, topic: str, size: int) -> None:
+        """Note a message that the broker itself stored in a topic, for a producer or for itself.
+
+        Those are delayed messages that are delivered, and what transactions write.
+        """
+        now_ms = self._clock.now_ms()
+        if not names.is_system_topic(topic):
+            self.days.put(1, now_ms)
+        self._add("TOPIC_PUT", topic, size, now_ms)
+        kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
+        self._add(kind, _WHOLE_BROKER, size, now_ms)
+
+    def looked_at(self, group: str, topic: str, size: int) -> None:
+        """Note a message that the broker itself read, under a group of its own."""
+        self._add("GROUP_GET", f"{topic}@{group}", size, self._clock.now_ms())
 
     def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
         """Note sends that were stored and took so long together, from their arrival on."""
@@ -254,7 +271,8 @@ class BrokerStats:
     ) -> None:
         """Note reads for a group that found messages and left `behind` unread, all together."""
         now_ms = self._clock.now_ms()
-        self.days.get(messages, now_ms)
+        if not names.is_system_topic(topic):
+            self.days.get(messages, now_ms)
         key = f"{topic}@{group}"
         self._add("FOUND", _WHOLE_BROKER, 0, now_ms, reads)
         self._add("GROUP_GET", key, size, now_ms, messages)

@@ -52,8 +52,26 @@ class Traffic(Protocol):
         ...
 
 
+class InnerTraffic(Protocol):
+    """Is told of the messages that the broker itself stores and reads."""
+
+    def moved(self, topic: str, size: int) -> None:
+        """Note a message that the broker stored; `size` is the bytes of its record."""
+        ...
+
+    def looked_at(self, group: str, topic: str, size: int) -> None:
+        """Note a message that the broker read under a group of its own."""
+        ...
+
+
 class NoTraffic:
     """Notes nothing."""
+
+    def moved(self, topic: str, size: int) -> None:
+        """Note nothing."""
+
+    def looked_at(self, group: str, topic: str, size: int) -> None:
+        """Note nothing."""
 
     def stored(self, topic: str, queue_id: int, result: PutResult | BatchResult) -> None:
         """Note nothing."""

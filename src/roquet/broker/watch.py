@@ -31,6 +31,7 @@ class SlowGroupRules:
         "disableConsumeIfConsumerReadSlowly",
         False,
         "Whether a group that is too far behind may not consume any more.",
+        live=True,
     )
     behind_max: int = setting(
         "consumerFallbehindThreshold",
@@ -38,6 +39,7 @@ class SlowGroupRules:
         "How far behind the end of the log a group may be.",
         unit="bytes",
         low=1,
+        live=True,
     )
 
 
@@ -77,6 +79,10 @@ class Watch:
             Timer("print water marks", self.print_water_marks, 1, 10),
             Timer("print dispatch lag", self.print_dispatch_lag, 60, 10),
         )
+
+    def follow(self, rules: SlowGroupRules) -> None:
+        """Judge groups by other settings from now on."""
+        self._rules = rules
 
     async def start(self) -> None:
         """Nothing to do: timers call the rest."""

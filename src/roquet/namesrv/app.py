@@ -43,19 +43,22 @@ class NameServer:
     health: HealthEndpoint | None
 
 
+def lane_configs(config: NamesrvConfig) -> list[LaneConfig]:
+    """Return the lanes of route queries and of everything else."""
+    return [
+        LaneConfig("client", config.client_request_concurrency, config.client_request_queue_max),
+        LaneConfig("default", config.default_concurrency, config.default_queue_max),
+    ]
+
+
 def build(settings: Settings, clock: Clock) -> NameServer:
     """Wire a name server. Nothing is opened or read before the app is entered."""
     config = settings.now
-    lanes = Lanes(
-        [
-            LaneConfig(
-                "client", config.client_request_concurrency, config.client_request_queue_max
-            ),
-            LaneConfig("default", config.default_concurrency, config.default_queue_max),
-        ],
-        clock,
-    )
+    lanes = Lanes(lane_configs(config), clock)
     table = RouteTable(drop_absent_topics=config.delete_topic_with_broker_registration)
+    settings.listen(
+        lambda now: table.follow(drop_absent_topics=now.delete_topic_with_broker_registration)
+    )
     values = KeyValues(Path(config.kv_config_path).expanduser())
     key_values = KeyValueRequests(values)
     notices = MinimumNotices(settings, Client(clock=clock))

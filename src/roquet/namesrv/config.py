@@ -22,7 +22,7 @@ from roquet.remoting.router import Route
 from roquet.remoting.tls import TlsRules, with_tls_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from roquet.protocol.command import Command
     from roquet.remoting.router import Request
@@ -82,7 +82,10 @@ class NamesrvConfig:
         "waitSecondsForService", 45, "That time.", unit="s", low=0, high=3_600, live=True
     )
     delete_topic_with_broker_registration: bool = setting(
-        "deleteTopicWithBrokerRegistration", False, "A broker's registration drops other topics."
+        "deleteTopicWithBrokerRegistration",
+        False,
+        "A broker's registration drops other topics.",
+        live=True,
     )
     scan_interval_ms: int = setting(
         "scanNotActiveBrokerInterval",
@@ -167,6 +170,11 @@ class Settings:
         """Start with `config`."""
         self.now = config
         self._changed: dict[str, str] = {}
+        self._listeners: list[Callable[[NamesrvConfig], None]] = []
+
+    def listen(self, listener: Callable[[NamesrvConfig], None]) -> None:
+        """Have `listener` called with the configuration after each change."""
+        self._listeners.append(listener)
 
     def routes(self) -> list[Route]:
         """Return the rows of the request table."""
@@ -203,6 +211,8 @@ class Settings:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"cannot write it down: {error}") from error
         self.now = changed
         self._changed = given
+        for listener in self._listeners:
+            listener(changed)
         log.info("settings changed by %s: %s", request.peer.address, ", ".join(sorted(changes)))
         return reply_to(request.command)
 

@@ -143,6 +143,10 @@ class RouteTable:
         self.filters: dict[BrokerKey, tuple[str, ...]] = {}
         self.mappings: dict[str, dict[str, StaticMapping]] = {}
 
+    def follow(self, *, drop_absent_topics: bool) -> None:
+        """Drop the topics that a registration lacks, or keep them, from now on."""
+        self.drop_absent_topics = drop_absent_topics
+
     # -- registration ---------------------------------------------------------------------
 
     def register(self, said: Registration, now_ms: int, channel: int) -> Registered | None:

@@ -93,6 +93,11 @@ class Cleaner:
         self._again_ms = 0
         self._was_full = False
 
+    def follow(self, settings: StoreSettings) -> None:
+        """Delete by other settings from now on."""
+        self._settings = settings
+        self._time.keep_for(settings.reserved_hours * HOUR_MS)
+
     async def start(self) -> None:
         """Learn from the open store what time it was when it was last written."""
         self._time.load(self._files.newest_store_time())

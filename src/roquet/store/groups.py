@@ -62,7 +62,11 @@ class GroupRules:
         live=True,
     )
     auto_create_max: int = setting(
-        "autoCreateGroupMax", 100_000, "No use creates a group beyond so many groups.", low=0
+        "autoCreateGroupMax",
+        100_000,
+        "No use creates a group beyond so many groups.",
+        low=0,
+        live=True,
     )
 
 

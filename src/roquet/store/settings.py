@@ -45,7 +45,13 @@ class StoreSettings:
         "maxIndexNum", 20_000_000, "Entries of an index file.", low=2, high=100_000_000
     )
     message_bytes_max: int = setting(
-        "maxMessageSize", 4 * 1024 * 1024, "Longest body.", unit="bytes", low=1, high=FILE_MAX
+        "maxMessageSize",
+        4 * 1024 * 1024,
+        "Longest body.",
+        unit="bytes",
+        low=1,
+        high=2**31 - 131_073,
+        live=True,
     )
     flush: str = setting(
         "flushDiskType",
@@ -60,9 +66,10 @@ class StoreSettings:
         unit="ms",
         low=1,
         high=60_000,
+        live=True,
     )
     sync_flush_timeout_ms: int = setting(
-        "syncFlushTimeout", 5000, "Longest wait with SYNC_FLUSH.", unit="ms", low=1
+        "syncFlushTimeout", 5000, "Longest wait with SYNC_FLUSH.", unit="ms", low=1, live=True
     )
     checkpoint_ms: int = setting(
         "flushConsumeQueueThoroughInterval",
@@ -71,6 +78,7 @@ class StoreSettings:
         unit="ms",
         low=10,
         high=3_600_000,
+        live=True,
     )
     check_crc: bool = setting("checkCRCOnRecover", True, "Whether recovery checks each body.")
     truncate_corrupt: bool = setting(
@@ -88,6 +96,7 @@ class StoreSettings:
         unit="%",
         low=0,
         high=100,
+        live=True,
     )
     disk_clean_percent: int = setting(
         "diskSpaceCleanForciblyRatio",
@@ -96,6 +105,7 @@ class StoreSettings:
         unit="%",
         low=0,
         high=100,
+        live=True,
     )
     disk_used_percent: int = setting(
         "diskMaxUsedSpaceRatio",
@@ -104,18 +114,19 @@ class StoreSettings:
         unit="%",
         low=0,
         high=100,
+        live=True,
     )
     clean_forcibly: bool = setting(
-        "cleanFileForciblyEnable", True, "Whether a full disk costs the oldest files."
+        "cleanFileForciblyEnable", True, "Whether a full disk costs the oldest files.", live=True
     )
     reserved_hours: int = setting(
-        "fileReservedTime", 72, "How long messages are kept.", unit="h", low=0
+        "fileReservedTime", 72, "How long messages are kept.", unit="h", low=0, live=True
     )
     delete_when: str = setting(
-        "deleteWhen", "04", "Hours of the day to delete in, by `;`.", check=_hours_fault
+        "deleteWhen", "04", "Hours of the day to delete in, by `;`.", check=_hours_fault, live=True
     )
     delete_batch: int = setting(
-        "deleteFileBatchMax", 10, "Files deleted in one round.", low=1, high=10_000
+        "deleteFileBatchMax", 10, "Files deleted in one round.", low=1, high=10_000, live=True
     )
     delete_interval_ms: int = setting(
         "deleteCommitLogFilesInterval",
@@ -124,6 +135,7 @@ class StoreSettings:
         unit="ms",
         low=0,
         high=60_000,
+        live=True,
     )
     redelete_interval_ms: int = setting(
         "redeleteHangedFileInterval",
@@ -131,6 +143,7 @@ class StoreSettings:
         "Pause after a file that could not be deleted.",
         unit="ms",
         low=1000,
+        live=True,
     )
     warm_files: bool = setting(
         "warmMapedFileEnable",
@@ -148,9 +161,7 @@ class StoreSettings:
         unit="%",
         low=0,
         high=100,
-    )
-    query_max: int = setting(
-        "defaultQueryMaxNum", 32, "Messages of one answer to a query.", low=1, high=1024
+        live=True,
     )
     offsets_interval_ms: int = setting(
         "flushDelayOffsetInterval",
@@ -158,6 +169,51 @@ class StoreSettings:
         "Between saves of the delay offsets.",
         unit="ms",
         low=10,
+    )
+
+    filter_bytes: int = setting(
+        "maxFilterMessageSize",
+        16_000,
+        "Bytes of queue units (20 each) that one pull looks at, unless it may have more messages.",
+        unit="bytes",
+        low=1,
+        high=FILE_MAX,
+        live=True,
+    )
+    memory_bytes: int = setting(
+        "maxTransferBytesOnMessageInMemory",
+        262_144,
+        "Bytes of one answer to a pull of recent messages, except for a single longer message."
+        " Never more than 16,711,680: clients take no longer frame.",
+        unit="bytes",
+        low=1,
+        high=FILE_MAX,
+        live=True,
+    )
+    memory_count: int = setting(
+        "maxTransferCountOnMessageInMemory",
+        32,
+        "Messages of such an answer.",
+        low=1,
+        high=1_000_000,
+        live=True,
+    )
+    disk_bytes: int = setting(
+        "maxTransferBytesOnMessageInDisk",
+        65_536,
+        "As for recent messages, where the answer begins with older ones.",
+        unit="bytes",
+        low=1,
+        high=FILE_MAX,
+        live=True,
+    )
+    disk_count: int = setting(
+        "maxTransferCountOnMessageInDisk",
+        8,
+        "Messages of such an answer.",
+        low=1,
+        high=1_000_000,
+        live=True,
     )
 
     @property

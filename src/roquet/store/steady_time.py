@@ -62,6 +62,10 @@ class SteadyTime:
         """What a start should know; None before the first look."""
         return None if self._time_ms is None else Known(self._time_ms, self._held_ms)
 
+    def keep_for(self, reserved_ms: int) -> None:
+        """Judge jumps of the clock by another time that files are kept for."""
+        self._reserved_ms = reserved_ms
+
     def look(self, wall_ms: int, steady_ms: int) -> int:
         """Return the time to go by; `steady_ms` never goes back."""
         begins = self._steady_ms is None
@@ -117,6 +121,11 @@ class KeptTime:
         self._file = file
         self._time = SteadyTime(reserved_ms)
         self._saved_ms: int | None = None
+
+    def keep_for(self, reserved_ms: int) -> None:
+        """Judge jumps of the clock by another time that files are kept for."""
+        self._reserved_ms = reserved_ms
+        self._time.keep_for(reserved_ms)
 
     def load(self, newest_ms: int | None) -> None:
         """Take over what the file says, else when the newest message was stored, if there is one.

@@ -48,7 +48,7 @@ MEMORY_RATIO_PERCENT = 40
 """Share of the machine's memory in which recent messages are thought to be cached."""
 FILE_BYTES = 1 << 30
 """A commit-log file, unless the settings say otherwise."""
-GET_BYTES_MAX = 262_144
+GET_BYTES_MAX = 16 * 1024 * 1024 - 65_536
 """Bytes of one read, as Java limits a pull of recent messages (spec: store §13)."""
 
 
@@ -85,6 +85,12 @@ class MessageStore:
         self._flushed = 0
         self._failure: str | None = None
         self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def follow(self, native_config: Mapping[str, str | int | bool], durability: Durability) -> None:
+        """Go by other settings from now on, as far as an open store can. Raises StoreFault."""
+        _guarded(self.native.tune, dict(native_config))
+        self._native_config = native_config
+        self._durability = durability
 
     @property
     def native(self) -> NativeStore:

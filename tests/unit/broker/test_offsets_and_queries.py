@@ -56,7 +56,7 @@ def test_a_group_continues_where_it_committed(tmp_path: Path) -> None:
         known = await ask(it, RequestCode.QUERY_CONSUMER_OFFSET, **where)
         assert ext(known) == {"offset": "3"}
 
-    play(tmp_path, tell)
+    play(tmp_path, tell, newQueueFromZero="false")
 
 
 def test_commits_that_make_no_sense(tmp_path: Path) -> None:

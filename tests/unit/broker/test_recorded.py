@@ -134,7 +134,7 @@ def test_offset_queries_get_the_same_answers(tmp_path: Path) -> None:
                 expected.ext,
             ), ext(asked)
 
-    play(tmp_path, tell, **settings())
+    play(tmp_path, tell, **settings(), newQueueFromZero="false")
 
 
 def test_a_query_by_key_finds_javas_message(tmp_path: Path) -> None:

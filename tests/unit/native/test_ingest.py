@@ -136,13 +136,13 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
         assert (topic, queue_id, messages, sends) == ("T", 1, 2, 2)
 
 
-def test_a_delayed_message_waits_elsewhere_and_counts_where_it_is_for(tmp_path: Path) -> None:
+def test_a_delayed_message_waits_elsewhere_and_counts_there(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
         replies, frames, _ = feed(it, 1, send(1, more="DELAY\x013\x02"), 1000)
         (answer,), _ = decode_frames(replies)
         assert (answer[1], frames) == (0, [])
         assert (answer[7] or {})["queueId"] == "1"
-        assert [line[:3] for line in it.take_stored()] == [("T", 1, 1)]
+        assert [line[:3] for line in it.take_stored()] == [("Later", 1, 1)]
         arrival(lambda: store.max_offset("Later", 2), 1)
         ((physical, size, _),) = store.units("Later", 2, 0, 1)
         (record,) = decode_records(store.read(physical, size) or b"")

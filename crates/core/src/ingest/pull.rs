@@ -26,10 +26,9 @@ const COMMIT_OFFSET: i32 = 0x1;
 const SUSPEND: i32 = 0x2;
 const SUBSCRIPTION: i32 = 0x4;
 
-/// Messages of one answer at most (spec: store §13).
-const MESSAGES_MAX: i32 = 32;
-/// Bytes of one answer at most, except for a single longer message.
-pub const BYTES_MAX: u64 = 262_144;
+/// Bytes of one answer at most, except for a single longer message, whatever the settings of the
+/// store allow: no client takes a frame of more than 16 MiB.
+pub const BYTES_MAX: u64 = (16 << 20) - (64 << 10);
 
 /// A pull that the table admits.
 #[derive(Clone, Debug)]
@@ -42,7 +41,7 @@ pub struct Request<'a> {
     pub queue_id: i32,
     /// First queue offset wanted.
     pub offset: i64,
-    /// Messages wanted, 1 to 32.
+    /// Messages wanted, at least 1; the store's settings bound them.
     pub messages: u64,
     /// Offset to commit, if any.
     pub commit: Option<i64>,
@@ -158,7 +157,7 @@ pub fn read<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>>
         topic: found.topic,
         queue_id: found.queue_id,
         offset: found.offset,
-        messages: u64::from(found.messages.clamp(1, MESSAGES_MAX).unsigned_abs()),
+        messages: u64::from(found.messages.max(1).unsigned_abs()),
         commit: commits.then_some(found.commit),
         suspend_ms: (found.sys_flag & SUSPEND != 0).then_some(found.suspend_ms),
         choice,

@@ -151,8 +151,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         self.taken.push(Taken {
             frame: *frame,
             code: header.code,
-            // Half messages count where they wait.
-            topic: half.map_or(topic, |(_, waiting)| waiting),
+            topic: counted_as(state, topic, &scanned, half.map(|(_, waiting)| waiting))?,
             half_of: half.map(|_| &**topic),
             opaque: header.opaque,
             queue_id: request.queue_id,
@@ -314,6 +313,19 @@ impl<'t, 'f> Sends<'t, 'f> {
             return Vec::new();
         }
         room
+    }
+}
+
+/// The topic that a send counts for: half messages and delayed ones count where they wait.
+fn counted_as<'t>(
+    state: &'t State,
+    topic: &'t str,
+    scanned: &Scanned<'_>,
+    half: Option<&'t str>,
+) -> Option<&'t str> {
+    match scanned.delay {
+        Some(level) => waiting_room(state, level),
+        None => Some(half.unwrap_or(topic)),
     }
 }
 

@@ -5,8 +5,10 @@ Spec: broker (b) "Consume manage", wire §10.5 and §10.6.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -30,6 +32,19 @@ if TYPE_CHECKING:
     from roquet.store.groups import GroupTable
     from roquet.store.offsets import OffsetTable
     from roquet.store.topics import TopicTable
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRules:
+    """Settings of committed offsets."""
+
+    new_queue_zero: bool = setting(
+        "newQueueFromZero",
+        True,
+        "Whether a group that has no offset begins at 0 in a queue that never had a message, so"
+        " that it gets the message that arrives while it starts; false answers as RocketMQ does.",
+        live=True,
+    )
 
 
 class QueueStore(Protocol):
@@ -62,12 +77,23 @@ class OffsetProcessor:
     """Answers questions about offsets and takes commits."""
 
     def __init__(
-        self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, store: QueueStore
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        store: QueueStore,
+        rules: OffsetRules | None = None,
     ) -> None:
+        """Answer by `rules`, those of a fresh broker by default."""
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._store = store
+        self._rules = rules or OffsetRules()
+
+    def follow(self, rules: OffsetRules) -> None:
+        """Answer by other rules from now on."""
+        self._rules = rules
 
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
@@ -104,7 +130,19 @@ class OffsetProcessor:
         is_whole = self._store.min_offset(header.topic, header.queue_id) <= 0
         if is_whole and self._store.is_in_memory(header.topic, header.queue_id, 0):
             return None
+        if is_whole and self._rules.new_queue_zero and self._never_had_a_message(header):
+            # Answered 22, the client asks for the end (30) next, and a message that arrives
+            # between the two questions is lost for the group.
+            return None
         return "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+    def _never_had_a_message(self, header: QueryConsumerOffsetRequest) -> bool:
+        topic = self._topics.get(header.topic)
+        return (
+            topic is not None
+            and 0 <= header.queue_id < topic.read_queues
+            and self._store.max_offset(header.topic, header.queue_id) <= 0
+        )
 
     def update(self, request: Request) -> Command:
         """Take a commit; one behind a pending reset is answered but ignored."""

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.broker.checks import FAQ, group_for
 from roquet.broker.expressions import Choice
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.base.clock import Clock
+    from roquet.broker.pull_rules import PullRules
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
     from roquet.model.group import SubscriptionGroupConfig
@@ -41,38 +41,8 @@ if TYPE_CHECKING:
     from roquet.store.offsets import OffsetTable
     from roquet.store.topics import TopicTable
 
-MESSAGES_MAX = 32
-"""Messages of one answer (maxTransferCountOnMessageInMemory)."""
 SUSPEND_MS_MAX = 60_000
 """How long a pull is held at most, whatever it asks for."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PullRules:
-    """Settings of pulls."""
-
-    lite_pull: bool = setting("litePullMessageEnable", True, "Whether lite pulls are served.")
-    long_polling: bool = setting(
-        "longPollingEnable", True, "Whether empty pulls are held as long as the client asks."
-    )
-    short_polling_ms: int = setting(
-        "shortPollingTimeMills", 1000, "How long they are held otherwise.", unit="ms", low=0
-    )
-    property_filter: bool = setting(
-        "enablePropertyFilter", False, "Whether consumers may filter by SQL92."
-    )
-    filter_retries: bool = setting(
-        "filterSupportRetry", False, "Whether SQL92 filters hold for retried messages as well."
-    )
-    reject_pull_consumers: bool = setting(
-        "rejectPullConsumerEnable", False, "Whether groups without a heartbeat are refused."
-    )
-    slave_read: bool = setting(
-        "slaveReadEnable", False, "Whether slaves serve reads, and masters send slow readers there."
-    )
-    offset_check_in_slave: bool = setting(
-        "offsetCheckInSlave", False, "Whether a slave moves readers whose offset it does not have."
-    )
 
 
 class ConsumingGroup(Protocol):
@@ -162,6 +132,10 @@ class PullChecks:
         self._expressions = expressions
         self._consumers = consumers
         self.state = state
+        self._rules = rules
+
+    def follow(self, rules: PullRules) -> None:
+        """Admit by other settings from now on."""
         self._rules = rules
 
     def admit(self, command: Command) -> Admitted:
@@ -324,6 +298,11 @@ class PullProcessor:
         self._traffic = traffic
         self._rules = rules
 
+    def follow(self, rules: PullRules) -> None:
+        """Answer by other settings from now on; pulls that are held wait as they were told."""
+        self._rules = rules
+        self._checks.follow(rules)
+
     def routes(self) -> list[Route]:
         """Return the codes this answers; the fast port does not serve them."""
         return [
@@ -396,12 +375,12 @@ class PullProcessor:
     def _read(self, admitted: Admitted) -> GetResult:
         header = admitted.header
         reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
-        wanted = max(1, min(header.max_msg_nums, MESSAGES_MAX))
         result = self._store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
-            wanted,
+            # The settings of the store bound it further.
+            max(1, header.max_msg_nums),
             tag_codes=admitted.codes,
             filter_by=admitted.filter_by,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.acl.accounts import Perm
 from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY
+from roquet.base.config import setting
 from roquet.base.errors import Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -29,6 +31,28 @@ log = logging.getLogger(__name__)
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRules:
+    """How many messages one answer may have."""
+
+    unique_max: int = setting(
+        "defaultQueryMaxNum",
+        32,
+        "Messages of one answer to a query by unique key.",
+        low=1,
+        high=1024,
+        live=True,
+    )
+    batch_max: int = setting(
+        "maxMsgsNumBatch",
+        64,
+        "Messages of one answer to a query of any kind.",
+        low=1,
+        high=1024,
+        live=True,
+    )
+
+
 class Archive(Protocol):
     """What is asked of the message store."""
 
@@ -48,14 +72,18 @@ class QueryProcessor:
         self,
         store: Archive,
         messages: ProvenMessages,
-        query_max: int = 32,
+        rules: QueryRules | None = None,
         rights: Rights = EVERYBODY,
     ) -> None:
-        """`query_max` bounds the messages of one answer (defaultQueryMaxNum)."""
+        """Answer within `rules`, those of a fresh broker by default."""
         self._store = store
         self._messages = messages
-        self._query_max = query_max
+        self._rules = rules or QueryRules()
         self._rights = rights
+
+    def follow(self, rules: QueryRules) -> None:
+        """Answer within other rules from now on."""
+        self._rules = rules
 
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
@@ -71,11 +99,11 @@ class QueryProcessor:
         wanted = header.max_num
         key = f"T#{header.key}" if header.index_type == "T" else header.key
         if ext.get(UNIQUE_KEY_QUERY, "").lower() == "true":
-            wanted = self._query_max
+            wanted = self._rules.unique_max
         found = self._store.query(
             header.topic,
             key,
-            max(0, min(wanted, self._query_max)),
+            max(0, min(wanted, self._rules.batch_max)),
             header.begin_timestamp,
             header.end_timestamp,
         )

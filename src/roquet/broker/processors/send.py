@@ -177,13 +177,13 @@ class SendProcessor:
         if _is_compacted(config) and not draft.properties.get(props.KEYS):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         self._stamps.stamp(draft.properties)
-        sending.counted_as = draft.topic
         is_half = self._is_half(draft)
         if is_half:
             sending.half_of = draft.topic
             self._halves.divert(draft, header.producer_group)
-            sending.counted_as = draft.topic
         refused = self._appender.made_ready(draft, as_it_is=is_half)
+        # Half and delayed messages count where they wait, and again where they go from there.
+        sending.counted_as = draft.topic
         if refused is not None:
             self._refuse(refused.status, refused.why)
 

@@ -74,6 +74,10 @@ class Returns(Protocol):
         """Note a message of a topic that a group sent back; `dead`: for good."""
         ...
 
+    def moved(self, topic: str, size: int) -> None:
+        """Note a message that waits in a topic of the broker's own."""
+        ...
+
 
 class SendBack:
     """Takes messages back from consumers."""
@@ -115,9 +119,12 @@ class SendBack:
         queue_id = await self._queue(where, unit=header.unit_mode)
         # The record says WAIT=false, as in Java, and yet the answer waits as the store is set: the
         # consumer moves its offset past the message as soon as it has it.
-        result = await self._appender.append(self._draft(record, where, queue_id), wait=True)
+        draft = self._draft(record, where, queue_id)
+        result = await self._appender.append(draft, wait=True)
         if result.status is not PutStatus.PUT_OK:
             raise Refused(ResponseCode.SYSTEM_ERROR, result.status.name)
+        if draft.topic == names.SCHEDULE_TOPIC:
+            self._returns.moved(draft.topic, result.size)
         origin = props.read(record.properties).get(props.RETRY_TOPIC) or record.topic
         self._returns.sent_back(header.group, origin, dead=names.is_dlq(where.topic))
         return reply_to(request.command)

@@ -140,6 +140,10 @@ class EndTransaction:
             self._traffic.stored(topic, queue_id, result)
         return reply_to(command)
 
+    def follow_size(self, body_max: int) -> None:
+        """Name another longest body in refusals from now on."""
+        self._body_max = body_max
+
     async def resume(self, request: Request) -> Command:
         """Have a half message asked about again that was put aside, or is asked about too often."""
         if self._state.is_slave:

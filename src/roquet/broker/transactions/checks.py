@@ -71,8 +71,14 @@ class TransactionChecks:
         self._clock = clock
         self._turn = 0
         self.sent = 0
-        interval_s = rules.interval_ms / 1000
-        self.timers = (Timer("check transactions", self.round, interval_s, interval_s),)
+        self.timers = (
+            Timer(
+                "check transactions",
+                self.round,
+                lambda: self._rules.interval_ms / 1000,
+                rules.interval_ms / 1000,
+            ),
+        )
 
     def follow(self, rules: TransactionRules) -> None:
         """Judge by other rules from now on."""
@@ -110,6 +116,7 @@ class TransactionChecks:
             log.error("the half message at offset %d cannot be read and is passed over", offset)
             self._transactions.settled(offset)
             return True
+        self._transactions.traffic.looked_at(drafts.GROUP, drafts.HALF_TOPIC, record.size)
         properties = props.read(record.properties)
         age_ms = self._clock.now_ms() - self._first_stored_ms(record, properties)
         verdict = judge(properties, age_ms, self._rules, self._keep_ms)
@@ -162,6 +169,7 @@ class TransactionChecks:
             log.warning("a half message was not copied: %s", result.status.name)
             return False
         self._transactions.moved(record.queue_offset, result.queue_offset)
+        self._transactions.traffic.moved(drafts.HALF_TOPIC, result.size)
         place = record._replace(
             queue_offset=result.queue_offset,
             physical_offset=result.physical_offset,

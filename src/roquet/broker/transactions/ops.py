@@ -6,11 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.transactions.drafts import op_draft
+from roquet.protocol import names
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.state import Identity
+    from roquet.broker.traffic import InnerTraffic
     from roquet.broker.transactions.book import TransactionBook
     from roquet.broker.transactions.verdict import TransactionRules
     from roquet.store.results import Draft, PutResult
@@ -41,8 +43,11 @@ class OpWriter:
         identity: Identity,
         rules: TransactionRules,
         clock: Clock,
+        *,
+        traffic: InnerTraffic,
     ) -> None:
         self._store = store
+        self._traffic = traffic
         self._identity = identity
         self._book = book
         self._rules = rules
@@ -51,6 +56,10 @@ class OpWriter:
         self._bytes = 0
         self._writing = False
         self._tasks = Tasks()
+
+    def follow(self, rules: TransactionRules) -> None:
+        """Gather by other rules from now on."""
+        self._rules = rules
 
     def add(self, half_offset: int) -> None:
         """Have an offset written down soon."""
@@ -79,6 +88,7 @@ class OpWriter:
                 self._waiting[:0] = part
                 self._bytes += sum(len(str(offset)) + 1 for offset in part)
                 return False
+            self._traffic.moved(names.TRANS_OP_HALF_TOPIC, result.size)
             self._book.note_op(result.queue_offset, max(part))
         return True
 

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.broker.traffic import NoTraffic
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.copies import Copies
@@ -29,6 +30,7 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.state import Identity
+    from roquet.broker.traffic import InnerTraffic
     from roquet.broker.transactions.counts import TransactionCounts
     from roquet.broker.transactions.seams import Appends, TransactionStore
     from roquet.broker.transactions.verdict import TransactionRules
@@ -56,14 +58,18 @@ class Transactions:
         identity: Identity,
         rules: TransactionRules,
         clock: Clock,
+        traffic: InnerTraffic | None = None,
     ) -> None:
+        """`traffic` is told of what is stored and read in the topics of half messages."""
+        self.traffic = traffic or NoTraffic()
         self._store = store
         self._appends = appends
         self._offsets = offsets
         self.counts = counts
+        self._rules = rules
         self._clock = clock
         self.book = TransactionBook()
-        self.ops = OpWriter(store, self.book, identity, rules, clock)
+        self.ops = OpWriter(store, self.book, identity, rules, clock, traffic=self.traffic)
         self._tasks = Tasks()
         self._loaded = asyncio.Event()
         self._inherited_below = 0
@@ -73,10 +79,15 @@ class Transactions:
             Timer(
                 "save counts of half messages",
                 counts.persist,
-                rules.metrics_interval_ms / 1000,
+                lambda: self._rules.metrics_interval_ms / 1000,
                 rules.metrics_interval_ms / 1000,
             ),
         )
+
+    def follow(self, rules: TransactionRules) -> None:
+        """Go by other rules from now on."""
+        self._rules = rules
+        self.ops.follow(rules)
 
     async def start(self) -> None:
         """Begin to read what is open; it may go on until the dispatcher has caught up."""
@@ -233,6 +244,7 @@ class Transactions:
         while units := self._store.units(topic, drafts.QUEUE_ID, at, LOAD_BATCH):
             for physical, size, _ in units:
                 record = self._store.record(physical, size)
+                self.traffic.looked_at(drafts.GROUP, topic, size)
                 halves = [] if record is None else drafts.op_offsets(record.body)
                 named.update(halves)
                 for offset in halves:

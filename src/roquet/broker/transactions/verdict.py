@@ -37,7 +37,12 @@ class TransactionRules:
         live=True,
     )
     interval_ms: int = setting(
-        "transactionCheckInterval", 30_000, "Between rounds of checks.", unit="ms", low=10
+        "transactionCheckInterval",
+        30_000,
+        "Between rounds of checks.",
+        unit="ms",
+        low=10,
+        live=True,
     )
     op_bytes_max: int = setting(
         "transactionOpMsgMaxSize",
@@ -46,6 +51,7 @@ class TransactionRules:
         unit="bytes",
         low=32,
         high=1_048_576,
+        live=True,
     )
     op_interval_ms: int = setting(
         "transactionOpBatchInterval",
@@ -54,6 +60,7 @@ class TransactionRules:
         unit="ms",
         low=1,
         high=60_000,
+        live=True,
     )
     metrics_interval_ms: int = setting(
         "transactionMetricFlushInterval",
@@ -61,6 +68,7 @@ class TransactionRules:
         "Between saves of the counts of half messages.",
         unit="ms",
         low=10,
+        live=True,
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.figures import Figures
 from roquet.broker.lanes import lane_configs
-from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
+from roquet.broker.processors.admin.brokers import BrokerAdmin
 from roquet.broker.processors.admin.clients import ClientAdmin
 from roquet.broker.processors.admin.groups import GroupAdmin
 from roquet.broker.processors.admin.messages import QueueAdmin
@@ -47,7 +47,7 @@ def make_administration(
     figures = Figures(tables, base.registry, store, base.lanes, state=base.state, clock=base.clock)
     figures.watch(base.metrics)
     base.stats.watch(base.metrics, figures.type_of)
-    settings = LiveSettings(config, config.file)
+    settings = base.settings
     settings.listen(lambda new, changed: _apply(base, new, changed))
     settings.listen(lambda new, _: transactions.follow(new.transactions))
     identity = base.identity
@@ -90,6 +90,8 @@ def _apply(base: Base, config: BrokerConfig, changed: Collection[str]) -> None:
     base.metadata.topics.follow(config.topics)
     base.metadata.groups.follow(config.groups)
     base.lanes.follow(lane_configs(config.server))
+    base.store.follow(config.store.native(), config.store)
+    base.cleaner.follow(config.store)
     if "brokerPermission" in changed:
         # The permission is part of what the name servers know of each topic.
         base.metadata.topics.touch()

@@ -16,6 +16,7 @@ from roquet.broker.holds import Holds
 from roquet.broker.lanes import lane_configs
 from roquet.broker.locks import QueueLocks
 from roquet.broker.metadata import Metadata
+from roquet.broker.processors.admin.brokers import LiveSettings
 from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
 from roquet.broker.stamps import Stamps
@@ -49,6 +50,8 @@ class Base:
     """What most parts are made of; only this module sees it whole."""
 
     config: BrokerConfig
+    settings: LiveSettings[BrokerConfig]
+    """The configuration of the moment; whoever obeys a live setting listens to it."""
     clock: Clock
     rng: random.Random
     identity: Identity
@@ -92,6 +95,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     accounts = make_accounts(config, clock)
     return Base(
         config=config,
+        settings=LiveSettings(config, config.file),
         clock=clock,
         rng=rng,
         identity=Identity(
@@ -147,4 +151,6 @@ def make_stamps(base: Base) -> Stamps:
     """Make what is written into each message that arrives."""
     identity = base.identity
     unique_ids = UniqueIds(identity.store_host[:-4], os.getpid(), base.rng.getrandbits(32))
-    return Stamps(identity, base.config.send, unique_ids, base.clock)
+    stamps = Stamps(identity, base.config.send, unique_ids, base.clock)
+    base.settings.listen(lambda new, _: stamps.follow(new.send))
+    return stamps

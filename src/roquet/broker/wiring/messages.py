@@ -11,7 +11,9 @@ from roquet.broker.lock_votes import LockVotes
 from roquet.broker.notices import GroupNotices
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.lock import Lock
+from roquet.broker.processors.offsets import OffsetProcessor
 from roquet.broker.processors.pull import PullChecks, PullProcessor
+from roquet.broker.processors.query import QueryProcessor
 from roquet.broker.processors.reply import ReplyProcessor
 from roquet.broker.processors.send import Retries, SendProcessor
 from roquet.broker.processors.send_back import SendBack
@@ -21,6 +23,7 @@ from roquet.protocol.hosts import split_addresses
 if TYPE_CHECKING:
     from roquet.broker.answers import Answers
     from roquet.broker.appender import Appender
+    from roquet.broker.config import BrokerConfig
     from roquet.broker.expressions import Expressions
     from roquet.broker.fast_fail import FastFail
     from roquet.broker.ports import Listeners
@@ -46,7 +49,7 @@ def make_admission(
     # What plugins want to see must not pass them by.
     unseen = config.plugins.chosen or base.hooks
     fast = config.server.fast_path and not unseen
-    return Admission(
+    admission = Admission(
         metadata=base.metadata,
         registry=base.registry,
         state=base.state,
@@ -65,6 +68,9 @@ def make_admission(
         accounts=None if base.accounts is None else AccountRows(base.accounts),
         answers=answers,
     )
+    # Rows are written with the next bytes that arrive, when every part has followed.
+    base.settings.listen(lambda new, _: admission.follow(new.pull, new.store))
+    return admission
 
 
 def make_checks(base: Base) -> SendChecks:
@@ -140,24 +146,50 @@ def make_clients(base: Base) -> Clients:
     notices = GroupNotices(
         base.registry, base.metadata.groups, enabled=rules.notify, at_once=rules.notify_at_once
     )
-    return Clients(
+    clients = Clients(
         base.registry,
         notices,
         base.metadata.groups,
         base.metadata.topics,
         base.clock,
-        rules=ClientRules(
-            reject_pull_consumers=base.config.pull.reject_pull_consumers,
-            sql_filters=base.config.pull.property_filter,
-        ),
+        rules=_client_rules(base.config),
         rights=base.rights,
     )
+
+    def follow(new: BrokerConfig, _: frozenset[str]) -> None:
+        clients.follow(_client_rules(new))
+        notices.follow(enabled=new.clients.notify, at_once=new.clients.notify_at_once)
+
+    base.settings.listen(follow)
+    return clients
+
+
+def _client_rules(config: BrokerConfig) -> ClientRules:
+    return ClientRules(
+        reject_pull_consumers=config.pull.reject_pull_consumers,
+        sql_filters=config.pull.property_filter,
+    )
+
+
+def make_offsets(base: Base) -> OffsetProcessor:
+    """Make the processor of offsets."""
+    tables, rules = base.metadata, base.config.offsets
+    offsets = OffsetProcessor(tables.topics, tables.groups, tables.offsets, base.store, rules)
+    base.settings.listen(lambda new, _: offsets.follow(new.offsets))
+    return offsets
+
+
+def make_query(base: Base) -> QueryProcessor:
+    """Make the processor of queries by key and by place."""
+    query = QueryProcessor(base.store, base.messages, base.config.query, base.rights)
+    base.settings.listen(lambda new, _: query.follow(new.query))
+    return query
 
 
 def make_pull(base: Base, expressions: Expressions) -> PullProcessor:
     """Make the processor of pulls."""
     tables = base.metadata
-    return PullProcessor(
+    pull = PullProcessor(
         checks=PullChecks(
             tables.topics,
             tables.groups,
@@ -174,6 +206,8 @@ def make_pull(base: Base, expressions: Expressions) -> PullProcessor:
         rules=base.config.pull,
         clock=base.clock,
     )
+    base.settings.listen(lambda new, _: pull.follow(new.pull))
+    return pull
 
 
 def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: PullProcessor) -> None:

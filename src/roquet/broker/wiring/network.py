@@ -103,6 +103,7 @@ def watch_part(base: Base) -> Part:
         offsets=tables.offsets,
         registry=base.registry,
     )
+    base.settings.listen(lambda new, _: watch.follow(new.slow_groups))
     return Part("watch", watch, needs=("store", "lanes"), timers=watch.timers)
 
 
@@ -139,4 +140,5 @@ def make_registration(
         on_master=on_master,
     )
     base.metadata.topics.listen(registration.topics_changed)
+    base.settings.listen(lambda new, _: registration.follow(new.registration))
     return registration

@@ -50,6 +50,7 @@ class TransactionParts:
         """Go by other settings from now on."""
         self.rules.now = rules
         self.checks.follow(rules)
+        self.service.follow(rules)
 
 
 def make_transactions(base: Base, appender: Appender) -> TransactionParts:
@@ -67,6 +68,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         identity=base.identity,
         rules=rules,
         clock=base.clock,
+        traffic=base.stats,
     )
     members = ProducerMembers(base.registry, base.rights)
     checks = TransactionChecks(
@@ -92,6 +94,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         messages=base.messages,
         members=members,
     )
+    base.settings.listen(lambda new, _: processor.follow_size(new.send.message_size_max))
     return TransactionParts(
         service, checks, processor, HalfDoor(live, make_checks(base), service), live
     )

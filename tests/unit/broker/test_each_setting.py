@@ -1,0 +1,145 @@
+"""Settings that no other test sets, each with what it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_harness import play
+from roquet.base.clock import SystemClock
+from roquet.base.config import load
+from roquet.broker import app
+from roquet.broker.lanes import lane_configs
+from roquet.namesrv import app as namesrv
+from roquet.namesrv.config import NamesrvConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.store.topics import built_in_topics
+from roquet.testing.cluster import broker_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.testing.cluster import Cluster
+
+
+def test_built_in_topics_follow_their_settings(tmp_path: Path) -> None:
+    def made(**changes: str) -> dict[str, tuple[int, int]]:
+        rules = broker_config(tmp_path, **changes).topics
+        return {it.name: (it.write_queues, it.perm) for it in built_in_topics(rules)}
+
+    usual = made()
+    assert (usual["DefaultCluster"], usual["broker-a"]) == ((16, 7), (1, 7))
+    other = made(
+        brokerClusterName="North",
+        clusterTopicEnable="false",
+        brokerTopicEnable="false",
+        traceTopicEnable="true",
+        msgTraceTopicName="Traces",
+        reviveQueueNum="3",
+        defaultTopicQueueNums="5",
+    )
+    assert (other["North"], other["broker-a"], other["Traces"]) == ((16, 1), (1, 1), (1, 6))
+    assert (other["rmq_sys_REVIVE_LOG_North"][0], other["TBW102"][0]) == (3, 5)
+
+
+def test_ages_of_lanes_follow_their_settings(tmp_path: Path) -> None:
+    given = {
+        "waitTimeMillsInSendQueue": "send",
+        "waitTimeMillsInPullQueue": "pull",
+        "waitTimeMillsInLitePullQueue": "lite_pull",
+        "waitTimeMillsInHeartbeatQueue": "heartbeat",
+        "waitTimeMillsInTransactionQueue": "end_transaction",
+        "waitTimeMillsInAdminBrokerQueue": "admin",
+    }
+    changes = {key: str(101 + number) for number, key in enumerate(given)}
+    lanes = lane_configs(broker_config(tmp_path, **changes).server)
+    ages = {lane.name: lane.age_max_ms for lane in lanes}
+    assert {key: str(ages[name]) for key, name in given.items()} == changes
+
+
+PAUSES = {
+    "cleanResourceInterval": "delete old files",
+    "flushConsumerOffsetInterval": "save offsets",
+    "flushDelayOffsetInterval": "persist delay offsets",
+    "transactionCheckInterval": "check transactions",
+    "transactionMetricFlushInterval": "save counts of half messages",
+    "registerNameServerPeriod": "register",
+}
+
+
+@pytest.mark.parametrize("key", PAUSES)
+def test_pause_between_two_runs_is_the_one_of_the_settings(tmp_path: Path, key: str) -> None:
+    shown = app.explain(broker_config(tmp_path, **{key: "12000"}), "parts")
+    assert f"{PAUSES[key]} every 12s" in shown
+
+
+def test_addresses_and_ports_told_to_others_are_those_of_the_settings(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, brokerIP1="192.0.2.7", brokerIP2="192.0.2.8")
+    identity = app.build(config, SystemClock(), random.Random(1)).identity
+    assert (identity.ip, identity.ha_ip) == ("192.0.2.7", "192.0.2.8")
+
+
+def test_replication_limits_reach_those_who_feed_slaves(tmp_path: Path) -> None:
+    config = broker_config(
+        tmp_path,
+        haFlowControlEnable="true",
+        maxHaTransferByteInSecond="12345",
+        haTransferBatchSize="4096",
+        haSendHeartbeatInterval="77",
+        haMaxGapNotInSync="99",
+    )
+    feed = config.ha.feed(1)
+    assert (feed.bytes_per_second, feed.batch, feed.heartbeat_ms) == (12_345, 4096, 77)
+    assert config.ha.gap_max == 99
+    assert broker_config(tmp_path, maxHaTransferByteInSecond="1").ha.feed(1).bytes_per_second == 0
+
+
+def test_votes_for_locks_need_a_majority_of_the_replicas(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, lockInStrictMode="true", totalReplicas="5")
+    assert config.locks.quorum == 3
+    assert broker_config(tmp_path, totalReplicas="5").locks.quorum == 1
+
+
+def test_silent_client_is_forgotten_after_the_time_of_the_settings(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        body = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"makers"}]}'
+        assert (await it.call(Command(RequestCode.HEART_BEAT, body=body))).code == 0
+        ask = {"producerGroup": "makers"}
+        producers = Command(RequestCode.GET_PRODUCER_CONNECTION_LIST, ask)
+        assert (await it.call(producers)).code == 0
+        parts = it.broker.app.explain()
+        assert "client housekeeping every 10s" in parts
+
+    play(tmp_path, tell, channelExpiredTimeout="1000")
+
+
+def test_silent_connection_is_closed_after_the_time_of_the_settings(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        host, _, port = it.address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+
+    play(tmp_path, tell, serverChannelMaxIdleTimeSeconds="1")
+
+
+def test_name_server_lanes_follow_their_settings(tmp_path: Path) -> None:
+    given = {
+        "clientRequestThreadPoolNums": "3",
+        "clientRequestThreadPoolQueueCapacity": "44",
+        "defaultThreadPoolNums": "5",
+        "defaultThreadPoolQueueCapacity": "66",
+        "unRegisterBrokerQueueCapacity": "7",
+        "kvConfigPath": str(tmp_path / "kv.json"),
+    }
+    config, _ = load(NamesrvConfig, given, {}, {})
+    lanes = {lane.name: lane for lane in namesrv.lane_configs(config)}
+    client, default = lanes["client"], lanes["default"]
+    assert (client.concurrency, client.queue_max) == (3, 44)
+    assert (default.concurrency, default.queue_max) == (5, 66)
+    assert config.unregister_queue_max == 7

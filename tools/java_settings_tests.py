@@ -1,0 +1,277 @@
+"""Which test shows the effect of each setting of RocketMQ that the servers declare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "store_recovery.rs": {
+        "folders_take_turns": ("storePathCommitLog",),
+        "nats_7549_damage_with_valid_records_behind_it_is_an_error": ("checkCRCOnRecover",),
+    },
+    "test_acl_servers.py": {
+        "test_the_settings_say_where_the_accounts_are": (
+            "aclEnable",
+            "rocketmqHome",
+        ),
+    },
+    "test_admin_lookups.py": {
+        "test_group_config_of_a_new_group_is_created_durably": ("enableCreateSysGroup",),
+    },
+    "test_app.py": {
+        "test_it_says_what_a_sync_master_without_slaves_does": ("inSyncReplicas",),
+        "test_it_says_where_the_metrics_are": (
+            "metricsExporterType",
+            "metricsPromExporterPort",
+        ),
+        "test_it_warns_when_anybody_may_come": ("bindAddress",),
+    },
+    "test_broker_config.py": {
+        "test_a_java_file_is_taken_as_it_is": ("mappedFileSizeCommitLog",),
+    },
+    "test_cleaning.py": {
+        "test_a_file_that_hung_is_tried_again_after_the_pause": ("redeleteHangedFileInterval",),
+        "test_a_store_with_a_hole_does_not_get_as_far_as_a_self_check": ("storePathRootDir",),
+        "test_queues_and_index_follow_the_log": ("maxIndexNum",),
+        "test_warm_files_are_written_and_work_alike": ("warmMapedFileEnable",),
+        "test_what_a_round_may_delete": ("cleanFileForciblyEnable",),
+    },
+    "test_cli.py": {
+        "test_a_broker_says_javas_line": ("maxHashSlotNum",),
+    },
+    "test_client_request_reply.py": {
+        "test_replies_are_not_stored_when_that_is_off": ("storeReplyMessageEnable",),
+    },
+    "test_clients.py": {
+        "test_nobody_is_told_in_a_broadcasting_group_or_where_it_is_switched_off": (
+            "notifyConsumerIdsChangedEnable",
+        ),
+        "test_notices_can_be_gathered_and_then_come_once": ("realTimeNotifyConsumerChange",),
+    },
+    "test_deleted_topics.py": {
+        "test_a_kill_right_after_the_deletion_does_not_undo_it": ("flushDiskType",),
+    },
+    "test_durability.py": {
+        "test_a_late_flush_is_said_to_be_late": ("syncFlushTimeout",),
+    },
+    "test_each_setting.py": {
+        "test_addresses_and_ports_told_to_others_are_those_of_the_settings": (
+            "brokerIP1",
+            "brokerIP2",
+        ),
+        "test_ages_of_lanes_follow_their_settings": (
+            "waitTimeMillsInAdminBrokerQueue",
+            "waitTimeMillsInHeartbeatQueue",
+            "waitTimeMillsInLitePullQueue",
+            "waitTimeMillsInPullQueue",
+            "waitTimeMillsInSendQueue",
+            "waitTimeMillsInTransactionQueue",
+        ),
+        "test_built_in_topics_follow_their_settings": (
+            "brokerClusterName",
+            "brokerTopicEnable",
+            "clusterTopicEnable",
+            "defaultTopicQueueNums",
+            "msgTraceTopicName",
+            "reviveQueueNum",
+            "traceTopicEnable",
+        ),
+        "test_name_server_lanes_follow_their_settings": (
+            "clientRequestThreadPoolNums",
+            "clientRequestThreadPoolQueueCapacity",
+            "defaultThreadPoolNums",
+            "defaultThreadPoolQueueCapacity",
+            "unRegisterBrokerQueueCapacity",
+        ),
+        "test_pause_between_two_runs_is_the_one_of_the_settings": (
+            "cleanResourceInterval",
+            "flushConsumerOffsetInterval",
+            "flushDelayOffsetInterval",
+            "transactionMetricFlushInterval",
+        ),
+        "test_replication_limits_reach_those_who_feed_slaves": (
+            "haFlowControlEnable",
+            "haMaxGapNotInSync",
+            "haSendHeartbeatInterval",
+            "haTransferBatchSize",
+            "maxHaTransferByteInSecond",
+        ),
+        "test_silent_client_is_forgotten_after_the_time_of_the_settings": (
+            "channelExpiredTimeout",
+        ),
+        "test_silent_connection_is_closed_after_the_time_of_the_settings": (
+            "serverChannelMaxIdleTimeSeconds",
+        ),
+        "test_votes_for_locks_need_a_majority_of_the_replicas": ("totalReplicas",),
+    },
+    "test_entrance.py": {
+        "test_b17_1155_359_a_lie_is_no_acknowledgement": ("slaveTimeout",),
+    },
+    "test_every_code.py": {
+        "test_306_expired_units_go_and_the_first_offset_rises": ("mappedFileSizeConsumeQueue",),
+    },
+    "test_fast_broker.py": {
+        "test_a_loop_that_lags_takes_no_sends_until_it_has_caught_up": ("brokerFastFailureEnable",),
+    },
+    "test_fast_fail.py": {
+        "test_a_hanging_append_is_a_busy_page_cache": ("osPageCacheBusyTimeOutMills",),
+    },
+    "test_live_settings.py": {
+        "test_empty_pull_short_polling_switched_on_waits_for_that_time": (
+            "longPollingEnable",
+            "shortPollingTimeMills",
+        ),
+        "test_name_server_drop_of_topics_switched_on_holds_for_the_next_registration": (
+            "deleteTopicWithBrokerRegistration",
+        ),
+        "test_pull_of_old_messages_changed_limits_bound_the_answer": (
+            "accessMessageInMemoryMaxRatio",
+            "maxTransferBytesOnMessageInDisk",
+            "maxTransferCountOnMessageInDisk",
+        ),
+        "test_pull_of_recent_messages_changed_limits_bound_the_answer": (
+            "maxTransferBytesOnMessageInMemory",
+            "maxTransferCountOnMessageInMemory",
+        ),
+        "test_pull_rules_changed_while_running_hold_for_the_next_pull": (
+            "enablePropertyFilter",
+            "litePullMessageEnable",
+            "rejectPullConsumerEnable",
+            "slaveReadEnable",
+        ),
+        "test_pull_with_tags_changed_scan_bounds_the_units_looked_at": ("maxFilterMessageSize",),
+        "test_query_by_key_limits_are_those_of_the_settings": (
+            "defaultQueryMaxNum",
+            "maxMsgsNumBatch",
+        ),
+        "test_query_by_key_without_an_index_finds_nothing": ("messageIndexEnable",),
+        "test_registration_and_notices_changed_settings_are_followed": (
+            "compressedRegister",
+            "registerBrokerTimeoutMills",
+        ),
+        "test_sends_changed_limits_and_stamps_hold_for_the_next_send": (
+            "maxMessageSize",
+            "regionId",
+            "traceOn",
+        ),
+        "test_settings_of_upkeep_changed_while_running_reach_their_parts": (
+            "deleteFileBatchMax",
+            "deleteWhen",
+            "diskMaxUsedSpaceRatio",
+            "diskSpaceCleanForciblyRatio",
+            "diskSpaceWarningLevelRatio",
+            "fileReservedTime",
+            "flushConsumeQueueThoroughInterval",
+            "flushIntervalCommitLog",
+        ),
+        "test_slave_offset_check_switched_on_moves_readers": (
+            "brokerRole",
+            "offsetCheckInSlave",
+        ),
+        "test_statistics_of_internal_topics_count_what_waits_there": (
+            "enableScheduleMessageStats",
+            "messageDelayLevel",
+        ),
+        "test_transaction_check_interval_changed_checks_come_at_the_new_pace": (
+            "transactionCheckInterval",
+            "transactionTimeOut",
+        ),
+    },
+    "test_lock_votes.py": {
+        "test_without_strict_mode_each_broker_decides_alone": ("lockInStrictMode",),
+    },
+    "test_namesrv_requests.py": {
+        "test_a_young_name_server_may_ask_for_patience": (
+            "needWaitForService",
+            "waitSecondsForService",
+        ),
+        "test_lists_can_be_switched_off": (
+            "enableAllTopicList",
+            "enableTopicList",
+        ),
+        "test_order_topics_go_to_brokers_and_to_clients": (
+            "orderMessageEnable",
+            "returnOrderTopicConfigToBroker",
+        ),
+    },
+    "test_namesrv_settings.py": {
+        "test_cve_2023_37582_a_bad_change_changes_nothing": ("configBlackList",),
+        "test_settings_are_shown_and_changed": (
+            "configStorePath",
+            "kvConfigPath",
+        ),
+    },
+    "test_namesrv_zones.py": {
+        "test_members_are_told_when_the_lowest_id_changes": ("supportActingMaster",),
+        "test_nobody_is_told_when_that_is_off_or_the_name_has_no_acting_master": (
+            "notifyMinBrokerIdChanged",
+        ),
+    },
+    "test_pair.py": {
+        "test_slaves_come_to_the_port_of_the_settings": ("haListenPort",),
+    },
+    "test_pull.py": {
+        "test_the_broker_may_serve_no_reads": ("brokerPermission",),
+    },
+    "test_registration.py": {
+        "test_every_name_server_is_told_and_the_missing_are_named": ("brokerName",),
+        "test_without_force_only_news_is_registered": ("forceRegister",),
+    },
+    "test_send.py": {
+        "test_a_broker_may_take_no_sends": ("startAcceptSendRequestTimeStamp",),
+        "test_a_retry_needs_its_group": ("autoCreateSubscriptionGroup",),
+    },
+    "test_settled.py": {
+        "test_address_server_for_name_servers": (
+            "fetchNamesrvAddrByAddressServer",
+            "namesrvAddr",
+        ),
+        "test_auto_create_topic_enable": ("autoCreateTopicEnable",),
+        "test_configured_ha_master_address": ("haMasterAddress",),
+        "test_ha_housekeeping_clock": ("haHousekeepingInterval",),
+        "test_message_store_plug_ins": ("messageStorePlugIn",),
+        "test_name_server_scan_of_dead_brokers": ("scanNotActiveBrokerInterval",),
+        "test_ports": ("listenPort",),
+        "test_registration": ("registerNameServerPeriod",),
+        "test_slaves_access_message_in_memory_max_ratio": ("brokerId",),
+        "test_transaction_check": ("transactionCheckMax",),
+    },
+    "test_sql_filters.py": {
+        "test_retried_messages_are_filtered_by_their_origin_when_wanted": ("filterSupportRetry",),
+    },
+    "test_steady_time.py": {
+        "test_g10_a_broker_that_starts_with_a_clock_ahead_deletes_nothing": (
+            "deleteCommitLogFilesInterval",
+        ),
+    },
+    "test_tls.py": {
+        "test_settings_of_the_file_are_below_all_others": ("tls.protocols",),
+    },
+    "test_transactions.py": {
+        "test_a_commit_whose_op_record_was_lost_is_not_done_twice": ("transactionOpBatchInterval",),
+        "test_half_messages_may_be_refused": ("rejectTransactionMessage",),
+        "test_op_records_gather_up_to_their_size": ("transactionOpMsgMaxSize",),
+    },
+    "test_watch.py": {
+        "test_a_group_that_is_too_far_behind_is_switched_off": (
+            "consumerFallbehindThreshold",
+            "disableConsumeIfConsumerReadSlowly",
+        ),
+        "test_every_lane_can_be_given_its_size_and_age": (
+            "adminBrokerThreadPoolQueueCapacity",
+            "clientManagerThreadPoolQueueCapacity",
+            "consumerManagerThreadPoolQueueCapacity",
+            "endTransactionPoolQueueCapacity",
+            "heartbeatThreadPoolQueueCapacity",
+            "litePullThreadPoolQueueCapacity",
+            "pullThreadPoolQueueCapacity",
+            "queryThreadPoolQueueCapacity",
+            "replyThreadPoolQueueCapacity",
+            "sendThreadPoolQueueCapacity",
+        ),
+    },
+}
+"""File -> test -> declared keys whose effect it shows."""

@@ -14,6 +14,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
 
 CYCLES ?= 200
+MUTANTS ?= 200
+MUTANTS_CORE ?= 30
+SEED ?= 1
 ROUNDS ?= 1
 WORKLOADS ?= 100
 SECONDS ?= 60
@@ -30,7 +33,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
-	powerloss-ext4 process-faults attack iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit test-nightly nightly clean
+	powerloss-ext4 process-faults attack iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -151,6 +154,10 @@ faults: ## the short form of every fault programme
 	$(MAKE) fuzz-atheris SECONDS=60
 	$(MAKE) fuzz-rust SECONDS=60
 
+mutants: setup ## change rules one at a time, MUTANTS in Python and MUTANTS_CORE in Rust drawn by SEED, and list what no test notices
+	$(PY) -m tools.mutants --sample $(MUTANTS) --seed $(SEED)
+	$(PY) -m tools.mutants.core --sample $(MUTANTS_CORE) --seed $(SEED)
+
 test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
@@ -161,6 +168,7 @@ nightly: all interop partition powerloss test-nightly test-spark-next ## what is
 	$(MAKE) iofaults WORKLOADS=1000
 	$(MAKE) process-faults
 	$(MAKE) fuzz SECONDS=1800
+	$(MAKE) mutants SEED=$$(date +%j)
 
 # --- gates -----------------------------------------------------------------------------------
 

@@ -1,0 +1,101 @@
+"""Which modules hold rules, and which tests are there for them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Area(NamedTuple):
+    """Rules that belong together."""
+
+    name: str
+    modules: tuple[str, ...]
+    """Modules or folders, below src/roquet."""
+    tests: tuple[str, ...]
+    """Files or folders, below tests; only those of their tests run that reach the changed line."""
+
+
+_BROKER = (
+    "unit/broker",
+    "unit/broker_groups",
+    "unit/broker_transactions",
+    "unit/broker_admin",
+    "unit/store",
+)
+AREAS = (
+    Area(
+        "sends",
+        (
+            "broker/appender.py",
+            "broker/admission.py",
+            "broker/checks.py",
+            "broker/fast_fail.py",
+            "broker/processors/send.py",
+            "broker/processors/send_back.py",
+            "broker/schedule.py",
+        ),
+        (*_BROKER, "unit/ha"),
+    ),
+    Area(
+        "pulls and offsets",
+        (
+            "broker/holds.py",
+            "broker/processors/pull.py",
+            "broker/processors/offsets.py",
+            "store/offsets.py",
+            "store/filters.py",
+        ),
+        (*_BROKER, "unit/ha"),
+    ),
+    Area(
+        "groups and tables",
+        (
+            "broker/locks.py",
+            "broker/lock_votes.py",
+            "broker/registry.py",
+            "broker/processors/lock.py",
+            "store/topics.py",
+            "store/groups.py",
+            "store/cleaning.py",
+            "store/files.py",
+            "base/durable.py",
+        ),
+        (*_BROKER, "unit/ha", "unit/store_upkeep"),
+    ),
+    Area(
+        "transactions",
+        ("broker/transactions", "broker/processors/transactions.py"),
+        ("unit/broker_transactions", "unit/broker", "unit/broker_admin"),
+    ),
+    Area("access", ("acl",), ("unit/acl",)),
+    Area("replication", ("ha", "broker/replication.py"), ("unit/ha",)),
+    Area(
+        "client",
+        (
+            "client/_producer.py",
+            "client/_process_queue.py",
+            "client/_offsets.py",
+            "client/_rebalance.py",
+            "client/_balancer.py",
+            "client/_retry.py",
+        ),
+        ("unit/client",),
+    ),
+    Area(
+        "relay",
+        ("relay/registry.py", "relay/servers.py", "relay/dispatch.py", "relay/machine.py"),
+        ("unit/relay",),
+    ),
+    Area(
+        "spark",
+        ("spark/offsets.py", "spark/planning.py", "spark/keys.py", "spark/stream.py"),
+        (
+            "unit/spark/test_spark_offsets.py",
+            "unit/spark/test_spark_planning.py",
+            "unit/spark/test_spark_readers.py",
+            "unit/spark/test_spark_metadata.py",
+            "unit/spark/test_spark_failover.py",
+            "unit/spark/test_spark_rules.py",
+        ),
+    ),
+)

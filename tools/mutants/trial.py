@@ -1,0 +1,220 @@
+"""A copy of the sources in which one module at a time is changed, and its tests run.
+
+Tests run in children of a process that has everything imported that is not ours, since imports
+would take longer than most tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tools.mutants.changes import Change
+    from tools.mutants.table import Area
+
+PLUGIN = "tools.mutants.plugin"
+_OTHERS = ("pytest", "_pytest.python", "uvloop", "msgspec", "yaml", "zstandard")
+_SPARK = ("pyspark.sql.datasource", "pyarrow.parquet", "pandas")
+START_S = 120.0
+"""What a child may take besides its tests."""
+NO_END = -1000
+"""Exit code of a child that took longer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Note:
+    """What is known of one test."""
+
+    name: str
+    seconds: float
+    lines: dict[str, frozenset[int]]
+
+
+class Tree:
+    """The copy."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        """Copy what git knows of `root`, and the native module, to `folder`."""
+        self.folder = folder
+        if folder.exists():
+            shutil.rmtree(folder)
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        built = [str(it.relative_to(root)) for it in (root / "src" / "roquet").glob("*.so")]
+        for name in (*listed, *built):
+            if (root / name).is_file():
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / name, target)
+
+    def modules(self, area: Area) -> list[str]:
+        """Return the modules of an area, from the root of the repository."""
+        found: list[Path] = []
+        for name in area.modules:
+            path = self.folder / "src" / "roquet" / name
+            found += sorted(path.glob("*.py")) if path.is_dir() else [path]
+        return [str(it.relative_to(self.folder)) for it in found]
+
+    def enter(self) -> None:
+        """Make this process, and all that it starts, use the copy."""
+        os.chdir(self.folder)
+        sys.path[:0] = [str(self.folder / "src"), str(self.folder)]
+        os.environ["PYTHONPATH"] = f"{self.folder / 'src'}{os.pathsep}{self.folder}"
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        sys.dont_write_bytecode = True
+
+
+def preload(spark: bool) -> None:
+    """Import what is not ours, for all children."""
+    for name in (*_OTHERS, *(_SPARK if spark else ())):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def trace(area: Area, folder: Path, *, keep: bool = False) -> list[Note]:
+    """Run the tests of an area once and return what each reaches; those that fail are left out.
+
+    Notes are kept in `folder`, by folder of tests, for other areas and, with `keep`, other runs.
+    """
+    notes: list[Note] = []
+    for name in area.tests:
+        if not Path("tests", name).exists():
+            continue
+        file = folder / f"{name.replace('/', '-')}.json"
+        if name not in _traced and not (keep and file.exists()):
+            code, said = _child(
+                ["-p", PLUGIN, f"tests/{name}"], {"ROQUET_MUTANTS_TRACE": str(file)}, 3600.0
+            )
+            if code not in (0, 1):
+                raise SystemExit(f"tests/{name} do not run (exit code {code}):\n{said[-4000:]}")
+        _traced.add(name)
+        notes += _read(file)
+    return notes
+
+
+_traced: set[str] = set()
+
+
+def _read(file: Path) -> list[Note]:
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text())
+    for name, note in found.items():
+        if note.get("failed"):
+            print(f"{name} fails without any change and is left out", flush=True)
+    return [
+        Note(
+            name,
+            float(note["seconds"]),
+            {path: frozenset(lines) for path, lines in note["lines"].items()},
+        )
+        for name, note in found.items()
+        if not note.get("failed") and "lines" in note
+    ]
+
+
+def reaching(notes: Sequence[Note], change: Change, budget_s: float) -> list[Note]:
+    """Return the tests that run the changed line, the quickest first, up to `budget_s` seconds."""
+    path = change.path.removeprefix("src/roquet/")
+    found = sorted(
+        (it for it in notes if change.line in it.lines.get(path, ())), key=lambda it: it.seconds
+    )
+    chosen: list[Note] = []
+    left = budget_s
+    for note in found:
+        if chosen and note.seconds > left:
+            break
+        chosen.append(note)
+        left -= note.seconds
+    return chosen
+
+
+def notices(change: Change, tests: Sequence[Note]) -> str:
+    """Make a change, run tests, take it back; return what noticed it, nothing if none did."""
+    path = Path(change.path)
+    source = path.read_bytes()
+    only = Path("only.txt")
+    only.write_text("\n".join(it.name for it in tests))
+    files = sorted({it.name.split("::")[0] for it in tests})
+    try:
+        path.write_bytes(change.apply(source))
+        limit_s = START_S + 10 * sum(it.seconds for it in tests)
+        code, said = _child(
+            ["-x", "-p", PLUGIN, *files], {"ROQUET_MUTANTS_ONLY": str(only.absolute())}, limit_s
+        )
+    finally:
+        path.write_bytes(source)
+    if code == 0:
+        return ""
+    if code < 0:
+        return "no end" if code == NO_END else f"ended by signal {-code}"
+    if code not in (1, 2):
+        raise SystemExit(f"pytest ended with code {code}:\n{said[-4000:]}")
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR tests"))]
+    return failed[0] if failed else f"exit code {code}"
+
+
+def _child(arguments: Sequence[str], more: dict[str, str], limit_s: float) -> tuple[int, str]:
+    """Run pytest in a child; return its exit code, NO_END when it did not end, and its output."""
+    said = Path("said.txt")
+    # A folder of its own: what other runs leave in the common one can fail this one.
+    temporary = tempfile.mkdtemp(dir=Path.cwd().parent)
+    child = os.fork()
+    if child == 0:
+        _run((f"--basetemp={temporary}/tests", *arguments), more, said)
+    code = _ended(child, limit_s)
+    # What its tests started belongs to its process group.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    shutil.rmtree(temporary, ignore_errors=True)
+    return code, said.read_text(errors="replace")
+
+
+def _run(arguments: Sequence[str], more: dict[str, str], said: Path) -> None:
+    code = 70
+    try:
+        os.setpgid(0, 0)
+        os.environ.update(more)
+        handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        import pytest  # noqa: PLC0415  (preloaded)
+
+        own = ("-p", "no:cacheprovider", "--tb=line")
+        code = int(pytest.main([*own, *arguments]))
+    except BaseException:  # noqa: BLE001  (a child must never go on as its parent)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _ended(child: int, limit_s: float) -> int:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return NO_END

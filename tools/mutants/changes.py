@@ -104,6 +104,9 @@ class _Finder:
             return
         if scope:
             for kind, target, after in _replacements(node):
+                if scope[-1] == "__init__" and kind == "remove":
+                    # Type checkers know that something is missing then.
+                    continue
                 yield self._change(target, scope, kind, after)
         for inner_node in ast.iter_child_nodes(node):
             yield from self._visit(inner_node, scope)

@@ -1,0 +1,114 @@
+"""Rules of sends: what the appender itself refuses, and how sends are counted on both paths."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_harness import dispatched, play
+from roquet.broker.appender import Appender
+from roquet.broker.schedule import DelayLevels
+from roquet.broker.state import BrokerState
+from roquet.model.topic import TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.store.results import BatchDraft, Draft, PutStatus
+from roquet.testing.clock import FakeClock
+from roquet.testing.memory_store import FakeStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.testing.cluster import Cluster
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
+
+
+def draft(topic: str) -> Draft:
+    return Draft(
+        topic=topic,
+        queue_id=0,
+        body=b"body",
+        properties={},
+        born_timestamp=1,
+        born_host=HOST,
+        store_host=HOST,
+    )
+
+
+def batch(topic: str) -> BatchDraft:
+    return BatchDraft(
+        topic=topic,
+        queue_id=0,
+        elements=[(0, b"body", b"")],
+        sys_flag=0,
+        born_timestamp=1,
+        born_host=HOST,
+        store_host=HOST,
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "status"),
+    [
+        ("orders", PutStatus.PUT_OK),
+        ("%RETRY%g+orders", PutStatus.PUT_OK),
+        ("g+orders", PutStatus.MESSAGE_ILLEGAL),
+        ("%RETRY%g/orders", PutStatus.MESSAGE_ILLEGAL),
+        ("a/b", PutStatus.MESSAGE_ILLEGAL),
+        ("", PutStatus.MESSAGE_ILLEGAL),
+    ],
+)
+def test_appender_with_a_topic_that_no_record_may_have_stores_nothing(
+    topic: str, status: PutStatus
+) -> None:
+    async def run() -> None:
+        store = FakeStore(FakeClock(), DelayLevels())
+        appender = Appender(store, DelayLevels(), BrokerState())
+        result = await appender.append(draft(topic))
+        assert result.status is status
+        assert len(store.log) == (status is PutStatus.PUT_OK)
+        if status is not PutStatus.PUT_OK:
+            refused = await appender.append_batch(batch(topic))
+            assert (refused.status, refused.physical_offsets) == (status, [])
+            assert "illegal topic name" in refused.why
+
+    asyncio.run(run())
+
+
+def test_appender_of_a_slave_stores_nothing() -> None:
+    async def run() -> None:
+        store = FakeStore(FakeClock(), DelayLevels())
+        state = BrokerState()
+        state.is_slave = True
+        appender = Appender(store, DelayLevels(), state)
+        assert (await appender.append(draft("a"))).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert (await appender.append_batch(batch("a"))).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.log == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fast", ["true", "false"])
+def test_sends_that_arrive_together_are_counted_one_by_one(tmp_path: Path, fast: str) -> None:
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
+        sends = [
+            it.send("orders", b"m", queue_id=number % 2, properties=f"UNIQ_KEY\x01U{number:03}\x02")
+            for number in range(40)
+        ]
+        answers = await asyncio.gather(*sends)
+        assert {answer.code for answer in answers} == {0}
+        await dispatched(it)
+        it.broker.path.settle()
+        answer = await it.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO, ext={}))
+        info = json.loads(answer.body)["table"]
+        assert info["putMessageTimesTotal"] == "40"
+        log = it.broker.store.native.max_physical_offset()
+        assert int(info["putMessageSizeTotal"]) == log
+        assert info["msgPutTotalTodayNow"] == "40"
+
+    play(tmp_path, tell, fastPathEnable=fast)

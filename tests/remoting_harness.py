@@ -205,8 +205,16 @@ async def calling(
     clock: Clock | None = None,
     handlers: Sequence[Route] = (),
     tls: ClientTls | None = None,
+    *,
+    explain_tls: bool = False,
 ) -> AsyncIterator[Client]:
-    client = Client(clock=clock or SystemClock(), config=config, handlers=handlers, tls=tls)
+    client = Client(
+        clock=clock or SystemClock(),
+        config=config,
+        handlers=handlers,
+        tls=tls,
+        explain_tls=explain_tls,
+    )
     await client.start()
     try:
         yield client

@@ -18,6 +18,8 @@ class Refused(RoquetError):  # noqa: N818  (it is an answer, not an accident)
         super().__init__(f"code {code}: {remark}")
         self.code = code
         self.remark = remark
+        self.about_account = False
+        """Whether the peer refuses the account or its signature, and not the request itself."""
 
 
 class Unreachable(RoquetError):  # noqa: N818

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.base.errors import Refused, Unreachable
 from roquet.client._rebalance import average
+from roquet.client._refusals import cannot_heal
 from roquet.client._routes import subscribe_queues
+from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     import random
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from roquet.client._broker_calls import BrokerCalls
     from roquet.client._session import Session
     from roquet.model.queue import MessageQueue
-
-log = logging.getLogger(__name__)
 
 
 class Balancer:
@@ -37,24 +36,41 @@ class Balancer:
         self._calls = calls
         self._group = group
         self._rng = rng
+        self.has_others = False
+        """Whether the group had other members when it was asked last."""
 
     async def share(self, topic: str) -> tuple[MessageQueue, ...] | None:
-        """Return the queues that are ours, or None when that cannot be known now."""
+        """Return the queues that are ours, or None while brokers do not list us as a member.
+
+        Raises Refused, Unreachable, OutcomeUnknown.
+        """
+        route = await self._session.route(topic)
+        queues = subscribe_queues(topic, route)
+        brokers = sorted(data.broker_name for data in route.brokers if data.addresses)
+        if not queues or not brokers:
+            self._session.book.forget(topic)
+            raise Unreachable(f"topic {topic} has no queue that can be read now")
+        await self._session.beat_new()
+        for refusal in self._session.heartbeat_refusals.values():
+            if cannot_heal(refusal):
+                raise refusal
+        if self._broadcast:
+            return queues
         try:
-            route = await self._session.route(topic)
-            queues = subscribe_queues(topic, route)
-            brokers = sorted(data.broker_name for data in route.brokers if data.addresses)
-            if not queues or not brokers:
-                return None
-            await self._session.beat_new()
-            if self._broadcast:
-                return queues
             clients = await self._calls.client_ids(self._group, self._rng.choice(brokers))
-        except (Refused, Unreachable, OutcomeUnknown) as error:
-            log.debug("no share of %s now: %s", topic, error)
-            return None
+        except Refused as error:
+            if error.code != ResponseCode.SYSTEM_ERROR or cannot_heal(error):
+                raise
+            clients = []  # the broker does not know the group yet, or not any more
         if self._session.members.client_id not in clients:
             # The broker has lost us, or never heard: what we hold stays until it has.
             await self._session.beat()
             return None
+        self.has_others = len(clients) > 1
         return average(queues, clients, self._session.members.client_id)
+
+    async def try_pull(self, topic: str) -> None:
+        """Pull nothing, to hear why a broker does not take us. Raises as `share` does."""
+        queues = subscribe_queues(topic, await self._session.route(topic))
+        if queues:
+            await self._calls.pull_nothing(self._group, queues[0])

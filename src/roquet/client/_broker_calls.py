@@ -6,9 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, Unreachable
+from roquet.client._refusals import refused
 from roquet.client._requests import request
 from roquet.model.route import MASTER_ID
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names, sys_flag, tags
 from roquet.protocol.bodies import clients, locks
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
@@ -116,7 +117,7 @@ class BrokerCalls:
         command = request(RequestCode.PULL_MESSAGE, header)
         answer = await session.client.call(address, command, pull.timeout_s)
         if answer.code not in PULL_STATUSES:
-            raise Refused(answer.code, answer.remark or "")
+            raise refused(answer.code, answer.remark)
         try:
             found = PullMessageResponse.decode(answer.ext)
         except HeaderError as error:
@@ -130,10 +131,31 @@ class BrokerCalls:
             records=answer.body,
         )
 
+    async def pull_nothing(self, group: str, queue: MessageQueue, timeout_s: float = 3.0) -> None:
+        """Pull where nothing is: a group's first pull creates it, a commit does not.
+
+        Raises as `pull` does.
+        """
+        nothing = Pull(
+            queue=queue,
+            group=group,
+            offset=await self.max_offset(queue),
+            subscription=tags.subscribe(queue.topic, "*"),
+            count=1,
+            suspend_s=0,
+            timeout_s=timeout_s,
+            with_subscription=True,
+        )
+        await self.pull(nothing)
+
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset that a group has committed, None when there is none."""
         header = QueryConsumerOffsetRequest(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            # Otherwise a queue that still has its first message counts as committed at 0.
+            set_zero_if_not_found=False,
         )
         try:
             answer = await self._session.ask(

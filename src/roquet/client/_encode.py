@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
 from roquet.model.message import Message
@@ -24,17 +24,36 @@ def compose(
     user_properties: Mapping[str, str] | None = None,
     delay_level: int = 0,
 ) -> Message:
-    """Make a message of the arguments of a send; a text becomes UTF-8, `keys` may be one key."""
+    """Make a message of the arguments of a send; a text becomes UTF-8, `keys` may be one key.
+
+    Raises UsageError for a body that is neither text nor bytes-like.
+    """
     if isinstance(topic, Message):
         return topic
     return Message(
         topic,
-        body.encode() if isinstance(body, str) else bytes(body),
+        _bytes(body),
         tag,
         (keys,) if isinstance(keys, str) else tuple(keys),
         dict(user_properties or {}),
         delay_level=delay_level,
     )
+
+
+def _bytes(body: object) -> bytes:
+    """Return a copy of what is bytes-like; a number is not so many zeros, a list no bytes."""
+    if isinstance(body, str):
+        try:
+            return body.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"a body that is text has to be valid Unicode: {error}") from error
+    try:
+        return bytes(memoryview(cast("bytes", body)))
+    except TypeError:
+        kind = type(body).__name__
+        raise UsageError(
+            f"a body is bytes or str, not {kind}: encode it first, as with json.dumps(...)"
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +77,7 @@ def encode_one(
     system: Mapping[str, str] | None = None,
 ) -> Encoded:
     """Make a single message ready. `system` are properties of RocketMQ's own. Raises UsageError."""
-    text = _properties(message, message_id, system or {})
+    text = _properties(message, message_id, system or {}, options)
     _check(message, options)
     body, sys_flag = message.body, 0
     if 0 < options.compress_over <= len(body):
@@ -85,7 +104,7 @@ def encode_batches(
     for message, message_id in zip(messages, message_ids, strict=True):
         _check_member(message, first)
         _check(message, options)
-        text = _properties(message, message_id, {}).encode()
+        text = _properties(message, message_id, {}, options).encode()
         length = len(message.body) + len(text) + 22
         if elements and size + length > options.message_size_max:
             found.append(_batch(first, elements, ids))
@@ -120,6 +139,11 @@ def _check(message: Message, options: ProducerOptions) -> None:
     wrong = names.check_topic(message.topic) or names.check_may_send(message.topic)
     if wrong is not None:
         raise UsageError(wrong)
+    # Callers without type checks may make a Message of anything.
+    if not isinstance(cast("object", message.body), bytes):
+        _bytes(message.body)
+        kind = type(message.body).__name__
+        raise UsageError(f"the body of a Message is bytes, not {kind}")
     if not message.body:
         raise UsageError("a message needs a body")
     if len(message.body) > options.message_size_max:
@@ -128,7 +152,9 @@ def _check(message: Message, options: ProducerOptions) -> None:
         )
 
 
-def _properties(message: Message, message_id: str, system: Mapping[str, str]) -> str:
+def _properties(
+    message: Message, message_id: str, system: Mapping[str, str], options: ProducerOptions
+) -> str:
     found = dict(message.properties)
     reserved = properties.RESERVED & found.keys() - _MAY_BE_SET
     if reserved:
@@ -139,6 +165,11 @@ def _properties(message: Message, message_id: str, system: Mapping[str, str]) ->
         if any(not key or key.split() != [key] for key in message.keys):
             raise UsageError("a key is not empty and has no white space")
         found[properties.KEYS] = properties.KEY_SEPARATOR.join(message.keys)
+    if not 0 <= message.delay_level <= options.delay_levels:
+        raise UsageError(
+            f"delay_level {message.delay_level} is not within 0..{options.delay_levels}"
+            " (18 levels unless brokers have others: ProducerOptions.delay_levels)"
+        )
     if message.delay_level:
         found[properties.DELAY] = str(message.delay_level)
     if not message.wait_store_ok:

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet._native import decode_records
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._broker_calls import Pull, Pulled
 from roquet.model.route import MASTER_ID
 from roquet.protocol import names, properties, records, sys_flag
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roquet.client._options import ConsumerOptions
     from roquet.client._process_queue import ProcessQueue
     from roquet.client._session import Session
+    from roquet.client._trouble import Troubles
     from roquet.model.message import StoredMessage
     from roquet.model.subscription import SubscriptionData
 
@@ -52,6 +53,7 @@ class Fetcher:
     ordered: bool
     deliver: Callable[[ProcessQueue, list[StoredMessage]], None]
     """Gets what is new and matches."""
+    troubles: Troubles
     broken: Callable[[ProcessQueue, StoredMessage], None]
     """Gets a message whose body cannot be decompressed."""
 
@@ -94,20 +96,33 @@ class Fetcher:
             broker_id=broker_id,
         )
         try:
-            return await self.calls.pull(pull)
+            pulled = await self.calls.pull(pull)
         except Refused as error:
-            await self._refused(held, error)
+            await self._refused(held, error, broker_id)
         except (Unreachable, OutcomeUnknown) as error:
-            log.info("pull of %s failed: %s", held.queue, error)
+            await self._met(held, f"broker {held.queue.broker_name}", error, broker_id)
             await self.session.clock.sleep(self.options.pause_after_error_s)
             await self.session.beat_new()
+        else:
+            self.troubles.over(held.queue)
+            self.troubles.over(f"broker {held.queue.broker_name}")
+            return pulled
         return None
 
-    async def _refused(self, held: ProcessQueue, error: Refused) -> None:
+    async def _met(
+        self, held: ProcessQueue, subject: object, error: RoquetError, broker_id: int
+    ) -> None:
+        # A slave may be behind with topics, groups and accounts: only a master's no is final.
+        may_end = broker_id == MASTER_ID
+        if names.is_retry(held.queue.topic) and isinstance(error, Refused):
+            may_end = may_end and error.code != ResponseCode.TOPIC_NOT_EXIST
+        await self.troubles.met(subject, error, topic=held.queue.topic, may_end=may_end)
+
+    async def _refused(self, held: ProcessQueue, error: Refused, broker_id: int) -> None:
         if error.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL):
             await self.session.clock.sleep(_BUSY_PAUSE_S)
             return
-        log.info("pull of %s refused: %s", held.queue, error)
+        await self._met(held, held.queue, error, broker_id)
         if error.code in (
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             ResponseCode.SUBSCRIPTION_NOT_LATEST,

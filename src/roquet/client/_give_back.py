@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client._receipt import STATUS_OF_CODE
+from roquet.client._refusals import refused
 from roquet.client._requests import request
 from roquet.client._routes import publish_queues
 from roquet.protocol import names, properties, sys_flag
@@ -116,4 +117,4 @@ class GiveBack:
         address = self._session.master(queue.broker_name)
         answer = await self._session.client.call(address, command, _TIMEOUT_S)
         if answer.code not in STATUS_OF_CODE:
-            raise Refused(answer.code, answer.remark or "")
+            raise refused(answer.code, answer.remark)

@@ -30,16 +30,18 @@ from roquet.client._push_consumer import Consumer, Helpers
 from roquet.client._replies import Replies
 from roquet.client._routes import RouteBook
 from roquet.client._session import Session
+from roquet.client._signals import until_signal
 from roquet.client._transactions import TransactionProducer
 from roquet.model.subscription import ExpressionType, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.message_id import UniqueIds
+from roquet.protocol.sql92.compiler import compile_sql
 from roquet.remoting.client import Client
 from roquet.remoting.tls import TlsOptions, client_tls, environment_options
 from roquet.service.address_server import AddressLookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Iterable
 
     from roquet.base.clock import Clock
     from roquet.client._offsets import Start
@@ -82,6 +84,7 @@ class MQ:
             on_close=self._connection_closed,
             tls=client_tls(tls, self._clock),
             sign=None if credentials is None else credentials.sign,
+            explain_tls=True,
         )
         name_servers = NameServers(client, target.name_servers, self._rng)
         lookup = None
@@ -227,6 +230,26 @@ class MQ:
         self._made.add(made)
         return made
 
+    async def run(self, *work: Awaitable[object], drain_s: float = 30.0) -> None:
+        """Run `work` to its end, or until SIGTERM or SIGINT; without `work` until the signal.
+
+        At the signal consumers give out no more messages: their loops end after the message in
+        hand, they commit and leave their groups. What still runs after `drain_s` is cancelled, and
+        at a second signal at once. Call it on the main thread. Raises what `work` raises.
+
+        await mq.run(consumer.run(handle))
+        """
+        await until_signal(work, self.stop_consumers, drain_s)
+        for made in tuple(self._made):
+            if isinstance(made, Consumer):
+                await made.close()
+
+    def stop_consumers(self) -> None:
+        """Have consumers give out no more messages; `run` does it at a signal."""
+        for made in tuple(self._made):
+            if isinstance(made, Consumer):
+                made.stop()
+
     def admin(self) -> Admin:
         """Return the administrative calls."""
         return Admin(self._session)
@@ -286,6 +309,8 @@ def _subscriptions(given: Subscriptions, now_ms: int) -> list[SubscriptionData]:
         kind = ExpressionType.SQL92 if isinstance(expression, Sql) else ExpressionType.TAG
         text = expression.expression if isinstance(expression, Sql) else expression
         try:
+            if isinstance(expression, Sql):
+                compile_sql(expression.expression)
             found.append(tags.subscribe(topic, text, version=now_ms, expression_type=kind))
         except tags.ExpressionError as error:
             raise UsageError(f"{topic}: {error}") from error

@@ -10,6 +10,7 @@ from roquet.protocol.bodies import routes
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.namesrv import GetRouteInfoRequest
+from roquet.remoting.tls import TlsMismatch
 
 if TYPE_CHECKING:
     import random
@@ -42,15 +43,18 @@ class NameServers:
     async def ask(self, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S) -> Command:
         """Ask until one answers. Raises Refused, or Unreachable when none could be asked."""
         errors: list[str] = []
+        mismatches = 0
         for address in tuple(self._addresses):
             try:
                 return await ask(self._client, address, command, timeout_s)
             except (Unreachable, OutcomeUnknown) as error:
                 text = str(error)
+                mismatches += isinstance(error, TlsMismatch)
                 errors.append(text if address in text else f"{address}: {text}")
                 if self._addresses[0] == address:
                     self._addresses.append(self._addresses.pop(0))
-        raise Unreachable("no name server answers: " + "; ".join(errors))
+        kind = TlsMismatch if mismatches and mismatches == len(errors) else Unreachable
+        raise kind("no name server answers: " + "; ".join(errors))
 
     async def ask_every(
         self, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S

@@ -40,7 +40,12 @@ class Offsets:
         if committed is not None and committed >= 0:
             self._known[queue] = committed
             return committed
-        return await self._by_rule(queue)
+        offset = await self._by_rule(queue)
+        if not is_retry_of(queue, self._group):
+            # The group's beginning: a member that takes the queue later begins there, too.
+            self._known[queue] = offset
+            await self.write([queue], wait=True)
+        return offset
 
     async def _committed(self, queue: MessageQueue) -> int | None:
         return await self._calls.committed(self._group, queue)

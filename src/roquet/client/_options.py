@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roquet.protocol.compression import CompressionType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.base.errors import RoquetError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,8 @@ class ProducerOptions:
     template_topic: str = "TBW102"
     """Topics that do not exist are created after this one, where the broker allows it."""
     template_queues: int = 4
+    delay_levels: int = 18
+    """The highest delay level that brokers are configured for (messageDelayLevel)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,5 +66,10 @@ class ConsumerOptions:
     """Pause before an ordered message that failed is given out again."""
     drain_s: float = 5.0
     """At close: how long messages being sent back may take."""
+    handover_s: float = 0.5
+    """Before queues are taken over from other members, so that these have committed."""
+    on_error: Callable[[RoquetError], None] | None = None
+    """Called once for each trouble that may pass: no server, no such topic yet. What cannot pass
+    is raised by the loop instead."""
     body_size_max: int = 64 * 1024 * 1024
     """Of a decompressed body."""

@@ -6,6 +6,7 @@ The next file on a message's way is remoting/client.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Self
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.client._encode import Encoded, compose, encode_batches, encode_one
 from roquet.client._receipt import STATUS_OF_CODE, SendReceipt
+from roquet.client._refusals import cannot_heal, refused
 from roquet.client._replies import reply_properties, request_properties
 from roquet.client._requests import request as make_request
 from roquet.client._retry import may_retry
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from roquet.protocol.message_id import UniqueIds
 
     _Chooser = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+_RESTART_PAUSE_S = 0.1
 
 
 class Producer:
@@ -110,8 +115,9 @@ class Producer:
         queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
         the one that the producer would make.
 
-        Raises UsageError (fix the call), Refused (the broker said no), Unreachable (never sent)
-        and OutcomeUnknown (sent, no answer: it may be stored).
+        A broker that cannot be reached is tried until `timeout_s` (3 s) is over, so that a restart
+        is no failure. Raises UsageError (fix the call), Refused (the broker said no), Unreachable
+        (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
         """
         message = compose(
             topic, body, tag, keys, user_properties=properties, delay_level=delay_level
@@ -301,16 +307,28 @@ class Producer:
         end = loop.time() + budget_s
         tries = 1 if chooser is not None else 1 + self._options.retries
         last: MessageQueue | None = None
-        for attempt in range(1, tries + 1):
+        for attempt in itertools.count(1):
             left = end - loop.time()
             try:
                 last = await self._choose(encoded.topic, chooser, last, left)
                 return await self._send_to(encoded, last, left)
             except (Refused, Unreachable, OutcomeUnknown) as error:
                 again = may_retry(error, retry_unknown=self._options.retry_unknown)
-                if attempt == tries or not again or loop.time() >= end:
+                never_left = isinstance(error, Unreachable) and not cannot_heal(error)
+                if not again or (attempt >= tries and not never_left):
                     raise
+                left = end - loop.time()
+                if left <= 0.0:
+                    raise
+                if attempt >= tries:
+                    await self._wait_for_broker(encoded.topic, left)
         raise AssertionError("a send has at least one try")
+
+    async def _wait_for_broker(self, topic: str, left_s: float) -> None:
+        """Give a broker that restarts time to come back, and learn where it is then."""
+        await self._session.clock.sleep(min(_RESTART_PAUSE_S, left_s))
+        with contextlib.suppress(Refused, Unreachable, OutcomeUnknown):
+            await self._session.refresh_route(topic, max(0.001, left_s - _RESTART_PAUSE_S))
 
     async def _send_to(
         self, encoded: Encoded, queue: MessageQueue, timeout_s: float
@@ -419,7 +437,7 @@ def choose_by(
 def _receipts(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[SendReceipt]:
     status = STATUS_OF_CODE.get(answer.code)
     if status is None:
-        raise Refused(answer.code, answer.remark or "")
+        raise refused(answer.code, answer.remark)
     try:
         header = SendMessageResponse.decode(answer.ext)
     except HeaderError as error:

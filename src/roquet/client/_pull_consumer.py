@@ -180,7 +180,7 @@ class PullConsumer:
             except Refused as error:
                 if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise
-                await self._make_known(queue)
+                await self._calls.pull_nothing(self.group, queue)
                 await self._calls.commit(self.group, queue, offset, wait=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -203,20 +203,6 @@ class PullConsumer:
         )
 
     # --- inside ------------------------------------------------------------------------------
-
-    async def _make_known(self, queue: MessageQueue) -> None:
-        """Pull where nothing is: a group's first pull creates it, a commit does not."""
-        nothing = Pull(
-            queue=queue,
-            group=self.group,
-            offset=await self._calls.max_offset(queue),
-            subscription=tags.subscribe(queue.topic, "*"),
-            count=1,
-            suspend_s=0,
-            timeout_s=self._options.pull_timeout_s,
-            with_subscription=True,
-        )
-        await self._calls.pull(nothing)
 
     async def _resolve(self, queue: MessageQueue, to: int | Position | None) -> int:
         if isinstance(to, int):

@@ -7,17 +7,19 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Self
 
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
+from roquet.client._assigned_queue import AssignedQueue
+from roquet.client._direct import NOWHERE, consume_directly
 from roquet.client._fetch import Fetcher, OffsetMoved
 from roquet.client._locks import RENEW_EVERY_S, Locks
 from roquet.client._process_queue import ProcessQueue
 from roquet.client._received import DEAD_LETTER, Outcome, Received
 from roquet.client._report import running_info
-from roquet.model.queue import MessageQueue
+from roquet.client._shares import Shares
+from roquet.client._trouble import FIRST_ANSWER, FIRST_ANSWER_S, Troubles
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.bodies.clients import ConsumerData
-from roquet.protocol.bodies.stats import ConsumedDirectly
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
@@ -30,16 +32,13 @@ if TYPE_CHECKING:
     from roquet.client._options import ConsumerOptions
     from roquet.client._session import Session
     from roquet.model.message import StoredMessage
-    from roquet.protocol.bodies.stats import RunningInfo
+    from roquet.model.queue import MessageQueue
+    from roquet.protocol.bodies.stats import ConsumedDirectly, RunningInfo
 
 log = logging.getLogger(__name__)
 
 _UNBALANCED_PAUSE_S = 1.0
 _GIVE_BACK_PAUSE_S = 5.0
-_DIRECT_TIMEOUT_S = 9.0
-"""Tools wait 10 s."""
-_NOWHERE = ""
-"""Broker name of messages that a tool gave, not a queue."""
 _FROM_WHERE = {
     "latest": ConsumeFromWhere.LAST_OFFSET,
     "earliest": ConsumeFromWhere.FIRST_OFFSET,
@@ -55,16 +54,6 @@ class Helpers:
     offsets: Offsets
     balancer: Balancer
     give_back: GiveBack | TryHere
-
-
-@dataclasses.dataclass(slots=True)
-class _Lane:
-    """A queue that is ours, with the work on it."""
-
-    held: ProcessQueue
-    tasks: Tasks
-    waiting: asyncio.Queue[StoredMessage]
-    """Ordered consumers: fetched messages in line."""
 
 
 class Consumer:
@@ -92,14 +81,18 @@ class Consumer:
         self._locks = Locks(helpers.calls, group, helpers.session.clock)
         self._start = start
         self._subscriptions = {it.topic: it for it in subscriptions}
-        self._lanes: dict[MessageQueue, _Lane] = {}
+        self._lanes: dict[MessageQueue, AssignedQueue] = {}
         self._ready: asyncio.Queue[Received | None] = asyncio.Queue()
         self._tasks = Tasks()
         self._returning = Tasks()
         self._changed = asyncio.Event()
         self._balancing = asyncio.Lock()
         self._open = False
+        self._stopping = False
+        self._failure: RoquetError | None = None
         self._started_ms = 0
+        self._troubles = Troubles(group, self._session, options.on_error, self._fail)
+        self._shares = Shares(helpers.balancer, self._troubles, group)
         self._fetcher = Fetcher(
             session=self._session,
             calls=self._calls,
@@ -109,6 +102,7 @@ class Consumer:
             ordered=ordered,
             deliver=self._fetched,
             broken=self._broken,
+            troubles=self._troubles,
         )
 
     # --- life --------------------------------------------------------------------------------
@@ -130,11 +124,13 @@ class Consumer:
         self._started_ms = session.clock.now_ms()
         session.members.add_consumer(self.group, self)
         self._open = True
+        self._stopping, self._failure = False, None
+        self._tasks.spawn(self._say_that_it_waits(), f"first answer for {self.group}")
         for topic in tuple(self._subscriptions):
             try:
                 await session.route(topic)
-            except (Refused, Unreachable) as error:
-                log.warning("%s cannot be consumed yet: %s", topic, error)
+            except (Refused, Unreachable, OutcomeUnknown) as error:
+                await self._troubles.met(f"topic {topic}", error, topic=topic)
         if not self._options.broadcast:
             retry = names.retry_topic(self.group)
             version = session.clock.now_ms()
@@ -180,6 +176,9 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[Received]:
         """Give messages until the consumer is closed.
 
+        Raises what keeps every message away and does not heal by itself: no such topic, no
+        permission, a wrong secret, a filter that the broker does not serve.
+
         Asking for the next message acknowledges the one before if nothing was said about it. An
         exception in the loop's body ends the loop without that: the message comes again. Several
         loops may run at once, each with its own messages; then order is kept only where the
@@ -191,7 +190,10 @@ class Consumer:
             received.ack()
 
     async def receive(self, timeout_s: float | None = None) -> Received | None:
-        """Return the next message, or None when none comes in time; nothing is acknowledged."""
+        """Return the next message, or None when none comes in time; nothing is acknowledged.
+
+        Raises as the loop does.
+        """
         self._check_open()
         try:
             async with asyncio.timeout(timeout_s):
@@ -204,7 +206,7 @@ class Consumer:
     ) -> None:
         """Give each message to `handler`, up to `concurrency` at a time, until closed.
 
-        A return acknowledges, an exception means `retry`.
+        A return acknowledges, an exception means `retry`. Raises as the loop does.
         """
 
         async def work() -> None:
@@ -212,9 +214,18 @@ class Consumer:
                 async with received.process():
                     await handler(received)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency):
+                    group.create_task(work())
+        except ExceptionGroup as errors:
+            # All of them end by the same reason.
+            raise errors.exceptions[0] from None
+
+    def stop(self) -> None:
+        """Give out no more messages: loops end after the one in hand; `close` commits."""
+        self._stopping = True
+        self._ready.put_nowait(None)
 
     @property
     def assigned(self) -> frozenset[MessageQueue]:
@@ -227,15 +238,17 @@ class Consumer:
 
     async def _next(self) -> Received | None:
         while True:
-            received = await self._ready.get()
-            if received is None:
+            received = None if self._stopping else await self._ready.get()
+            if received is None or self._stopping:
                 self._ready.put_nowait(None)  # for the other loops
+                if self._failure is not None:
+                    raise self._failure
                 return None
             lane = self._lanes.get(received.queue)
             if lane is not None and lane.held.holds(received.queue_offset):
                 lane.held.last_consume_ms = self._session.clock.now_ms()
                 return received
-            if lane is None and received.queue.broker_name == _NOWHERE:
+            if lane is None and received.queue.broker_name == NOWHERE:
                 return received  # given directly by a tool
 
     # --- what happens to messages ------------------------------------------------------------
@@ -250,7 +263,7 @@ class Consumer:
             else:
                 self._hand_out(lane, message)
 
-    def _hand_out(self, lane: _Lane, message: StoredMessage) -> None:
+    def _hand_out(self, lane: AssignedQueue, message: StoredMessage) -> None:
         def settled(received: Received, outcome: Outcome, delay_level: int) -> None:
             self._settled(lane, received, outcome, delay_level)
 
@@ -261,7 +274,9 @@ class Consumer:
         if lane is not None:
             self._returning.spawn(self._give(lane, message, DEAD_LETTER), "dead letter")
 
-    def _settled(self, lane: _Lane, received: Received, outcome: Outcome, delay_level: int) -> None:
+    def _settled(
+        self, lane: AssignedQueue, received: Received, outcome: Outcome, delay_level: int
+    ) -> None:
         if lane.held.dropped:
             return  # somebody else has it, or will
         if outcome is Outcome.ACK:
@@ -269,12 +284,12 @@ class Consumer:
         else:
             self._returning.spawn(self._give(lane, received.message, delay_level), "give back")
 
-    def _finish(self, lane: _Lane, offset: int) -> None:
+    def _finish(self, lane: AssignedQueue, offset: int) -> None:
         commit = lane.held.remove(offset)
         if commit >= 0 and not lane.held.dropped:
             self._offsets.move(lane.held.queue, commit)
 
-    async def _give(self, lane: _Lane, message: StoredMessage, delay_level: int) -> None:
+    async def _give(self, lane: AssignedQueue, message: StoredMessage, delay_level: int) -> None:
         if await self._give_back.give(message, delay_level):
             self._finish(lane, message.queue_offset)
             return
@@ -283,7 +298,7 @@ class Consumer:
             again = message.reconsume_times + 1
             self._hand_out(lane, dataclasses.replace(message, reconsume_times=again))
 
-    async def _in_order(self, lane: _Lane) -> None:
+    async def _in_order(self, lane: AssignedQueue) -> None:
         """Give out one queue's messages one by one, each after the end of the one before."""
         clock = self._session.clock
         while True:
@@ -305,7 +320,7 @@ class Consumer:
                 message = dataclasses.replace(message, reconsume_times=again)
                 await clock.sleep(self._options.order_retry_s)
 
-    async def _give_out(self, lane: _Lane, message: StoredMessage) -> tuple[Outcome, int]:
+    async def _give_out(self, lane: AssignedQueue, message: StoredMessage) -> tuple[Outcome, int]:
         done: asyncio.Future[tuple[Outcome, int]] = asyncio.get_running_loop().create_future()
 
         def settled(_: Received, outcome: Outcome, delay_level: int) -> None:
@@ -339,29 +354,48 @@ class Consumer:
         self._changed.set()
 
     async def _balance(self) -> bool:
-        balanced = True
         async with self._balancing:
-            for topic in tuple(self._subscriptions):
-                share = await self._balancer.share(topic)
-                if share is None:
-                    balanced = False
-                    continue
-                for queue in [q for q in self._lanes if q.topic == topic and q not in share]:
+            # Whoever gets a queue of ours next begins at what is committed by then.
+            await self._offsets.write(tuple(self._lanes), wait=True)
+            topics = tuple(self._subscriptions)
+            shares = {topic: await self._shares.of(topic, topics) for topic in topics}
+            known = {topic: share for topic, share in shares.items() if share is not None}
+            for queue in tuple(self._lanes):
+                if queue.topic in known and queue not in known[queue.topic]:
                     await self._drop(queue)
-                for queue in share:
-                    if queue not in self._lanes and not await self._take(queue):
-                        balanced = False
-        return balanced
+            wanted = [queue for share in known.values() for queue in share]
+            missing = [queue for queue in wanted if queue not in self._lanes]
+            if missing and self._balancer.has_others and not self._ordered:
+                # The member that has them now was told when we were: it commits meanwhile.
+                await self._session.clock.sleep(self._options.handover_s)
+            taken = [await self._take(queue) for queue in missing]
+            return len(known) == len(shares) and all(taken)
+
+    async def _say_that_it_waits(self) -> None:
+        await self._session.clock.sleep(FIRST_ANSWER_S)
+        if not self._lanes and not self._troubles.is_known:
+            asked = ", ".join(self._session.name_servers.addresses)
+            reason = Unreachable(
+                f"no queue after {FIRST_ANSWER_S:g} s: {asked} or brokers are slow"
+            )
+            topic = next(iter(self._subscriptions))
+            await self._troubles.met(FIRST_ANSWER, reason, topic=topic)
+
+    def _fail(self, error: RoquetError) -> None:
+        if self._failure is None:
+            log.error("consumer %s ends: %s", self.group, error)
+            self._failure = error
+            self._ready.put_nowait(None)
 
     async def _take(self, queue: MessageQueue) -> bool:
         held = ProcessQueue(queue, self._session.clock.now_ms())
-        lane = _Lane(held, Tasks(), asyncio.Queue())
+        lane = AssignedQueue(held, Tasks(), asyncio.Queue())
         if self._ordered and not await self._locks.lock(lane.held):
             return False
         try:
             offset = await self._offsets.first(queue)
         except (Refused, Unreachable, OutcomeUnknown) as error:
-            log.info("%s is not taken yet: %s", queue, error)
+            await self._troubles.met(f"topic {queue.topic}", error, topic=queue.topic)
             return False
         if not self._open:
             return False
@@ -376,7 +410,7 @@ class Consumer:
         lane = self._lanes.pop(queue)
         await lane.tasks.stop()
         lane.held.dropped = True
-        await self._offsets.write([queue], again=True)
+        await self._offsets.write([queue], wait=True, again=True)
         self._offsets.forget(queue)
         if self._ordered:
             await self._locks.unlock([queue])
@@ -385,7 +419,7 @@ class Consumer:
     async def _relock(self) -> None:
         await self._locks.renew([lane.held for lane in self._lanes.values()])
 
-    async def _fetch(self, lane: _Lane, offset: int) -> None:
+    async def _fetch(self, lane: AssignedQueue, offset: int) -> None:
         queue = lane.held.queue
         try:
             await self._fetcher.run(lane.held, lambda: self._subscriptions[queue.topic], offset)
@@ -397,7 +431,7 @@ class Consumer:
             await self._session.clock.sleep(self._options.pause_after_error_s)
             self._tasks.spawn(self._jump(lane, None), f"anew {queue}")
 
-    async def _jump(self, lane: _Lane, offset: int | None) -> None:
+    async def _jump(self, lane: AssignedQueue, offset: int | None) -> None:
         """Drop a queue and take it again, at the corrected offset if one is given."""
         queue = lane.held.queue
         async with self._balancing:
@@ -455,28 +489,8 @@ class Consumer:
 
     async def consume_directly(self, message: StoredMessage) -> ConsumedDirectly:
         """Give one message to the application, outside of any queue; offsets do not move."""
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def settled(_: Received, outcome: Outcome, delay_level: int) -> None:
-            del delay_level
-            if not done.done():
-                done.set_result(outcome)
-
-        began_ms = self._session.clock.now_ms()
-        queue = MessageQueue(message.topic, _NOWHERE, message.queue_id)
-        self._ready.put_nowait(Received(message, queue, settled))
-        remark = None
-        result = "CR_SUCCESS"
-        try:
-            async with asyncio.timeout(_DIRECT_TIMEOUT_S):
-                if await done is not Outcome.ACK:
-                    result = "CR_LATER"
-        except TimeoutError:
-            result, remark = "CR_RETURN_NULL", "the application has not finished in time"
-        spent_ms = self._session.clock.now_ms() - began_ms
-        return ConsumedDirectly(
-            result=result, spent_ms=spent_ms, remark=remark, order=self._ordered
-        )
+        give, clock = self._ready.put_nowait, self._session.clock
+        return await consume_directly(message, give, clock, ordered=self._ordered)
 
     def _check_open(self) -> None:
         if not self._open:

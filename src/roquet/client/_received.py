@@ -7,6 +7,8 @@ import enum
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.overriding import override
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
@@ -17,6 +19,9 @@ log = logging.getLogger(__name__)
 
 DEAD_LETTER = -1
 """Delay level that sends a message to the dead-letter topic at once."""
+
+
+_BODY_SHOWN = 60
 
 
 class Outcome(enum.Enum):
@@ -42,6 +47,15 @@ class Received:
         self.queue = queue
         self._on_settled = on_settled
         self._outcome: Outcome | None = None
+
+    @override
+    def __repr__(self) -> str:
+        """Return what a log line needs: where it lies, its id, tag, and how the body begins."""
+        body = self.message.body
+        shown = repr(body[:_BODY_SHOWN]) + ("..." if len(body) > _BODY_SHOWN else "")
+        where = f"{self.topic} {self.queue.broker_name}/{self.queue.queue_id}:{self.queue_offset}"
+        tag = "" if self.tag is None else f" tag={self.tag!r}"
+        return f"<Received {where} id={self.message_id}{tag} attempt={self.attempt} body={shown}>"
 
     @property
     def topic(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import Refused
+from roquet.client._refusals import refused
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 
@@ -36,5 +36,5 @@ async def ask(
     """
     answer = await client.call(address, command, timeout_s)
     if answer.code != ResponseCode.SUCCESS:
-        raise Refused(answer.code, answer.remark or "")
+        raise refused(answer.code, answer.remark)
     return answer

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
+from roquet.client._refusals import refused
 from roquet.client._requests import DEFAULT_TIMEOUT_S, ask, request
 from roquet.model.route import MASTER_ID
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -55,6 +56,8 @@ class Session:
         self._wanted: set[str] = set()
         self._asking: dict[str, asyncio.Lock] = {}
         self._beaten: set[str] = set()
+        self.heartbeat_refusals: dict[str, Refused] = {}
+        """What brokers answered to the last heartbeat, where it was no."""
         self._beating = asyncio.Lock()
 
     async def start(self) -> None:
@@ -197,5 +200,10 @@ class Session:
             return
         if answer.code == ResponseCode.SUCCESS:
             self._beaten.add(address)
+            self.heartbeat_refusals.pop(address, None)
         else:
-            log.warning("%s refuses our heartbeat: %s %s", address, answer.code, answer.remark)
+            refusal = refused(answer.code, answer.remark)
+            known = self.heartbeat_refusals.get(address)
+            self.heartbeat_refusals[address] = refusal
+            if known is None or known.code != refusal.code:
+                log.warning("%s refuses our heartbeat: %s", address, refusal)

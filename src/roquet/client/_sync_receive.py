@@ -6,6 +6,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Literal, Self
 
+from roquet.base.overriding import override
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
@@ -26,6 +28,11 @@ class Received:
         """Wrap."""
         self._inner = inner
         self._loop = loop
+
+    @override
+    def __repr__(self) -> str:
+        """Return what a log line needs."""
+        return repr(self._inner)
 
     @property
     def message(self) -> StoredMessage:
@@ -143,6 +150,10 @@ class Consumer:
         """Return the next message, or None when none comes in time."""
         found = self._loop.run(self._inner.receive(timeout_s))
         return None if found is None else Received(found, self._loop)
+
+    def stop(self) -> None:
+        """Give out no more messages: loops end after the one in hand; `close` commits."""
+        self._loop.call(self._inner.stop)
 
     @property
     def assigned(self) -> frozenset[MessageQueue]:

@@ -9,9 +9,10 @@ Everything runs on one private thread with an event loop. Objects may be used fr
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from roquet.client import _mq
+from roquet.client._signals import stop_at_signal
 from roquet.client._sync_admin import Admin
 from roquet.client._sync_receive import Consumer, PullConsumer, Received
 from roquet.client._sync_send import Producer
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from roquet.remoting.tls import TlsOptions
 
     Check = Callable[[StoredMessage], TransactionState]
+
+T = TypeVar("T")
 
 __all__ = [
     "MQ",
@@ -130,6 +133,20 @@ class MQ:
         """Make a pull consumer."""
         made = self._loop.call(lambda: self._inner.pull_consumer(group, options=options))
         return PullConsumer(made, self._loop)
+
+    def stop_consumers(self) -> None:
+        """Have consumers give out no more messages; `run` does it at a signal."""
+        self._loop.soon(self._inner.stop_consumers)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Call `work` and return its result; SIGTERM and SIGINT end its consumers' loops.
+
+        At the first signal they give out no more messages, so that `work` comes to its end; then
+        they commit and leave their groups. A second one raises KeyboardInterrupt. Call it on the
+        main thread.
+        """
+        with stop_at_signal(self.stop_consumers):
+            return work()
 
     def admin(self) -> Admin:
         """Return the administrative calls."""

@@ -255,3 +255,11 @@ class ResponseCode(enum.IntEnum):
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+
+
+def request_name(code: int) -> str:
+    """Return what a request asks, for errors that people read: `get route info by topic`."""
+    try:
+        return f"'{RequestCode(code).name.lower().replace('_', ' ')}'"
+    except ValueError:
+        return f"request {code}"

@@ -6,9 +6,11 @@ import socket
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
+from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.client import split_address
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
+from roquet.remoting.tls import why_not_connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +43,7 @@ class BlockingConnection:
         try:
             self._socket = _connect(address, connect_s, tls)
         except OSError as error:
-            raise Unreachable(f"{address}: {error}") from error
+            raise why_not_connected(address, error, uses_tls=tls is not None) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._open = True
 
@@ -108,8 +110,8 @@ class BlockingConnection:
 
     def _failed(self, error: Exception) -> OutcomeUnknown:
         self.close()
-        codes = ", ".join(map(str, dict.fromkeys(self._codes)))
-        return OutcomeUnknown(f"{self.address} did not answer request {codes}: {error}")
+        asked = ", ".join(map(request_name, dict.fromkeys(self._codes)))
+        return OutcomeUnknown(f"{self.address} did not answer {asked}: {error}")
 
     def _receive(self) -> list[Command]:
         data = self._socket.recv(256 * 1024)

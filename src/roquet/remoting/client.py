@@ -8,7 +8,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
@@ -16,7 +16,7 @@ from roquet.remoting.connection import Steps
 from roquet.remoting.ingest import PlainIngest
 from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
 from roquet.remoting.router import Request, Route, Router
-from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S
+from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S, why_not_connected, why_not_plain
 from roquet.service.background import Tasks
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.service.ratelog import RateLog
@@ -78,8 +78,14 @@ class Client:
         on_close: Callable[[Peer], None] | None = None,
         tls: ClientTls | None = None,
         sign: Callable[[Command], Command] | None = None,
+        explain_tls: bool = False,
     ) -> None:
-        """Connect nowhere yet. `handlers` answer requests that come from the other side."""
+        """Connect nowhere yet. `handlers` answer requests that come from the other side.
+
+        With `explain_tls` a peer that closes a connection without an answer is asked once more,
+        whether it wants TLS: the error then says so.
+        """
+        self._explain_tls = explain_tls and tls is None
         self._tls = tls
         self._sign = sign
         self._clock = clock
@@ -149,7 +155,7 @@ class Client:
             link = await self._connected(address, timeout_s)
             if self._sign is not None:
                 command = self._sign(command)
-            answer = await link.call(command, max(0.0, deadline - loop.time()))
+            answer = await self._ask(link, command, deadline)
             if answer.code == ResponseCode.GO_AWAY and deadline > loop.time():
                 # The peer is stopping and has not looked at the request: once more, elsewhere
                 # perhaps, since a new connection may meet the peer that took its place.
@@ -159,6 +165,17 @@ class Client:
             return answer
         finally:
             self._calls -= 1
+
+    async def _ask(self, link: Link, command: Command, deadline: float) -> Command:
+        left_s = max(0.0, deadline - asyncio.get_running_loop().time())
+        try:
+            return await link.call(command, left_s)
+        except OutcomeUnknown:
+            if self._explain_tls and not link.has_answered and not link.is_open:
+                mismatch = await asyncio.to_thread(why_not_plain, link.address)
+                if mismatch is not None:
+                    raise mismatch from None
+            raise
 
     async def call_one_way(self, address: str, command: Command, timeout_s: float = 3.0) -> None:
         """Tell the peer at `host:port`. Raises Unreachable when it could not be handed over."""
@@ -264,7 +281,7 @@ class Client:
         except TimeoutError:
             raise Unreachable(f"{address} did not accept a connection in time") from None
         except OSError as error:
-            raise Unreachable(f"{address}: {error}") from error
+            raise why_not_connected(address, error, uses_tls=self._tls is not None) from error
         finally:
             if slot.link is None and not slot.lock.locked() and self._slots.get(address) is slot:
                 del self._slots[address]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
 from roquet.base.overriding import override
+from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
 from roquet.remoting.connection import InFlight
@@ -138,6 +139,8 @@ class Link(asyncio.BufferedProtocol):
         self._own = own
         self.in_hand = 0
         """Requests that were given to the owner and are not done."""
+        self.has_answered = False
+        """Whether the peer ever answered a call of ours."""
         self._owner = owner  # What follows is bound once, being asked for every read.
         self._now_ms = owner.now_ms
         self._feed = ingest.feed
@@ -314,7 +317,7 @@ class Link(asyncio.BufferedProtocol):
                 return await waiter
         except TimeoutError:
             raise OutcomeUnknown(
-                f"{self.address} did not answer request {command.code} within {timeout_s:g} s"
+                f"{self.address} did not answer {request_name(command.code)} within {timeout_s:g} s"
             ) from None
         finally:
             self._calls.end(opaque)
@@ -457,6 +460,7 @@ class Link(asyncio.BufferedProtocol):
         if waiter is None:
             log.debug("%s answers what nobody asked: opaque %d", self.address, command.opaque)
         elif not waiter.done():
+            self.has_answered = True
             waiter.set_result(command)
 
     def _stop(self, reason: Stop) -> None:

@@ -11,12 +11,13 @@ import asyncio
 import dataclasses
 import hashlib
 import logging
+import socket
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.base.config import env_name, flag_name, load, setting, settings
-from roquet.base.errors import UsageError
+from roquet.base.errors import Unreachable, UsageError
 from roquet.base.properties_file import read_properties
 
 if TYPE_CHECKING:
@@ -257,6 +258,57 @@ class ServerTls:
         if rules.client_auth != "none":
             _load_trust(context, "tls.server.trustCertPath", rules.server_trust)
         return context
+
+
+class TlsMismatch(Unreachable):
+    """One side speaks TLS and the other does not, or does not trust it: trying again is in vain."""
+
+
+def why_not_plain(address: str, within_s: float = 1.0) -> TlsMismatch | None:
+    """Look why `host:port` closed a connection without TLS; None when TLS is not the reason."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is said over this connection: the question is only whether the peer speaks TLS.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, int(port)), within_s) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            pass
+    except ssl.SSLError as error:
+        if "ALERT" not in (error.reason or ""):
+            return None
+    except OSError:
+        return None
+    return TlsMismatch(
+        f"{address} speaks only TLS: set ROQUET_TLS_ENABLE=true and, for certificates of your own,"
+        " ROQUET_TLS_CLIENT_TRUST_CERT_PATH; in Python connect(..., tls=True)"
+    )
+
+
+def why_not_connected(address: str, error: OSError, *, uses_tls: bool) -> Unreachable:
+    """Return the error for a connection that could not be made."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsMismatch(
+            f"{address}: its certificate is not trusted ({error.verify_message}): name the CA's"
+            " certificate by ROQUET_TLS_CLIENT_TRUST_CERT_PATH; in Python TlsOptions(ca=...)"
+        )
+    if isinstance(error, ssl.SSLError) and error.reason in (
+        "WRONG_VERSION_NUMBER",
+        "RECORD_LAYER_FAILURE",
+        "UNEXPECTED_EOF_WHILE_READING",
+    ):
+        return TlsMismatch(f"{address} does not speak TLS: leave out ROQUET_TLS_ENABLE, or tls=...")
+    if uses_tls and isinstance(error, ConnectionResetError):
+        # Or it is stopping: this may heal.
+        return Unreachable(
+            f"{address} closed the connection in the TLS handshake: if it does not speak TLS, leave"
+            " out ROQUET_TLS_ENABLE, or tls=..."
+        )
+    return Unreachable(f"{address}: {error}")
 
 
 class ClientTls:

@@ -45,6 +45,10 @@ class LoopThread:
 
         return self.run(calling())
 
+    def soon(self, function: Callable[[], None]) -> None:
+        """Have a plain function called on the loop's thread, without waiting."""
+        self._loop.call_soon_threadsafe(function)
+
     def close(self) -> None:
         """End the loop and the thread. Twice is once."""
         if self._loop.is_closed():

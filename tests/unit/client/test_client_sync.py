@@ -48,7 +48,8 @@ def test_the_same_calls(inner: type, outer: type) -> None:
     assert missing <= FIELDS
     assert set(ours) - set(theirs) <= FIELDS
     for name, item in ours.items():
-        if inspect.isfunction(item):
+        # `run` takes awaitables there and a function here.
+        if inspect.isfunction(item) and name != "run":
             expected = inspect.signature(getattr(inner, name)).parameters
             found = inspect.signature(item).parameters
             assert list(found.values()) == list(expected.values()), name

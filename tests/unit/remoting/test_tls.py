@@ -22,6 +22,7 @@ from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.tls import (
     ClientTls,
     ServerTls,
+    TlsMismatch,
     TlsOptions,
     TlsRules,
     environment_options,
@@ -147,13 +148,33 @@ async def test_a_port_without_tls_closes_a_client_hello(
 
 
 @on_loop
+async def test_client_without_tls_of_enforcing_port_is_told_to_use_tls(pki: Pki) -> None:
+    async with (
+        serving(tls=await started(pki.rules(mode="enforcing"))) as running,
+        calling(explain_tls=True) as client,
+    ):
+        with pytest.raises(TlsMismatch, match="ROQUET_TLS_ENABLE=true"):
+            await echo(client, running)
+
+
+@on_loop
+async def test_client_with_tls_of_plain_port_is_told_to_leave_it_out() -> None:
+    async with (
+        serving() as running,
+        calling(tls=ClientTls(TlsOptions(verify=False), SystemClock())) as client,
+    ):
+        with pytest.raises(Unreachable, match="does not speak TLS, leave"):
+            await echo(client, running)
+
+
+@on_loop
 async def test_a_client_refuses_an_unknown_authority_and_another_host(pki: Pki) -> None:
     pki.issue("broker.example.org")
     async with serving(tls=await started(pki.rules())) as running:
         stranger = ClientTls(TlsOptions(), SystemClock())
         for tls in (stranger, pki.client()):
             async with calling(tls=tls) as client:
-                with pytest.raises(Unreachable, match=r"(?i)certificate"):
+                with pytest.raises(Unreachable, match=r"ROQUET_TLS_CLIENT_TRUST_CERT_PATH"):
                     await echo(client, running)
         for tls in (
             pki.client(check_hostname=False),

@@ -8,15 +8,19 @@ it, from flags, environment and a Java property file, in this order of precedenc
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import itertools
 import re
 import typing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from roquet.base.errors import UsageError
 from roquet.base.java_keys import JAVA_KEYS
+from roquet.base.properties_file import read_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
 
 ENV_PREFIX = "ROQUET_"
 VALUE_LENGTH_MAX = 8192
@@ -26,6 +30,8 @@ C = TypeVar("C")
 
 _META = "setting"
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_UNKNOWN_SHOWN = 20
 _REAL = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 I64_MAX = 2**63 - 1
@@ -61,6 +67,8 @@ class Report:
     """Keys that nobody knows: likely slips of the pen."""
     unimplemented: tuple[str, ...] = ()
     """Keys of a Java broker that have no effect here."""
+    meant: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """Unknown key -> the setting that it resembles."""
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Java name -> `flag`, `env` or `file`, for every value given."""
 
@@ -68,7 +76,15 @@ class Report:
         """Return what to print at start, at most two lines."""
         out: list[str] = []
         if self.unknown:
-            out.append(f"unknown settings ignored: {', '.join(self.unknown)}")
+            shown = [
+                f"{key[:80]} (did you mean {self.meant[key]}?)" if key in self.meant else key[:80]
+                for key in self.unknown[:_UNKNOWN_SHOWN]
+            ]
+            more = len(self.unknown) - len(shown)
+            out.append(
+                f"unknown settings ignored: {', '.join(shown)}"
+                + (f" and {more} more" if more > 0 else "")
+            )
         if self.unimplemented:
             out.append(f"known settings without effect here: {', '.join(self.unimplemented)}")
         return out
@@ -143,13 +159,55 @@ def load(
             continue
         java = spelled.get(_plain(name))
         if java is None:
-            raise UsageError(f"--{name}: there is no such setting")
+            raise UsageError(
+                f"{name[:80]} = {str(flag)[:80]!r} (flag): there is no such setting"
+                + resembling(name, known)
+            )
         given[java] = (_text(flag), "flag")
     return _fill(cls, given), Report(
         unknown=tuple(sorted(unknown)),
         unimplemented=tuple(sorted(unimplemented)),
+        meant=_meant(unknown, known),
         sources={java: source for java, (_, source) in given.items()},
     )
+
+
+def read_property_file(file: Path, cls: type[Any]) -> dict[str, str]:
+    """Read a file of settings of `cls`. Raises OSError, and UsageError for what is no such file.
+
+    A file of random bytes must not start a server with defaults on all addresses.
+    """
+    data = file.read_bytes()
+    control = _CONTROL.search(data)
+    if control is not None:
+        line = data.count(b"\n", 0, control.start()) + 1
+        raise UsageError(f"{file}: line {line} has a control character: it is no property file")
+    given = read_properties(data)
+    known = {about.java for _, about, _ in settings(cls)}
+    if given and known.isdisjoint(given) and JAVA_KEYS.isdisjoint(given):
+        raise UsageError(
+            f"{file}: none of its {len(given)} keys is a setting, the first is"
+            f" {next(iter(given))[:40]!r}: a property file has lines like listenPort=10911"
+        )
+    return given
+
+
+def resembling(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean listenPort?`, or nothing when no setting is like `name`."""
+    spelled = {_plain(java): java for java in known}
+    close = difflib.get_close_matches(_plain(name[:80]), spelled, n=1, cutoff=0.75)
+    return f"; did you mean {spelled[close[0]]}?" if close else ""
+
+
+def _meant(unknown: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key in itertools.islice(unknown, _UNKNOWN_SHOWN):
+        is_env = key.startswith(ENV_PREFIX)
+        close = resembling(key.removeprefix(ENV_PREFIX), known)
+        if close:
+            java = close.removeprefix("; did you mean ").removesuffix("?")
+            found[key] = known[java] if is_env else java
+    return found
 
 
 def settings(cls: type[Any]) -> Iterator[tuple[tuple[str, ...], Setting, Any]]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import VARIABLES, Credentials, from_environment
 from roquet.acl.files import AclRules, accounts_path
-from roquet.base.config import Report, load, setting
+from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
-from roquet.base.properties_file import read_properties
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
@@ -281,7 +280,7 @@ def load_config(
     given: dict[str, str] = {}
     if file is not None:
         try:
-            given = read_properties(file.read_bytes())
+            given = read_property_file(file, BrokerConfig)
         except OSError as error:
             raise UsageError(f"cannot read {file}: {error.strerror}") from error
     if given.get("enableDLegerCommitLog", "").strip().lower() == "true":

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Self
 
 from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock
-from roquet.base.errors import Refused, Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
 from roquet.protocol.bodies.stats import TopicStats
-from roquet.protocol.bodies.topics import decode_topic_list
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.bodies.topics import decode_topic, decode_topic_list
+from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import CreateTopicRequest
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.names import AUTO_CREATE_TOPIC
 from roquet.remoting.blocking import BlockingConnection
-from roquet.remoting.tls import client_tls, environment_options
+from roquet.remoting.refusals import refused
+from roquet.remoting.tls import TlsMismatch, client_tls, environment_options, why_not_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.model.route import TopicRoute
+    from roquet.model.topic import TopicConfig
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 3.0
 
 
 class Admin:
@@ -77,8 +79,7 @@ class Admin:
         except Refused as refusal:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            hint = f"there is no topic {topic}; try: roquet topic create {topic}"
-            raise Refused(refusal.code, hint) from refusal
+            raise self.no_topic(topic) from refusal
         return decode_route(answer.body)
 
     def stats(self, broker: str, topic: str) -> TopicStats:
@@ -86,26 +87,43 @@ class Admin:
         answer = self._ask(broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
         return TopicStats.decode(answer.body)
 
-    def create_topic(self, broker: str, topic: str, queues: int) -> None:
+    def topic(self, broker: str, topic: str) -> TopicConfig | None:
+        """Return a topic as one broker has it, None when it has none."""
+        try:
+            answer = self._ask(broker, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        except Refused as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        return decode_topic(answer.body)
+
+    def put_topic(self, broker: str, config: TopicConfig) -> None:
         """Create a topic on one broker, or change it there."""
         header = CreateTopicRequest(
-            topic=topic,
+            topic=config.name,
             default_topic=AUTO_CREATE_TOPIC,
-            read_queue_nums=queues,
-            write_queue_nums=queues,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-            order=False,
+            read_queue_nums=config.read_queues,
+            write_queue_nums=config.write_queues,
+            perm=int(config.perm),
+            topic_filter_type=str(config.filter_type),
+            topic_sys_flag=config.sys_flag,
+            order=config.order,
         )
         self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
 
+    def no_topic(self, topic: str) -> Refused:
+        """Return the error for a topic that is nowhere, with what helps."""
+        hint = f"there is no topic {topic}; try: roquet topic create {topic}"
+        return Refused(ResponseCode.TOPIC_NOT_EXIST, hint)
+
     def _of_namesrv(self, code: RequestCode, ext: Mapping[str, str] | None = None) -> Command:
-        last: Unreachable | None = None
+        last: RoquetError | None = None
         for address in self._namesrv:
             try:
                 return self._ask(address, code, ext)
-            except Unreachable as error:
+            except TlsMismatch:
+                raise
+            except (Unreachable, OutcomeUnknown) as error:
                 last = error
         raise Unreachable(f"no name server answers ({last}); is one running? try: roquet dev")
 
@@ -118,7 +136,14 @@ class Admin:
                 BlockingConnection(address, tls=self._tls, sign=self._sign)
             )
             self._connections[address] = connection
-        answer = connection.call(Command(code=code, ext=dict(ext or {})), TIMEOUT_S)
+        try:
+            answer = connection.call(Command(code=code, ext=dict(ext or {})), TIMEOUT_S)
+        except OutcomeUnknown as error:
+            mismatch = why_not_plain(address) if self._tls is None else None
+            if mismatch is None:
+                raise
+            raise mismatch from error
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer.code, answer.remark or f"{address} refused request {code.name}")
+            fallback = f"{address} refuses {request_name(code)}"
+            raise refused(answer.code, answer.remark or fallback)
         return answer

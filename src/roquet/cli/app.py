@@ -7,13 +7,15 @@ import than most commands to run, and start-up is felt.
 from __future__ import annotations
 
 import argparse
-import os
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
-from roquet.cli import flags_pipeline, flags_upkeep
+from roquet.cli import flags_pipeline, flags_topics, flags_upkeep
+from roquet.cli.flags import CODES, client_flags, count
+from roquet.cli.output import drop_output, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ EXIT_USAGE = 2
 EXIT_TIMEOUT = 3
 EXIT_NOT_FOUND = 5
 EXIT_INTERRUPTED = 130
-NAMESRV = "127.0.0.1:9876"
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EBADF, errno.EIO)
 
 _NAMESRV_ABOUT = """\
 Run a name server: it tells clients which broker serves which topic.
@@ -44,8 +46,6 @@ and carries their packets to one another.
 
 FILE is flat TOML; each setting is also an environment variable:
 reconnect_ms is ROQUET_RELAY_RECONNECT_MS."""
-_CODES = """\
-exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 5 not found"""
 _SERVER_CODES = """\
 exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
 say), 254 the configuration is wrong, 255 unexpected"""
@@ -78,13 +78,13 @@ def parser() -> argparse.ArgumentParser:
     whole = _Parser(
         prog="roquet",
         description="A message broker that speaks RocketMQ.",
-        epilog="first steps: run 'roquet dev', then what it prints.\n" + _CODES,
+        epilog="first steps: run 'roquet dev', then what it prints.\n" + CODES,
     )
     whole.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _servers(commands)
     _messages(commands)
-    _topics(commands)
+    flags_topics.add(commands)
     flags_upkeep.add(commands)
     flags_pipeline.add(commands)
     version = commands.add_parser("version", help="print the version")
@@ -96,25 +96,49 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; return the exit code. Errors are one line: what, and what helps."""
     try:
         options = parser().parse_args(list(arguments))
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output (head, say) has left: no error of ours. What is still
-        # buffered must not be tried again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output (head, say) has left: no error of ours.
+        drop_output()
         return 0
-    except RoquetError as error:
-        sys.stderr.write(f"roquet: {error}\n")
-        return _code_of(error)
+    except RoquetError as failure:
+        return _ended(str(failure), _code_of(failure))
+    except OSError as failure:
+        return _ended(_about(failure), 1)
+    except Exception as failure:
+        if sys.flags.dev_mode:
+            raise
+        # A defect of ours: one line all the same, and how to see where.
+        return _ended(f"{type(failure).__name__}: {failure} (python -X dev shows where)", 1)
+    return code
 
 
-def _code_of(error: RoquetError) -> int:
-    if isinstance(error, UsageError):
+def _ended(text: str, code: int) -> int:
+    """Say in one line why the command ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_output()
+    error(text)
+    return code
+
+
+def _about(failure: OSError) -> str:
+    reason = failure.strerror or str(failure)
+    if failure.filename is None:
+        return f"cannot write: {reason}" if failure.errno in _OUTPUT_ERRORS else reason
+    return f"{failure.filename}: {reason}"
+
+
+def _code_of(failure: RoquetError) -> int:
+    if isinstance(failure, UsageError):
         return EXIT_USAGE
-    if isinstance(error, (Unreachable, OutcomeUnknown)):
+    if isinstance(failure, (Unreachable, OutcomeUnknown)):
         return EXIT_TIMEOUT
-    return EXIT_NOT_FOUND if isinstance(error, Refused) and error.code in (17, 22) else 1
+    return EXIT_NOT_FOUND if isinstance(failure, Refused) and failure.code in (17, 22) else 1
 
 
 # --- servers -----------------------------------------------------------------------------------
@@ -220,14 +244,14 @@ def _server_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log-file-mb",
-        type=_count,
+        type=count,
         default=64,
         metavar="N",
         help="begin a new file at so many MiB (%(default)s)",
     )
     parser.add_argument(
         "--log-files",
-        type=_count,
+        type=count,
         default=10,
         metavar="N",
         help="keep so many old ones (%(default)s)",
@@ -292,67 +316,57 @@ def _messages(commands: Any) -> None:
         "pub",
         help="send messages",
         description="Send messages; print id, queue and offset of each.",
-        epilog=_CODES,
+        epilog=CODES,
     )
     pub.add_argument("topic", metavar="TOPIC")
     pub.add_argument(
         "body", metavar="BODY", nargs="?", help="text; without it each line of input is a message"
     )
     pub.add_argument(
-        "-c", "--count", type=_count, default=1, help="send so often; {{count}} is replaced"
+        "-f", "--file", metavar="FILE", help="send this whole file as one message; -: the input"
+    )
+    pub.add_argument(
+        "--lines", action="store_true", help="each line of --file is a message, as of the input"
+    )
+    pub.add_argument(
+        "--delimiter", metavar="TEXT", help=r"what separates messages instead of \n: ',' or '\0'"
+    )
+    pub.add_argument(
+        "-c", "--count", type=count, default=1, help="send so often; {{count}} is replaced"
     )
     pub.add_argument("-t", "--tag", help="tag that consumers filter by")
     pub.add_argument("-k", "--key", action="append", default=[], help="key to find it by")
-    _client_flags(pub)
+    client_flags(pub)
     pub.set_defaults(run=_run_pub)
     sub = commands.add_parser(
         "sub",
         help="consume as a member of a group",
         description="Consume as a member of a group: each message goes to one member.",
-        epilog="Ctrl-C ends; what was printed is marked as consumed.\n" + _CODES,
+        epilog="Ctrl-C ends; what was printed is marked as consumed.\n" + CODES,
     )
     sub.add_argument("topic", metavar="TOPIC")
     sub.add_argument("-g", "--group", default="roquet_cli", help="the group (%(default)s)")
     sub.add_argument("-t", "--tags", default="*", help="tag expression: 'a || b' (%(default)s)")
-    sub.add_argument("-c", "--count", type=_count, help="end after so many")
-    _client_flags(sub)
+    sub.add_argument("--sql", metavar="EXPRESSION", help="SQL92 filter: 'a > 5' (no --tags)")
+    sub.add_argument("-c", "--count", type=count, help="end after so many")
+    client_flags(sub)
     sub.set_defaults(run=_run_sub)
     cat = commands.add_parser(
         "cat",
         help="read a topic without a group",
         description="Read a topic without a group: nothing is marked as consumed.",
-        epilog=_CODES,
+        epilog=CODES,
     )
     cat.add_argument("topic", metavar="TOPIC")
     cat.add_argument(
         "-o",
         "--offset",
         default="earliest",
-        help="begin at earliest, latest, a queue offset, or -N: the last N (%(default)s)",
+        help="begin at earliest, latest, a queue offset, or -N: the topic's last N (%(default)s)",
     )
     cat.add_argument("-e", "--end", action="store_true", help="end when all is read")
-    _client_flags(cat)
+    client_flags(cat)
     cat.set_defaults(run=_run_cat)
-
-
-def _client_flags(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:
-    parser.add_argument(
-        "-n",
-        "--namesrv",
-        default=os.environ.get("NAMESRV_ADDR") or NAMESRV,
-        metavar="HOST:PORT",
-        help="name servers, separated by ';' ($NAMESRV_ADDR, %(default)s)",
-    )
-    if as_json:
-        parser.add_argument(
-            "--json", dest="as_json", action="store_true", help="one JSON object a line"
-        )
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
-    return int(text)
 
 
 def _run_pub(options: Options) -> int:
@@ -371,60 +385,6 @@ def _run_cat(options: Options) -> int:
     from roquet.cli.messages import cat  # noqa: PLC0415
 
     return cat(options)
-
-
-# --- topics ------------------------------------------------------------------------------------
-
-
-def _topics(commands: Any) -> None:
-    topic = commands.add_parser("topic", help="create, list and describe topics")
-    verbs = topic.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    create = verbs.add_parser(
-        "create",
-        help="create a topic on every master, or change its queues",
-        description="Create a topic on every master, or change its number of queues.",
-        epilog=_CODES,
-    )
-    create.add_argument("topic", metavar="TOPIC")
-    create.add_argument(
-        "-q", "--queues", type=_count, default=8, help="queues on each broker (%(default)s)"
-    )
-    create.add_argument("--cluster", help="only in this cluster")
-    _client_flags(create, as_json=False)
-    create.set_defaults(run=_run_topic_create)
-    ls = verbs.add_parser("ls", help="list topics", description="List topics.", epilog=_CODES)
-    ls.add_argument(
-        "-a", "--all", dest="everything", action="store_true", help="those of the system as well"
-    )
-    _client_flags(ls)
-    ls.set_defaults(run=_run_topic_ls)
-    describe = verbs.add_parser(
-        "describe",
-        help="show a topic's queues",
-        description="Show where a topic's queues are and how many messages each holds.",
-        epilog=_CODES,
-    )
-    describe.add_argument("topic", metavar="TOPIC")
-    _client_flags(describe)
-    describe.set_defaults(run=_run_topic_describe)
-
-
-def _run_topic_create(options: Options) -> int:
-    from roquet.cli.topics import create  # noqa: PLC0415
-
-    return create(options.namesrv, options.topic, options.queues, options.cluster)
-
-
-def _run_topic_ls(options: Options) -> int:
-    from roquet.cli.topics import ls  # noqa: PLC0415
-
-    return ls(options.namesrv, everything=options.everything, as_json=options.as_json)
-
-
-def _run_topic_describe(options: Options) -> int:
-    from roquet.cli.topics import describe  # noqa: PLC0415
-
-    return describe(options.namesrv, options.topic, as_json=options.as_json)
 
 
 def _version(_: Options) -> int:

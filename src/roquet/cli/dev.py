@@ -75,6 +75,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
             "storePathRootDir": str(folder / "store"),
             "storePathCommitLog": str(folder / "store" / "commitlog"),
             "autoCreateTopicEnable": True,
+            "enablePropertyFilter": True,
             **(SIZES if plan.data is None else {}),
         }
         broker = build_broker(load_config(None, {}, flags)[0])
@@ -121,7 +122,12 @@ def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> list[str]:
 @contextlib.contextmanager
 def _folder(data: Path | None) -> Generator[Path]:
     if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"--data {data}: {error.strerror}, and it has to be a folder"
+            ) from error
         yield data.resolve()
         return
     home = _memory()

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sys
 from typing import TYPE_CHECKING, Any
 
-from roquet.base.errors import UsageError
+from roquet.base.errors import Refused, RoquetError, Unreachable, UsageError
 from roquet.base.log import configure, safe
 from roquet.cli import output
-from roquet.client import connect
+from roquet.cli.bodies import bodies
+from roquet.client import ConsumerOptions, Sql, connect
+from roquet.protocol.codes import ResponseCode
 from roquet.protocol.hosts import split_addresses
+from roquet.remoting.refusals import cannot_heal
 from roquet.service import runtime
 
 if TYPE_CHECKING:
     import argparse
-    import asyncio
-    from collections.abc import Iterator
 
     from roquet.client import MQ, PullConsumer
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
 
-COUNT = "{{count}}"
 GROUP = "roquet_cli"
+EXIT_INTERRUPTED = 130
 POLL_S = 0.5
 """How long a wait for messages lasts before Ctrl-C is looked at."""
-LINE_MAX = 4 * 1024 * 1024
+NOTICE_S = 2.0
+"""Without an answer for so long, a line says whose."""
+LAST_MAX = 100_000
+"""The most messages that `cat -o -N` keeps in memory."""
 
 
 def publish(options: argparse.Namespace) -> int:
@@ -34,9 +39,8 @@ def publish(options: argparse.Namespace) -> int:
 
     async def work(stop: asyncio.Event) -> int:
         async with _mq(options) as mq, mq.producer(GROUP) as producer:
-            for body in _bodies(options.body, options.count):
-                if stop.is_set():
-                    break
+            await _reach(mq, options)
+            async for body in bodies(options, stop):
                 receipt = await producer.send(
                     options.topic, body, tag=options.tag, keys=options.key
                 )
@@ -51,19 +55,12 @@ def publish(options: argparse.Namespace) -> int:
                     output.json_line(place)
                 else:
                     output.line("{id}  {broker} queue {queue} offset {offset}".format(**place))
-        return 0
+                    sys.stdout.flush()
+                if stop.is_set():
+                    break
+        return EXIT_INTERRUPTED if stop.is_set() else 0
 
     return _run(work)
-
-
-def _bodies(body: str | None, count: int) -> Iterator[str]:
-    """Give the body so often, counted from 1; or each line of input."""
-    if body is not None:
-        for number in range(1, count + 1):
-            yield body.replace(COUNT, str(number))
-        return
-    while line := sys.stdin.readline(LINE_MAX):
-        yield line.rstrip("\n")
 
 
 def subscribe(options: argparse.Namespace) -> int:
@@ -71,22 +68,37 @@ def subscribe(options: argparse.Namespace) -> int:
 
     async def work(stop: asyncio.Event) -> int:
         left = options.count
-        subscriptions = {options.topic: options.tags}
-        async with (
-            _mq(options) as mq,
-            mq.consumer(options.group, subscriptions, start="earliest") as consumer,
-        ):
-            while not stop.is_set() and left != 0:
-                received = await consumer.receive(timeout_s=POLL_S)
-                if received is None:
-                    continue
-                _show(received.message, as_json=options.as_json)
-                received.ack()
-                if left is not None:
-                    left -= 1
+        subscriptions = {options.topic: _filter(options)}
+        tuned = ConsumerOptions(on_error=_still_waiting)
+        async with _mq(options) as mq:
+            await _reach(mq, options)
+            async with mq.consumer(
+                options.group, subscriptions, start="earliest", options=tuned
+            ) as consumer:
+                while not stop.is_set() and left != 0:
+                    received = await consumer.receive(timeout_s=POLL_S)
+                    if received is None:
+                        continue
+                    _show(received.message, as_json=options.as_json)
+                    received.ack()
+                    if left is not None:
+                        left -= 1
         return 0
 
     return _run(work)
+
+
+def _filter(options: argparse.Namespace) -> str | Sql:
+    if options.sql is None:
+        return str(options.tags)
+    if options.tags != "*":
+        raise UsageError("give --tags or --sql, not both")
+    return Sql(options.sql)
+
+
+def _still_waiting(error: RoquetError) -> None:
+    sys.stderr.write(f"roquet: {error}; waiting for it, Ctrl-C ends\n")
+    sys.stderr.flush()
 
 
 def cat(options: argparse.Namespace) -> int:
@@ -95,23 +107,74 @@ def cat(options: argparse.Namespace) -> int:
 
     async def work(stop: asyncio.Event) -> int:
         async with _mq(options) as mq, mq.pull_consumer(GROUP) as consumer:
+            await _reach(mq, options, must_exist=True)
             queues = await consumer.queues(options.topic)
             ends: dict[MessageQueue, int] = {}
             await consumer.assign(queues, start="latest")
             for queue in queues:
                 first, ends[queue] = await consumer.bounds(queue)
                 await consumer.seek(queue, _first(start, first, ends[queue]))
+            if isinstance(start, int) and start < 0:
+                for message in await _last(consumer, ends, -start, stop):
+                    _show(message, as_json=options.as_json)
             while not stop.is_set():
                 if options.end and _done(consumer, ends):
                     break
                 for message in await consumer.poll(timeout_s=POLL_S):
-                    place = (message.broker_name, message.queue_id)
-                    end = {(q.broker_name, q.queue_id): at for q, at in ends.items()}.get(place)
-                    if not options.end or end is None or message.queue_offset < end:
+                    if not options.end or _is_before(message, ends):
                         _show(message, as_json=options.as_json)
         return 0
 
     return _run(work)
+
+
+async def _last(
+    consumer: PullConsumer, ends: dict[MessageQueue, int], count: int, stop: asyncio.Event
+) -> list[StoredMessage]:
+    """Return the last messages of a topic over all its queues, in the order of their storing.
+
+    No queue has more than `count` of them, so that is what each is read for.
+    """
+    found: list[StoredMessage] = []
+    while not stop.is_set() and not _done(consumer, ends):
+        found += [it for it in await consumer.poll(timeout_s=POLL_S) if _is_before(it, ends)]
+        found.sort(key=_stored)
+        del found[:-count]
+    return found
+
+
+def _stored(message: StoredMessage) -> tuple[int, str, int]:
+    return message.store_timestamp, message.broker_name, message.physical_offset
+
+
+def _is_before(message: StoredMessage, ends: dict[MessageQueue, int]) -> bool:
+    place = (message.broker_name, message.queue_id)
+    end = {(q.broker_name, q.queue_id): at for q, at in ends.items()}.get(place)
+    return end is None or message.queue_offset < end
+
+
+async def _reach(mq: MQ, options: argparse.Namespace, *, must_exist: bool = False) -> None:
+    """Ask for the topic's route: a server that is away ends the command here.
+
+    Raises Unreachable, and Refused for a topic that is not there when it must be.
+    """
+    handle = asyncio.get_running_loop().call_later(
+        NOTICE_S, sys.stderr.write, f"roquet: no answer from {options.namesrv} yet\n"
+    )
+    try:
+        await mq.admin().route(options.topic)
+    except Refused as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        if must_exist:
+            hint = f"there is no topic {options.topic}; try: roquet topic create {options.topic}"
+            raise Refused(error.code, hint) from error
+    except Unreachable as error:
+        if cannot_heal(error):
+            raise
+        raise Unreachable(f"{error}; is one running? try: roquet dev") from error
+    finally:
+        handle.cancel()
 
 
 def _done(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> bool:
@@ -124,7 +187,10 @@ def _start(text: str) -> str | int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise UsageError(f"--offset {text!r}: must be earliest, latest, a number, or -N")
-    return int(text)
+    found = int(text)
+    if found < -LAST_MAX:
+        raise UsageError(f"--offset {text!r}: at most the last {LAST_MAX}")
+    return found
 
 
 def _first(start: str | int, low: int, high: int) -> int:
@@ -166,6 +232,8 @@ def _mq(options: argparse.Namespace) -> MQ:
         addresses = split_addresses(options.namesrv)
     except ValueError as error:
         raise UsageError(f"--namesrv: {error}") from error
+    if not addresses:
+        raise UsageError("--namesrv is empty: it should look like 127.0.0.1:9876")
     return connect("rmq://" + ";".join(addresses))
 
 

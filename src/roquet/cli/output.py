@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def line(text: str) -> None:
     """Print a line."""
     sys.stdout.write(text + "\n")
+
+
+def error(text: str) -> None:
+    """Say in one line why a command ends, whatever the text has in it."""
+    shown = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"roquet: {shown}\n")
+        sys.stderr.flush()
+
+
+def drop_output() -> None:
+    """Send what is still to be printed nowhere: it must not be tried again at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
 
 
 def json_line(value: Mapping[str, Any]) -> None:

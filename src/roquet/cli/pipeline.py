@@ -75,7 +75,11 @@ def pack(target: str, python: str | None) -> int:
     """Write an archive for a cluster's workers. Raises UsageError, OSError."""
     from roquet.spark.pack import pack as write  # noqa: PLC0415  (other commands do without)
 
-    size = write(Path(target), None if python is None else Path(python))
+    # Before a minute is spent on what goes into it.
+    path = Path(target)
+    if not os.path.isdir(path.parent) or os.path.isdir(path):  # noqa: PTH112  (any text is asked)
+        raise UsageError(f"{target}: must be a file in a folder that exists")
+    size = write(path, None if python is None else Path(python))
     line(f"{target}: {size / 1e6:,.0f} MB")
     return 0
 
@@ -86,7 +90,7 @@ def run(name: str, words: Sequence[str], cluster: Cluster) -> int:
     if {"-h", "--help"} & set(words):
         _help(found)
         return 0
-    options = given(words, found.options)
+    options = _with_environment(given(words, found.options), found)
     dry = Given(options, found.options).flag("dryRun")
     try:
         module = importlib.import_module(f"roquet.spark.jobs.{found.name}")
@@ -108,6 +112,16 @@ def run(name: str, words: Sequence[str], cluster: Cluster) -> int:
     for text in report.lines:
         line(text)
     return int(report.exit_code)
+
+
+def _with_environment(options: dict[str, str], found: Job) -> dict[str, str]:
+    """Add the name servers of $NAMESRV_ADDR where the job needs some and none are given."""
+    servers = os.environ.get("NAMESRV_ADDR")
+    known = {option.name for option in found.options}
+    elsewhere = {"nameservers", "store", "lake", "input", "archive"} & options.keys()
+    if servers and "nameServers" in known and not elsewhere:
+        return {**options, "nameservers": servers}
+    return options
 
 
 def _nothing(_: Mapping[str, str]) -> dict[str, str]:

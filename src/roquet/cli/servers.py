@@ -18,6 +18,7 @@ from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.config import Report, as_properties
 from roquet.base.errors import UsageError
+from roquet.cli import output
 from roquet.service import runtime
 
 if TYPE_CHECKING:
@@ -77,8 +78,13 @@ def begin_of(pair: str) -> str:
 
 def say(line: str) -> None:
     """Print a line that scripts wait for."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        # A server does not end because nobody reads what it says.
+        output.drop_output()
+        log.warning("standard output cannot be written: %s", error.strerror)
 
 
 def namesrv(given: Given) -> int:
@@ -176,7 +182,7 @@ def guarded(run: Callable[[], int]) -> int:
 def fail(error: Exception, code: int) -> int:
     """Say in one line why it ends."""
     text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-    sys.stderr.write(f"roquet: {text}\n")
+    output.error(text)
     return code
 
 

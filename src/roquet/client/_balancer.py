@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, Unreachable
 from roquet.client._rebalance import average
-from roquet.client._refusals import cannot_heal
 from roquet.client._routes import subscribe_queues
 from roquet.protocol.codes import ResponseCode
+from roquet.remoting.refusals import cannot_heal
 
 if TYPE_CHECKING:
     import random

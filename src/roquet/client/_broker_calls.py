@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, Unreachable
-from roquet.client._refusals import refused
 from roquet.client._requests import request
 from roquet.model.route import MASTER_ID
 from roquet.protocol import names, sys_flag, tags
@@ -31,6 +30,7 @@ from roquet.protocol.headers.offset import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client._receipt import STATUS_OF_CODE
-from roquet.client._refusals import refused
 from roquet.client._requests import request
 from roquet.client._routes import publish_queues
 from roquet.protocol import names, properties, sys_flag
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import SendMessageRequest
+from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
     from roquet.client._broker_calls import BrokerCalls

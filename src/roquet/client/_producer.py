@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.client._encode import Encoded, compose, encode_batches, encode_one
 from roquet.client._receipt import STATUS_OF_CODE, SendReceipt
-from roquet.client._refusals import cannot_heal, refused
 from roquet.client._replies import reply_properties, request_properties
 from roquet.client._requests import request as make_request
 from roquet.client._retry import may_retry
@@ -25,6 +24,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
 from roquet.protocol.java_hash import java_hash
+from roquet.remoting.refusals import cannot_heal, refused
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:

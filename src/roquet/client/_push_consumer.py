@@ -383,7 +383,7 @@ class Consumer:
 
     def _fail(self, error: RoquetError) -> None:
         if self._failure is None:
-            log.error("consumer %s ends: %s", self.group, error)
+            log.info("consumer %s ends: %s", self.group, error)
             self._failure = error
             self._ready.put_nowait(None)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.client._refusals import refused
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
+from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
     from roquet.protocol.codes import RequestCode

@@ -7,11 +7,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._refusals import refused
 from roquet.client._requests import DEFAULT_TIMEOUT_S, ask, request
 from roquet.model.route import MASTER_ID
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.client import HeartbeatRequest, UnregisterClientRequest
+from roquet.remoting.refusals import refused
 from roquet.service.address_server import EVERY_S, FIRST_S
 from roquet.service.background import Tasks
 

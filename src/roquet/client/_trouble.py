@@ -10,12 +10,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._refusals import cannot_heal
 from roquet.client._requests import request
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.names import AUTO_CREATE_TOPIC
+from roquet.remoting.refusals import cannot_heal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import VARIABLES
 from roquet.acl.files import AclRules, accounts_path
-from roquet.base.config import Report, as_properties, change, changed_texts, env_name, load, setting
+from roquet.base.config import (
+    Report,
+    as_properties,
+    change,
+    changed_texts,
+    env_name,
+    load,
+    read_property_file,
+    setting,
+)
 from roquet.base.durable import replace_file
 from roquet.base.errors import Refused, UsageError
 from roquet.base.java_keys import JAVA_KEYS
@@ -147,7 +156,7 @@ def load_config(
     given: dict[str, str] = {}
     if file is not None:
         try:
-            given = read_properties(file.read_bytes())
+            given = read_property_file(file, NamesrvConfig)
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror or error}") from error
         given.setdefault("bindAddress", EVERYWHERE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +19,11 @@ from roquet.base.config import (
 )
 from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties, write_properties
+from roquet.broker.config import load_config
+from roquet.namesrv.config import load_config as load_namesrv
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _even(value: int) -> str | None:
@@ -166,3 +173,29 @@ def test_a_written_file_reads_the_same_and_injects_nothing() -> None:
     written = write_properties(values)
     assert written.count(b"\n") == 3
     assert read_properties(written) == values
+
+
+def test_property_file_of_random_bytes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    for data in (os.urandom(200) + b"\0", b"\xff\xfe\x01", b"colour=red\nsize=9\n"):
+        file.write_bytes(data)
+        with pytest.raises(UsageError, match="property file"):
+            load_config(file, {}, {})
+        with pytest.raises(UsageError, match="property file"):
+            load_namesrv(file, {}, {})
+    file.write_bytes(b"# only a comment\n")
+    load_config(file, {}, {})
+
+
+def test_unknown_setting_is_answered_with_the_one_it_resembles(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("listenPrt=1\nbrokerName=b\nnothing.like.it=1\n")
+    _, report = load_config(file, {"ROQUET_LISTEN_PROT": "1"}, {})
+    (line,) = report.lines()
+    assert "listenPrt (did you mean listenPort?)" in line
+    assert "ROQUET_LISTEN_PROT (did you mean ROQUET_LISTEN_PORT?)" in line
+    assert "nothing.like.it" in line
+    with pytest.raises(UsageError, match=r"^foo = '1' .*no such setting$"):
+        load_config(None, {}, {"foo": "1"})
+    with pytest.raises(UsageError, match=r"listenPrt = '1'.*did you mean listenPort\?"):
+        load_config(None, {}, {"listenPrt": "1"})

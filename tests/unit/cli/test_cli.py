@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -14,68 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cli_harness import Running, environment, roquet
 from roquet.cli.app import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import IO
-
-SOURCES = Path(__file__).parents[3] / "src"
-
-
-def environment(home: Path) -> dict[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH") if key in os.environ}
-    return {**kept, "HOME": str(home), "PYTHONPATH": str(SOURCES)}
-
-
-def roquet(home: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "roquet", *arguments],
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-        env=environment(home),
-    )
-
-
-class Running:
-    """A server process and what it has printed."""
-
-    def __init__(self, home: Path, *arguments: str) -> None:
-        self.errors = home / "errors"
-        with self.errors.open("ab") as errors:
-            self._start(home, errors, arguments)
-
-    def _start(self, home: Path, errors: IO[bytes], arguments: tuple[str, ...]) -> None:
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "roquet", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            bufsize=0,  # what select sees is all there is
-            env=environment(home),
-        )
-
-    def line(self) -> str:
-        assert self.child.stdout is not None
-        ready, _, _ = select.select([self.child.stdout], [], [], 20)
-        assert ready, "it says nothing"
-        return self.child.stdout.readline().decode().rstrip("\n")
-
-    def lines_until(self, text: str) -> list[str]:
-        found = [self.line()]
-        while text not in found[-1]:
-            found.append(self.line())
-        return found
-
-    def stop(self) -> int:
-        if self.child.poll() is None:
-            self.child.send_signal(signal.SIGTERM)
-        code = self.child.wait(20)
-        assert self.child.stdout is not None
-        self.child.stdout.close()
-        return code
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import roquet
 from roquet.base.errors import Unreachable, UsageError
 from roquet.client import ProducerOptions
 from roquet.client._encode import compose, encode_one
-from roquet.client._refusals import refused
 from roquet.model.message import Message
+from roquet.remoting.refusals import refused
 from roquet.testing.cluster import running_broker, running_name_server
 
 if TYPE_CHECKING:

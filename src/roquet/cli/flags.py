@@ -1,0 +1,31 @@
+"""Flags that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+NAMESRV = "127.0.0.1:9876"
+CODES = "exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 5 not found"
+
+
+def client_flags(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:
+    """Add what every command has that talks to servers."""
+    parser.add_argument(
+        "-n",
+        "--namesrv",
+        default=os.environ.get("NAMESRV_ADDR") or NAMESRV,
+        metavar="HOST:PORT",
+        help="name servers, separated by ';' ($NAMESRV_ADDR, %(default)s)",
+    )
+    if as_json:
+        parser.add_argument(
+            "--json", dest="as_json", action="store_true", help="one JSON object a line"
+        )
+
+
+def count(text: str) -> int:
+    """Read a number of at least 1."""
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)

@@ -154,6 +154,13 @@ class Figures:
         ):
             metrics.standard(name, text, _OF_STORE, _one(read, _LOCAL))
 
+        def damage() -> dict[str, float]:
+            found = store.damage()
+            return {"damaged_reads": found.reads, "queue_conflicts": found.conflicts}
+
+        text = "Messages passed over by reads, and records that no queue took, since the start"
+        metrics.watch_many("store_damage", text, "kind", damage, counts=True)
+
     # --- clients and lanes -----------------------------------------------------------------------
 
     def _watermarks(self) -> Iterator[Row]:

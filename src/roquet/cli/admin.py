@@ -10,7 +10,7 @@ from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
-from roquet.protocol.bodies.stats import TopicStats
+from roquet.protocol.bodies.stats import TopicStats, decode_kv_table
 from roquet.protocol.bodies.topics import decode_topic, decode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import Command
@@ -96,6 +96,10 @@ class Admin:
                 return None
             raise
         return decode_topic(answer.body)
+
+    def runtime(self, broker: str) -> dict[str, str]:
+        """Return what one broker says about itself, by key."""
+        return decode_kv_table(self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO).body)
 
     def put_topic(self, broker: str, config: TopicConfig) -> None:
         """Create a topic on one broker, or change it there."""

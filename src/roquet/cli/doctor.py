@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from roquet.broker.config import BrokerConfig
+    from roquet.cli.admin import Admin
 
 OPEN_FILES_MIN = 65_536
 MAPS_MIN = 65_530
@@ -234,9 +235,32 @@ def _name_servers(config: BrokerConfig) -> Iterator[Look]:
     for address in str(given).split(";"):
         try:
             with Admin(address) as admin:
-                brokers = len(admin.clusters().brokers)
+                known = admin.clusters().brokers
+                brokers = len(known)
+                own = known.get(config.identity.name)
+                if own is not None:
+                    yield from _damage(admin, own.addresses.get(config.identity.broker_id))
         except (RoquetError, OSError) as error:
             helps = f"start it (roquet namesrv), or open the way to {address}"
             yield Look(Verdict.FAIL, f"name server {address}", str(error), helps)
             continue
         yield Look(Verdict.OK, f"name server {address}", f"answers, knows {brokers} brokers")
+
+
+def _damage(admin: Admin, address: str | None) -> Iterator[Look]:
+    """Ask the broker of this configuration, which runs, what its store had to pass over."""
+    if address is None:
+        return
+    try:
+        table = admin.runtime(address)
+    except (RoquetError, OSError) as error:
+        helps = "the name server knows the broker, but it does not answer"
+        yield Look(Verdict.WARN, "messages", f"{address}: {error}", helps)
+        return
+    reads, conflicts = (int(table.get(key, 0)) for key in ("damagedReads", "queueConflicts"))
+    found = f"{reads} passed over, {conflicts} without a place in their queue, since the start"
+    if not reads and not conflicts:
+        yield Look(Verdict.OK, "messages", found)
+        return
+    helps = "its log names the last ones; stop it, roquet store check names all"
+    yield Look(Verdict.FAIL, "messages", found, helps)

@@ -146,3 +146,15 @@ class DiskUse(NamedTuple):
     """Above it old files go whatever their age."""
     expire: int
     """Above it expired files go at once."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Damage:
+    """What a store had to pass over since its start, and the last case of each, for people."""
+
+    reads: int
+    """Messages that could not be read; one that is met twice counts twice."""
+    conflicts: int
+    """Records that their queue did not take."""
+    last_read: str
+    last_conflict: str

@@ -21,6 +21,7 @@ from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
     BatchDraft,
     BatchResult,
+    Damage,
     DiskUse,
     Draft,
     Found,
@@ -104,6 +105,8 @@ class MessageStore:
         native = await asyncio.to_thread(_guarded, NativeStore.open, dict(self._native_config))
         _guarded(native.start)
         self._native = native
+        for note in native.recovery_notes():
+            log.warning("recovery: %s", note)
         lost = native.stats()["recovered_lost_bytes"]
         if lost:
             log.error("the log has lost %d bytes at its end that were durable", lost)
@@ -370,6 +373,12 @@ class MessageStore:
     def self_check(self) -> list[str]:
         """Return what is wrong with the files: missing or cut ones, holes. Raises StoreFault."""
         return _guarded(self.native.self_check)
+
+    def damage(self) -> Damage:
+        """Return what was passed over since the start. Raises StoreFault when closed."""
+        stats = self.native.stats()
+        last_read, last_conflict = self.native.last_damage()
+        return Damage(stats["damaged_reads"], stats["queue_conflicts"], last_read, last_conflict)
 
     def dispatch_behind(self) -> int:
         """Return the bytes of the log that are not in the queues yet."""

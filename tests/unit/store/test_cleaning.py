@@ -341,6 +341,41 @@ def test_the_self_check_names_what_is_missing(
     play(tmp_path, tell)
 
 
+def test_damage_is_counted_said_once_and_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A unit of another queue is passed over; log, metrics and runtime info tell."""
+
+    async def fill(it: Cluster) -> None:
+        for queue in (0, 1) * 5:
+            assert (await it.send("orders", b"q%d" % queue, queue_id=queue)).code == 0
+        await dispatched(it)
+
+    async def tell(it: Cluster) -> None:
+        store = it.broker.store
+        got = store.get("orders", 0, 0, 32)
+        assert {record.body for record in read_records(got.records)} == {b"q0"}
+        assert got.next_begin_offset == 5
+        check = SelfCheck(store)
+        await check.tell_damage()
+        await check.tell_damage()
+        lines = [row.getMessage() for row in caplog.records if "passed over" in row.getMessage()]
+        said = (
+            "1 messages cannot be read and were passed over, the last one: offset 2 of queue 0 of"
+            " topic orders is passed over: its unit is of another place"
+        )
+        assert lines == [said]
+        assert (store.damage().reads, store.damage().conflicts) == (1, 0)
+
+    play(tmp_path, fill)
+    queues = tmp_path / "broker-a" / "consumequeue" / "orders"
+    foreign = next((queues / "1").iterdir()).read_bytes()[40:60]
+    with next((queues / "0").iterdir()).open("r+b") as file:
+        file.seek(40)
+        file.write(foreign)
+    play(tmp_path, tell)
+
+
 @pytest.mark.parametrize("where", ["commitlog", "consumequeue/orders/0"])
 def test_a_store_with_a_hole_does_not_get_as_far_as_a_self_check(
     tmp_path: Path, where: str

@@ -113,6 +113,9 @@ def _store_parts(base: Base) -> list[Part]:
             "self_check",
             checker,
             needs=("store",),
-            timers=(Timer("check the store's files", checker.check, 600, 60),),
+            timers=(
+                Timer("check the store's files", checker.check, 600, 60),
+                Timer("tell what was passed over", checker.tell_damage, 10, 10),
+            ),
         ),
     ]

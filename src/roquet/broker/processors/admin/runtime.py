@@ -145,6 +145,7 @@ class RuntimeInfo:
         size, times = stats.put_bytes, stats.put_count
         native = self._store.native.stats()
         return {
+            "damagedReads": str(native["damaged_reads"]),
             "getFoundTps": found,
             "getMessageEntireTimeMax": str(native["get_us_longest"] // 1000),
             "getMissTps": missed,
@@ -168,6 +169,7 @@ class RuntimeInfo:
             "putMessageSizeTotal": str(size),
             "putMessageTimesTotal": str(times),
             "putTps": stats.rates("BROKER_PUT_NUMS"),
+            "queueConflicts": str(native["queue_conflicts"]),
         }
 
     def _disk(self) -> dict[str, str]:

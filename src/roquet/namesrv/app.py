@@ -10,6 +10,7 @@ from roquet.acl.files import RELOAD_S as ACCOUNTS_S
 from roquet.acl.files import AccountFiles, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import name_server_needs
+from roquet.namesrv.checks import body_max
 from roquet.namesrv.kv import KeyValues
 from roquet.namesrv.notices import MinimumNotices
 from roquet.namesrv.operations import KeyValueRequests, TopicRequests
@@ -74,7 +75,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         AccountFiles(accounts_path(config.acl, config.file), clock) if config.acl.enabled else None
     )
     guard = None if files is None else Guard(files, name_server_needs).check
-    router = Router(routes, None, lanes, clock, guard=guard)
+    router = Router(routes, None, lanes, clock, guard=guard, body_max=body_max)
     tls = ServerTls(config.tls, clock)
     server = Server(
         host=config.host,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
-from roquet.protocol.codes import ResponseCode
+from roquet.base.limits import FRAME_SIZE_MAX, KIB
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import is_object
 from roquet.protocol.hosts import split_address
 
@@ -27,7 +28,19 @@ QUEUES_MAX = 65_536
 """Queues of one topic on one broker: clients make an object for each."""
 FILTER_SERVERS_MAX = 1_024
 PERM_MAX = 15
+NO_BODY = 4 * KIB
+BODY_LIMITS = {
+    int(RequestCode.REGISTER_BROKER): (FRAME_SIZE_MAX, "topics of a broker; read beside the loop"),
+    int(RequestCode.UPDATE_NAMESRV_CONFIG): (256 * KIB, "settings: the handler takes fewer"),
+    int(RequestCode.REGISTER_TOPIC_IN_NAMESRV): (64 * KIB, "the route of one topic"),
+}
+"""Bytes that the body of a request may have, and why; others have next to none."""
 EXPIRY_MAX_MS = 24 * 3600 * 1000
+
+
+def body_max(code: int) -> int:
+    """Return how many bytes the body of a request may have."""
+    return BODY_LIMITS.get(code, (NO_BODY, ""))[0]
 
 
 def invalid(what: str) -> Refused:

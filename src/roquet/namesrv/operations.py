@@ -15,6 +15,7 @@ from roquet.protocol.command import reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers import namesrv as headers
 from roquet.remoting.router import Route
+from roquet.service.slices import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,15 +146,16 @@ class TopicRequests:
         self._table.delete_topic(header.topic, header.cluster_name or None)
         return reply_to(request.command)
 
-    def register(self, request: Request) -> Command:
+    async def register(self, request: Request) -> Command:
         """Note queues of a topic by hand (217)."""
         command = request.command
         header = headers.RegisterTopicRequest.decode(command.ext)
         check_name("topic", header.topic)
         try:
-            queues = decode_route(command.body).queues if command.body else ()
+            route = await read_body(decode_route, command.body) if command.body else None
         except JsonError as error:
             raise invalid(str(error)) from error
+        queues = () if route is None else route.queues
         for one in queues:
             check_queues(header.topic, one.read_queues, one.write_queues, one.perm)
         self._table.register_topic(header.topic, queues)

@@ -38,7 +38,7 @@ STRICT_SIZE_MAX = 64 * 1024 * 1024
 TOLERANT_SIZE_MAX = 1024 * 1024
 """Bytes that the slow reader takes; files of a broker's own may ask for more."""
 
-REQUEST_SIZE_MAX = 256 * 1024
+REQUEST_SIZE_MAX = 64 * 1024
 """Bytes that it takes of a request that is read beside an event loop: clients send strict JSON."""
 
 # Strings are matched first, so that only keys outside of them are seen. Possessive, with an

@@ -187,9 +187,14 @@ class Router:
         port: Ports = Ports.MAIN,
         *,
         guard: Guard | None = None,
+        body_max: Callable[[int], int] | None = None,
     ) -> None:
-        """Build the table for one port. Raises UsageError when a code comes twice."""
+        """Build the table for one port. Raises UsageError when a code comes twice.
+
+        `body_max` tells how many bytes the body of a request may have, by its code.
+        """
         self._guard = guard
+        self._body_max = body_max
         self._rows: dict[int, _Row] = {}
         self._default = None if default is None else self._row(default, lanes)
         self._log = RateLog(log, clock)
@@ -204,6 +209,8 @@ class Router:
 
     def dispatch(self, request: Request) -> None:
         """Have the request handled, now or within its lane. Never raises."""
+        if self._body_max is not None and self._is_too_long(request, self._body_max):
+            return
         if self._guard is not None and not self._may(request, self._guard):
             return
         row = self._rows.get(request.command.code, self._default)
@@ -227,6 +234,19 @@ class Router:
         lane = lanes[route.lane]
         together = None if route.together is None else _Together(self, route.together)
         return _Row(route, lane if waits else None, together)
+
+    def _is_too_long(self, request: Request, body_max: Callable[[int], int]) -> bool:
+        """Tell whether a request that is served has too long a body; such a one is answered."""
+        command = request.command
+        size = len(command.body)
+        if not size or size <= (most := body_max(command.code)):
+            return False
+        if command.code not in self._rows and self._default is None:
+            return False
+        remark = f"request {command.code} has a body of {size} bytes: it may have {most}"
+        request.reply(reply_to(command, ResponseCode.INVALID_PARAMETER, remark=remark))
+        request.done(request)
+        return True
 
     def _may(self, request: Request, guard: Guard) -> bool:
         """Tell whether the request may be carried out; one that may not is answered."""

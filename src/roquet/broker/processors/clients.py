@@ -122,7 +122,7 @@ class Clients:
         self._check_limits(request.peer, data)
         consumers, full = await self._known_consumers(data)
         # Creating a topic waited for the disk; nobody is let in who has hung up meanwhile.
-        changed = request.peer.is_open and self._register(request, data, consumers)
+        changed = await self._register(request, data, consumers)
         if full is not None:
             # Those that were let in stay; who it is that was not is in the text.
             raise Refused(ResponseCode.SYSTEM_ERROR, str(full)) from full
@@ -213,17 +213,22 @@ class Clients:
             order=any(topic is not None and topic.order for topic in found),
         )
 
-    def _register(
+    async def _register(
         self, request: Request, data: HeartbeatData, consumers: list[ConsumerData]
     ) -> bool:
-        """Put a client into its groups and tell the others; tell whether it must send all again."""
+        """Put a client into its groups and tell the others; tell whether it must send all again.
+
+        One that has hung up, also between two slices, is let in no more.
+        """
         command, now_ms = request.command, self._clock.now_ms()
         key = self._rights.caller(command, request.peer.address).access_key
         client = Client(request.peer, data.client_id, command.language, command.version, key)
         is_v2 = data.fingerprint != 0
         without_sub = is_v2 and data.without_sub
         resend = False
-        for consumer in consumers:
+        async for consumer in in_slices(consumers, GROUPS_AT_ONCE):
+            if not request.peer.is_open:
+                return False
             if is_v2 and self._registry.must_resend(
                 consumer.group, data.fingerprint, without_sub=without_sub
             ):
@@ -242,7 +247,9 @@ class Clients:
             )
             if changed:
                 self._notices.changed((consumer.group,))
-        for group in data.producers:
+        async for group in in_slices(data.producers, GROUPS_AT_ONCE):
+            if not request.peer.is_open:
+                return False
             self._registry.register_producer(group, client, now_ms)
         return resend
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.answers import Answers
+from roquet.broker.body_limits import body_max
 from roquet.broker.peers import Registration
 from roquet.broker.ports import Listeners
 from roquet.broker.watch import Watch
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 def make_routers(base: Base, routes: Sequence[Route]) -> tuple[Router, Router]:
     """Make the tables of both ports: each looks at a request's account before anything else."""
     guard = make_guard(base)
-    main = Router(routes, None, base.lanes, base.clock, Ports.MAIN, guard=guard)
-    return main, Router(routes, None, base.lanes, base.clock, Ports.FAST, guard=guard)
+
+    def router(port: Ports) -> Router:
+        return Router(routes, None, base.lanes, base.clock, port, guard=guard, body_max=body_max)
+
+    return router(Ports.MAIN), router(Ports.FAST)
 
 
 def make_answers(base: Base) -> Answers | None:

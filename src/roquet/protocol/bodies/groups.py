@@ -186,7 +186,7 @@ def encode_groups(configs: Iterable[SubscriptionGroupConfig]) -> bytes:
 
 def decode_groups(data: bytes) -> list[SubscriptionGroupConfig]:
     """Read the body of 225. Raises JsonError."""
-    source = fastjson.read_object(data)
+    source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
     return [group_of(item) for item in fields.objects(source, "groupConfigList")]
 
 

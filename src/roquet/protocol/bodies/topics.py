@@ -183,7 +183,7 @@ def encode_topic_configs(configs: Iterable[TopicConfig]) -> bytes:
 
 def decode_topic_configs(data: bytes) -> list[TopicConfig]:
     """Read the body of 18. Raises JsonError."""
-    source = fastjson.read_object(data)
+    source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
     return [topic_of(item) for item in fields.objects(source, "topicConfigList")]
 
 

@@ -98,7 +98,10 @@ class OffsetAdmin:
             }
         async for queue_id, offset in in_slices(targets.items(), QUEUES_AT_ONCE):
             self._offsets.reset(group, topic, queue_id, offset)
-            log.info("group %s goes on at %d in %s queue %d", group, offset, topic, queue_id)
+            if len(targets) <= QUEUES_AT_ONCE:
+                log.info("group %s goes on at %d in %s queue %d", group, offset, topic, queue_id)
+        if len(targets) > QUEUES_AT_ONCE:
+            log.info("group %s goes on elsewhere in %d queues of %s", group, len(targets), topic)
         await self._offsets.persist()
         reached = {
             MessageQueue(topic, self._identity.name, q): offset for q, offset in targets.items()
@@ -121,12 +124,12 @@ class OffsetAdmin:
         await self._offsets.persist()
         return reply_to(request.command)
 
-    def correction(self, request: Request) -> Command:
+    async def correction(self, request: Request) -> Command:
         """Return per queue the least offset of all groups that are not behind one group."""
         header = QueryCorrectionOffset.decode(request.command.ext)
         ignored = set((header.filter_groups or "").split(","))
         least: dict[int, int] = {}
-        for group in self._offsets.groups_of(header.topic):
+        async for group in in_slices(self._offsets.groups_of(header.topic), QUEUES_AT_ONCE):
             if group not in ignored:
                 for queue_id, offset in self._offsets.queues(group, header.topic).items():
                     least[queue_id] = min(offset, least.get(queue_id, _NEVER))

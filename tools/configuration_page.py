@@ -28,7 +28,8 @@ The names are those of RocketMQ's property files. The same setting is a flag (`-
 and an environment variable (`ROQUET_LISTEN_PORT`); a flag wins over the environment, that over the
 file, that over the default. *Live* settings may be changed while the server runs (`mqadmin
 updateBrokerConfig`, `updateNamesrvConfig`). A key that RocketMQ has and this table has not is named
-at start, and so is a key that nobody knows; [another page](java-settings.md) says why it is missing.
+at start, and so is a key that nobody knows; [another page](java-settings.md) says why it is
+missing.
 """
 RELAY = """\
 Keys of the relay's TOML file; the environment variable of `tick_ms` is `ROQUET_RELAY_TICK_MS`.

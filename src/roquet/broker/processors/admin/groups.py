@@ -126,7 +126,8 @@ class GroupAdmin:
             "readable": not bits & FORBIDDEN_SUBSCRIPTION,
             "topic": header.topic,
         }
-        return reply_to(request.command, body=fastjson.java(answer))
+        # An empty remark instead of none is what 5.5.0 answers here.
+        return reply_to(request.command, remark="", body=fastjson.java(answer))
 
     async def _put(self, configs: list[SubscriptionGroupConfig]) -> None:
         for config in configs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import Refused
+from roquet.broker.processors.admin.common import NOT_SET
 from roquet.protocol import fastjson
 from roquet.protocol import properties as props
 from roquet.protocol.bodies.clients import subscription_json
@@ -64,7 +65,7 @@ class QueueAdmin:
             "queueData": [self._unit(unit, subscription) for unit in units],
             "subscriptionData": None if subscription is None else subscription_json(subscription),
         }
-        return reply_to(request.command, body=fastjson.java(answer))
+        return reply_to(request.command, remark=NOT_SET, body=fastjson.java(answer))
 
     def _unit(
         self, unit: tuple[int, int, int], subscription: SubscriptionData | None

@@ -128,7 +128,7 @@ class ProgressAdmin:
 
     async def every_group(self, request: Request) -> Command:
         """Return how far every group is, and by how many messages all of them are behind."""
-        header = GetConsumeStatsInBroker.decode(request.command.ext)
+        header = GetConsumeStatsInBroker.decode({"isOrder": "false", **(request.command.ext or {})})
         found: list[dict[str, list[ConsumeStats]]] = []
         behind = in_flight = items = 0
         by_group = self._topics_by_group()

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
-from roquet.broker.processors.admin.common import body_of, page_of
+from roquet.broker.processors.admin.common import NOT_SET, body_of, page_of
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
@@ -44,8 +44,6 @@ log = logging.getLogger(__name__)
 
 QUEUES_MAX = 65_535
 PERM_MAX = 15
-NOT_SET = "not set any response code"
-"""The remark with which 5.5.0 says yes to code 17."""
 
 _MESSAGE_TYPES = {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"}
 _ATTRIBUTES: Mapping[str, tuple[bool, frozenset[str]]] = {
@@ -97,7 +95,9 @@ class TopicAdmin:
 
     async def create(self, request: Request) -> Command:
         """Create a topic, or change it; the answer is sent when the table is durable."""
-        header = CreateTopicRequest.decode(request.command.ext)
+        # Java goes on without these two, whatever its header says.
+        given = {"defaultTopic": "", "order": "false", **(request.command.ext or {})}
+        header = CreateTopicRequest.decode(given)
         config = TopicConfig(
             name=header.topic,
             read_queues=header.read_queue_nums,
@@ -125,7 +125,7 @@ class TopicAdmin:
 
     async def delete(self, request: Request) -> Command:
         """Delete a topic with its queues and offsets, and the retry topics made for it by pop."""
-        topic = DeleteTopicRequest.decode(request.command.ext).topic
+        topic = DeleteTopicRequest.decode({"topic": "", **(request.command.ext or {})}).topic
         if not topic.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._refuse_system(topic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import resource
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -17,6 +17,9 @@ from roquet.spark.metadata import Connections, Metadata, View
 from roquet.spark.offsets import Bounds, QueueKey, to_json
 from roquet.spark.options import SourceOptions, Topics, Wire
 from roquet.spark.stream import StreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 QUEUES_A_TOPIC = 8
 TOPICS_A_BROKER = 125
@@ -42,8 +45,19 @@ class Simulated(Metadata):
     @override
     def view(self, topics: Topics, *, missing_ok: bool = False) -> View:
         self._end += 100
-        bounds = Bounds(0, self._end)
-        return View(dict.fromkeys(self._queues, bounds), self._addresses)
+        bounds = dict.fromkeys(self._queues, Bounds(0, self._end))
+        stored = dict.fromkeys(self._queues, self._stored_ms(self._end - 1))
+        return View(bounds, self._addresses, stored=stored)
+
+    @override
+    def stored_at(
+        self, wanted: Mapping[QueueKey, int], view: View, group: str
+    ) -> dict[QueueKey, int]:
+        return {queue: self._stored_ms(offset) for queue, offset in wanted.items()}
+
+    @staticmethod
+    def _stored_ms(offset: int) -> int:
+        return 1_700_000_000_000 + offset
 
 
 def measure(count: int) -> dict[str, float]:

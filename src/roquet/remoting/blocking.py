@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from typing import TYPE_CHECKING, Self
 
@@ -57,6 +58,14 @@ class BlockingConnection:
     def is_open(self) -> bool:
         """Whether another call may be tried; after a failed one it may not."""
         return self._open
+
+    def has_input(self) -> bool:
+        """Whether there is something to read though nothing is waited for: mostly its end."""
+        if not self._open:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """End the connection."""

@@ -93,6 +93,10 @@ class Ahead:
         self._posted = None
         return None
 
+    def move(self, addresses: tuple[str, ...]) -> None:
+        """Send to other addresses from now on."""
+        self._addresses = addresses
+
     # --- inside ------------------------------------------------------------------------------
 
     def _send(self, last: Pulled) -> None:

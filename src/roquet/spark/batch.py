@@ -14,6 +14,8 @@ from roquet.spark.metadata import Metadata
 from roquet.spark.offsets import EARLIEST, ranges, split
 from roquet.spark.options import Position
 from roquet.spark.partitions import QueuePartition
+from roquet.spark.patience import Patience
+from roquet.spark.presence import settled
 from roquet.spark.pushdown import Scope
 
 if TYPE_CHECKING:
@@ -38,15 +40,23 @@ class BatchReader(DataSourceReader):
         options = self._options
         metadata = Metadata(options.wire)
         try:
-            view = metadata.view(options.topics)
-            start = planning.resolve(options.starting or Position(default=EARLIEST), view, metadata)
+            begin = options.starting or Position(default=EARLIEST)
+            need = planning.needed(options, begin, options.ending)
+            view = settled(metadata, options.topics, need, Patience(options.wire.unreachable_s))
+            fails = options.fail_on_data_loss
+            planning.present(need, view, fail_on_data_loss=fails)
+            start = planning.begun(
+                planning.resolve(begin, view, metadata),
+                view,
+                metadata,
+                options.group,
+                fail_on_data_loss=fails,
+            )
             end = planning.resolve(options.ending, view, metadata)
         finally:
             metadata.close()
         wanted = [self._scope.cut(it) for it in ranges(start, end) if self._scope.has(it.queue)]
-        left = planning.within(
-            [it for it in wanted if len(it)], view, fail_on_data_loss=options.fail_on_data_loss
-        )
+        left = planning.within([it for it in wanted if len(it)], view, fail_on_data_loss=fails)
         parts = split(left, options.partitions_min, options.rows_per_partition)
         return planning.partitions(parts, view)
 

@@ -19,14 +19,18 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.spark import pool
 from roquet.spark.ahead import PULLS_MAX, Ahead, Pulled
-from roquet.spark.metadata import Connections
+from roquet.spark.metadata import Metadata, addresses_of
 from roquet.spark.offsets import DataLoss, Range
+from roquet.spark.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from roquet._native import ArrowBatch
+    from roquet.model.route import BrokerData
+    from roquet.spark.metadata import Connections
     from roquet.spark.options import SourceOptions
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,9 @@ _STATUSES = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
+
+
+_LATER = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
 class _Outcome(enum.Enum):
@@ -92,14 +99,22 @@ class QueueReader:
         *,
         connections: Connections | None = None,
         wait: Callable[[float], None] = pause,
+        locate: Callable[[], BrokerData | None] | None = None,
+        patience: Patience | None = None,
     ) -> None:
-        """Connect to nothing yet."""
+        """Connect to nothing yet; without `connections` those of this process are used.
+
+        `locate` says where the range's broker is now, None when no name server knows it.
+        """
         subscription = tags.subscribe(whole.queue.topic, options.tags)
         self._options = options
         self._range = whole
         self._addresses = addresses
-        self._connections = connections or Connections(options.wire, wait)
+        self._leased = connections is None
+        self._connections = connections or pool.OF_PROCESS.lease(options.wire)
         self._wait = wait
+        self._locate = locate or self._find
+        self._patience = patience or Patience(options.wire.unreachable_s, wait)
         self._tags = sorted(subscription.tags) or None
         self._filtered = self._tags is not None or options.sql is not None
         self._header = _header(options, whole)
@@ -131,7 +146,10 @@ class QueueReader:
                     collected = _Collected(collected.next, collected.next, size_max)
             yield from self._decode(collected)
         finally:
-            self._connections.close()
+            if self._leased:
+                pool.OF_PROCESS.give_back(self._options.wire, self._connections)
+            else:
+                self._connections.close()
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -149,6 +167,8 @@ class QueueReader:
             # It may be a slave that has not got that far.
             self._connections.forgive()
             outcome, answer, body = self._ask(wanted)
+        if outcome is not _Outcome.READ:
+            outcome, answer, body = self._ask_master(wanted)
         if outcome is _Outcome.READ:
             collected.add(body, answer.next_begin_offset)
             self._ahead.go_on(Pulled(wanted, answer.next_begin_offset, body))
@@ -164,8 +184,7 @@ class QueueReader:
         if count and self._options.fail_on_data_loss:
             raise DataLoss(
                 f"{count} messages of {self._range} from offset {collected.next} on are lost: the"
-                f" queue has [{answer.min_offset}, {answer.max_offset});"
-                " failOnDataLoss=false goes on with what is left"
+                f" queue has [{answer.min_offset}, {answer.max_offset})"
             )
         self._note_lost(count)
         collected.skipped += count
@@ -180,8 +199,55 @@ class QueueReader:
         return Command(RequestCode.PULL_MESSAGE, ext=header)
 
     def _ask(self, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
-        command = self._request(offset, PULL_ROWS)
-        answer = self._connections.call(self._addresses, command)
+        """Ask the broker, waiting for it while it is away. Raises Unreachable, Refused."""
+        while True:
+            try:
+                answer = self._connections.call(self._addresses, self._request(offset, PULL_ROWS))
+                if answer.code not in _LATER:
+                    self._patience.reset()
+                    return self._read(answer, offset)
+                away = answer.remark or "it is busy"
+            except Unreachable as error:
+                away = str(error)
+            self._patience.wait(f"broker {self._range.queue.broker}: {away}")
+            self._look_again()
+
+    def _ask_master(self, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
+        """Ask the master alone, which decides on what is lost; wait for it while it is away."""
+        broker = self._range.queue.broker
+        while True:
+            master = self._look_again()
+            away = f"broker {broker} has no master now, and its slave lacks offset {offset}"
+            if master is not None:
+                try:
+                    answer = self._connections.call((master,), self._request(offset, PULL_ROWS))
+                    if answer.code not in _LATER:
+                        self._patience.reset()
+                        return self._read(answer, offset)
+                    away = f"broker {broker}: {answer.remark or 'it is busy'}"
+                except Unreachable as error:
+                    away = f"broker {broker}: {error}"
+            self._patience.wait(away)
+
+    def _look_again(self) -> str | None:
+        """Look for the broker, which may be elsewhere after a restart; return its master."""
+        found = self._locate()
+        if found is None or not found.addresses:
+            return None
+        self._addresses = addresses_of(found)
+        self._ahead.move(self._addresses)
+        return found.master
+
+    def _find(self) -> BrokerData | None:
+        queue = self._range.queue
+        try:
+            route = Metadata(self._options.wire, self._connections).route(queue.topic)
+        except (Unreachable, Refused) as error:
+            log.warning("no route of %s: %s", queue, error)
+            return None
+        return next((it for it in route.brokers if it.broker_name == queue.broker), None)
+
+    def _read(self, answer: Command, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
         if answer.code not in _STATUSES:
             raise Refused(answer.code, answer.remark or "")
         try:
@@ -209,7 +275,11 @@ class QueueReader:
             made = self._batch(collected.bodies, start)
             rows += made.num_rows
             if made.num_rows:
-                yield from slices(pa.record_batch(made))
+                batch = pa.record_batch(made)
+                if batch.schema.names != list(self._options.columns):
+                    # A schema of the user's may name them in another order.
+                    batch = batch.select(list(self._options.columns))
+                yield from slices(batch)
             if made.next is None:
                 break
             start = made.next
@@ -240,8 +310,7 @@ class QueueReader:
         if self._options.fail_on_data_loss:
             raise DataLoss(
                 f"{missing} messages between offsets {collected.begin} and {collected.next} of"
-                f" {self._range.queue} did not come back;"
-                " failOnDataLoss=false goes on with what is left"
+                f" {self._range.queue} did not come back"
             )
         self._note_lost(missing)
 

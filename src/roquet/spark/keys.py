@@ -38,11 +38,23 @@ def of_task(options: SinkOptions, run: str | None) -> KeyMaker | None:
     if context is None:
         raise UsageError("uniqueKeys=plan: there is no Spark task")
     if run is None:
-        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-        if not query or not batch:
+        run = _of_stream(context, options)
+        if run is None:
             raise UsageError("uniqueKeys=plan: Spark does not say which micro-batch this is")
-        run = f"{options.run_id or query}/{batch}"
     return maker(run, context.partitionId())
+
+
+def place_of_task(options: SinkOptions, run: str | None) -> tuple[str, int]:
+    """Return the run and the partition of this task, as far as Spark says; never fails."""
+    context = TaskContext.get()
+    if context is None:
+        return run or "", 0
+    return run or _of_stream(context, options) or "", context.partitionId()
+
+
+def _of_stream(context: TaskContext, options: SinkOptions) -> str | None:
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    return f"{options.run_id or query}/{batch}" if query and batch else None
 
 
 def maker(run: str, partition: int) -> KeyMaker:

@@ -5,8 +5,8 @@ spark.read.format("roquet-log").load("/backup/broker-a/store")
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -15,10 +15,11 @@ from roquet._native import LogReader
 from roquet.base.errors import Corrupt
 from roquet.base.overriding import override
 from roquet.protocol import tags
+from roquet.spark import table_schema
 from roquet.spark.log_files import NO_TIME, GapPartition, LogPartition, plan
 from roquet.spark.options import LogOptions
 from roquet.spark.partitions import NothingPartition
-from roquet.spark.schema import DAMAGE_COLUMNS, damage_ddl, ddl
+from roquet.spark.schema import DAMAGE, DAMAGE_COLUMNS, TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,13 +44,20 @@ class RoquetLogDataSource(DataSource):
         return "roquet-log"
 
     @override
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         options = LogOptions.parse(self.options)
-        return damage_ddl() if options.table == "damage" else ddl(options.columns)
+        if options.table == "damage":
+            return table_schema.of(DAMAGE, self.options)
+        return table_schema.of({name: TYPES[name] for name in options.columns}, self.options)
 
     @override
     def reader(self, schema: StructType) -> LogFilesReader:
-        return LogFilesReader(LogOptions.parse(self.options))
+        options = LogOptions.parse(table_schema.options(self.options, schema))
+        if options.table == "damage":
+            table_schema.check(schema, DAMAGE)
+            return LogFilesReader(options)
+        columns = table_schema.projected(schema, TYPES)
+        return LogFilesReader(dataclasses.replace(options, columns=columns))
 
 
 class LogFilesReader(DataSourceReader):
@@ -140,19 +148,19 @@ class _Shown:
     """Decoded batches as they are asked for: topics by pattern, and the wanted columns."""
 
     def __init__(self, options: LogOptions) -> None:
-        text = options.topics.pattern
         self._columns = list(options.columns)
-        self._pattern = None if text is None else re.compile(text)
+        self._topics = options.topics
 
     def batches(self, made: Any) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415  (the driver plans without it)
         import pyarrow.compute as pc  # noqa: PLC0415
 
         batch = pa.record_batch(made)
-        if self._pattern is not None:
+        if self._topics.pattern is not None:
             topics = batch.column("topic")
-            known = [it for it in pc.unique(topics).to_pylist() if self._pattern.fullmatch(it)]
+            known = [it for it in pc.unique(topics).to_pylist() if self._topics.matches(it)]
             batch = batch.filter(pc.is_in(topics, pa.array(known, pa.string())))
+        if batch.schema.names != self._columns:
             batch = batch.select(self._columns)
         if batch.num_rows:
             yield batch

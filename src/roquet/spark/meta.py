@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from roquet.base.errors import Refused, UsageError
 from roquet.base.overriding import override
 from roquet.protocol.codes import ResponseCode
+from roquet.spark import table_schema
 from roquet.spark.metadata import Metadata, addresses_of
 from roquet.spark.options import MetaOptions
-from roquet.spark.schema import META, meta_ddl
+from roquet.spark.schema import META
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,20 +43,22 @@ class RoquetMetaDataSource(DataSource):
         return "roquet-meta"
 
     @override
-    def schema(self) -> str:
-        return meta_ddl(MetaOptions.parse(self.options).table)
+    def schema(self) -> StructType:
+        return table_schema.of(META[MetaOptions.parse(self.options).table], self.options)
 
     @override
     def reader(self, schema: StructType) -> MetaReader:
-        return MetaReader(MetaOptions.parse(self.options))
+        options = MetaOptions.parse(table_schema.options(self.options, schema))
+        return MetaReader(options, table_schema.projected(schema, META[options.table]))
 
 
 class MetaReader(DataSourceReader):
     """One task asks for everything, each time the table is used."""
 
-    def __init__(self, options: MetaOptions) -> None:
-        """Keep the options."""
+    def __init__(self, options: MetaOptions, columns: Sequence[str] | None = None) -> None:
+        """Keep the options; without `columns` the table has all."""
         self._options = options
+        self._columns = columns
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
@@ -78,7 +81,8 @@ class MetaReader(DataSourceReader):
             pa.array(column, kinds[kind])
             for column, kind in zip(columns, types.values(), strict=True)
         ]
-        yield pa.record_batch(arrays, names=list(types))
+        made = pa.record_batch(arrays, names=list(types))
+        yield made if self._columns is None else made.select(list(self._columns))
 
     def rows(self) -> list[Row]:
         """Ask the cluster. Raises UsageError, Refused, Unreachable."""
@@ -103,7 +107,7 @@ def _brokers(metadata: Metadata, _: MetaOptions) -> Iterator[Row]:
 
 
 def _routes(metadata: Metadata, options: MetaOptions) -> Iterator[tuple[str, TopicRoute]]:
-    for topic in metadata.topics(options.topics):
+    for topic in metadata.topics(options.topics, system=True):
         try:
             yield topic, metadata.route(topic)
         except Refused as error:

@@ -8,11 +8,12 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from roquet._native import decode_records
 from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
-from roquet.protocol import sys_flag
+from roquet.protocol import names, sys_flag
 from roquet.protocol.bodies.clients import ConsumerConnection
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
@@ -105,6 +106,12 @@ class Connections:
         if busy is not None:
             return busy
         raise Unreachable("; ".join(errors.values()) or "there is no address to ask")
+
+    def drop_stale(self) -> None:
+        """Close connections that the other side has closed, or that have an answer left over."""
+        for address, connection in list(self._open.items()):
+            if connection.has_input():
+                self._drop(address)
 
     def forgive(self) -> None:
         """Ask masters first again, also those that have failed."""
@@ -202,6 +209,12 @@ class View:
     bounds: Mapping[QueueKey, Bounds]
     addresses: Mapping[str, tuple[str, ...]]
     """Broker name -> addresses, the master first."""
+    masters: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """Broker name -> address of the master, where there is one."""
+    stored: Mapping[QueueKey, int] = dataclasses.field(default_factory=dict["QueueKey", int])
+    """When the last message of a queue was stored, Unix milliseconds; none of an empty queue."""
+    absent: tuple[str, ...] = ()
+    """What was named and is nowhere, a sentence each."""
 
 
 class Metadata:
@@ -225,28 +238,75 @@ class Metadata:
         # A slave has the bounds of some moments ago: a master that is back is better.
         self._connections.forgive()
         bounds: dict[QueueKey, Bounds] = {}
+        stored: dict[QueueKey, int] = {}
         addresses: dict[str, tuple[str, ...]] = {}
+        masters: dict[str, str] = {}
+        absent: list[str] = []
         counts: list[tuple[str, str, int]] = []
-        for topic, route in self._routes(topics, missing_ok=missing_ok):
+        for topic, route in self._routes(topics, absent):
             queues = {it.broker_name: it.read_queues for it in route.queues if can_read(it.perm)}
             for broker in sorted(route.brokers, key=lambda it: it.broker_name):
                 if broker.addresses:
                     addresses[broker.broker_name] = addresses_of(broker)
                     counts.append((topic, broker.broker_name, queues.get(broker.broker_name, 0)))
+                if broker.master is not None:
+                    masters[broker.broker_name] = broker.master
         asked = [(addresses[broker], _stats_request(topic)) for topic, broker, _ in counts]
         for (topic, broker_name, count), answer in zip(
             counts, self._connections.call_all(asked), strict=True
         ):
-            found = _bounds(_read(TopicStats.decode, _succeeded(answer)))
+            stats = _read(TopicStats.decode, _succeeded(answer))
+            found = _bounds(stats)
+            stored |= _stored(stats)
             for number in range(count):
                 queue = QueueKey(topic, broker_name, number)
                 bounds[queue] = found.get(queue, Bounds(0, 0))
         if topics.queues:
-            absent = sorted(topics.queues - bounds.keys())
-            if absent and not missing_ok:
-                raise UsageError(f"assign: there is no queue {absent[0]}")
+            gone = sorted(topics.queues - bounds.keys())
+            absent += [f"assign: there is no queue {queue}" for queue in gone]
             bounds = {queue: it for queue, it in bounds.items() if queue in topics.queues}
-        return View(bounds, addresses)
+        if absent and not missing_ok:
+            raise UsageError(absent[0])
+        return View(bounds, addresses, masters, stored, tuple(absent))
+
+    def confirmed(self, view: View, queues: Iterable[QueueKey]) -> View:
+        """Return a view with what the masters themselves say of some of its queues.
+
+        Raises Unreachable naming a broker whose master is away, Refused.
+        """
+        bounds, stored = dict(view.bounds), dict(view.stored)
+        for topic, broker in sorted({(queue.topic, queue.broker) for queue in queues}):
+            master = view.masters.get(broker)
+            if master is None:
+                raise Unreachable(
+                    f"broker {broker} has no master now, and its slave has less than was read"
+                )
+            stats = self.stats(topic, (master,))
+            for queue, it in _bounds(stats).items():
+                if queue in bounds:
+                    bounds[queue] = it
+            stored |= _stored(stats)
+        return dataclasses.replace(view, bounds=bounds, stored=stored)
+
+    def stored_at(
+        self, wanted: Mapping[QueueKey, int], view: View, group: str
+    ) -> dict[QueueKey, int]:
+        """Return when the messages at some offsets were stored, Unix milliseconds.
+
+        Asks all brokers at once; a message that does not come back is left out. Raises Unreachable.
+        """
+        asked = [
+            (view.addresses[queue.broker], _pull_request(queue, offset, 1, group))
+            for queue, offset in wanted.items()
+        ]
+        found: dict[QueueKey, int] = {}
+        answers = self._connections.call_all(asked)
+        for (queue, offset), answer in zip(wanted.items(), answers, strict=True):
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                stored_ms = _stored_ms(answer.body, offset)
+                if stored_ms is not None:
+                    found[queue] = stored_ms
+        return found
 
     def offset_at(self, queue: QueueKey, timestamp_ms: int, addresses: tuple[str, ...]) -> int:
         """Return the offset of the first message stored at or after a time."""
@@ -262,8 +322,8 @@ class Metadata:
         command = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
         return _read(ClusterInfo.decode, self._connections.ask(self._wire.name_servers, command))
 
-    def topics(self, topics: Topics) -> list[str]:
-        """Return the names that are meant; all that exist when nothing says which."""
+    def topics(self, topics: Topics, *, system: bool = False) -> list[str]:
+        """Return the names that are meant, of system topics only if `system` or by name."""
         if topics.names:
             return list(topics.names)
         if topics.queues:
@@ -271,8 +331,16 @@ class Metadata:
         command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         answer = self._connections.ask(self._wire.name_servers, command)
         known, _ = _read(decode_topic_list, answer)
-        pattern = re.compile(".*" if topics.pattern is None else topics.pattern)
-        return sorted(topic for topic in known if pattern.fullmatch(topic))
+        if system:
+            pattern = re.compile(".*" if topics.pattern is None else topics.pattern)
+            return sorted(topic for topic in known if pattern.fullmatch(topic))
+        answer = self._connections.ask(
+            self._wire.name_servers, Command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        )
+        own, _ = _read(decode_topic_list, answer)
+        # Those of clusters and brokers have their names.
+        named = {*own, *map(names.reply_topic, own)}
+        return sorted(topic for topic in known if topic not in named and topics.matches(topic))
 
     def route(self, topic: str) -> TopicRoute:
         """Return where a topic is. Raises Refused, TOPIC_NOT_EXIST when it is nowhere."""
@@ -318,21 +386,7 @@ class Metadata:
         self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str
     ) -> float | None:
         """Return the mean stored bytes of some messages from an offset on; None without any."""
-        header = PullMessageRequest(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=SAMPLE,
-            sys_flag=sys_flag.PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription="*",
-            sub_version=0,
-            expression_type="TAG",
-        )
-        command = Command(RequestCode.PULL_MESSAGE, ext=header.encode())
-        answer = self._connections.call(addresses, command)
+        answer = self._connections.call(addresses, _pull_request(queue, offset, SAMPLE, group))
         if answer.code != ResponseCode.SUCCESS:
             return None
         following = PullMessageResponse.decode(answer.ext).next_begin_offset
@@ -340,15 +394,15 @@ class Metadata:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _routes(self, topics: Topics, *, missing_ok: bool) -> Iterator[tuple[str, TopicRoute]]:
-        """Return topics that are there, with their routes. Raises UsageError, Refused."""
+    def _routes(self, topics: Topics, absent: list[str]) -> Iterator[tuple[str, TopicRoute]]:
+        """Yield topics that are there, with their routes; note others in `absent`."""
         known = self.topics(topics)
         asked = [(self._wire.name_servers, _route_request(topic)) for topic in known]
         for topic, answer in zip(known, self._connections.call_all(asked), strict=True):
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                if missing_ok or topics.pattern is not None:
-                    continue
-                raise UsageError(f"topic {topic} does not exist: {answer.remark or ''}")
+                if topics.pattern is None:
+                    absent.append(f"topic {topic} does not exist: {answer.remark or ''}")
+                continue
             yield topic, _read(decode_route, _succeeded(answer))
 
 
@@ -360,6 +414,40 @@ def _route_request(topic: str) -> Command:
 def _stats_request(topic: str) -> Command:
     header = GetTopicStatsInfoRequest(topic=topic)
     return Command(RequestCode.GET_TOPIC_STATS_INFO, ext=header.encode())
+
+
+def _pull_request(queue: QueueKey, offset: int, count: int, group: str) -> Command:
+    header = PullMessageRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=sys_flag.PULL_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    return Command(RequestCode.PULL_MESSAGE, ext=header.encode())
+
+
+def _stored_ms(body: bytes, offset: int) -> int | None:
+    """Return when the message at an offset was stored; None when it is not the first of `body`."""
+    try:
+        records = decode_records(body, check_crc=False)
+    except ValueError as error:
+        raise Unreachable(f"the answer to a pull cannot be read: {error}") from error
+    return next((record[9] for record in records if record[4] == offset), None)
+
+
+def _stored(stats: TopicStats) -> dict[QueueKey, int]:
+    return {
+        QueueKey(queue.topic, queue.broker_name, queue.queue_id): it.last_update
+        for queue, it in stats.offsets.items()
+        if it.last_update > 0
+    }
 
 
 def _succeeded(answer: Command) -> Command:

@@ -66,7 +66,7 @@ class Range:
 
 
 class DataLoss(UsageError):  # noqa: N818  (it is what happened to the data)
-    """Messages that were to be read are gone; `failOnDataLoss=false` reads what is left."""
+    """Messages that were to be read are gone."""
 
 
 # --- JSON ---------------------------------------------------------------------------------------
@@ -74,19 +74,24 @@ class DataLoss(UsageError):  # noqa: N818  (it is what happened to the data)
 
 def to_json(offsets: Mapping[QueueKey, int]) -> dict[str, Any]:
     """Return the form that Spark stores."""
+    return {"v": VERSION, "q": nested(offsets)}
+
+
+def nested(numbers_of: Mapping[QueueKey, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return a table of topics, brokers and queues, always in the same order."""
     table: dict[str, dict[str, dict[str, int]]] = {}
     brokers: dict[str, dict[str, int]] = {}
     numbers: dict[str, int] = {}
     last: tuple[str | None, str | None] = (None, None)
     # Always in the same order: Spark compares the text to see whether anything has come.
-    for (topic, broker, queue_id), offset in sorted(offsets.items()):
+    for (topic, broker, queue_id), offset in sorted(numbers_of.items()):
         if (topic, broker) != last:
             if topic != last[0]:
                 brokers = table[topic] = {}
             numbers = brokers[broker] = {}
             last = (topic, broker)
         numbers[_id_text(queue_id)] = offset
-    return {"v": VERSION, "q": table}
+    return table
 
 
 def from_json(source: object, *, symbols: bool = False) -> Offsets:
@@ -107,7 +112,7 @@ def from_json(source: object, *, symbols: bool = False) -> Offsets:
             )
         table = _object(table.get("q"), "q")
     low = EARLIEST if symbols else 0
-    return {queue: _offset(value, queue, low) for queue, value in _leaves(table)}
+    return {queue: _offset(value, queue, low) for queue, value in leaves(table)}
 
 
 def queues_from_json(text: str) -> set[QueueKey]:
@@ -128,7 +133,8 @@ def queues_from_json(text: str) -> set[QueueKey]:
     return found
 
 
-def _leaves(table: Mapping[str, Any]) -> Iterator[tuple[QueueKey, Any]]:
+def leaves(table: Mapping[str, Any]) -> Iterator[tuple[QueueKey, Any]]:
+    """Yield what such a table has for each queue. Raises UsageError."""
     for topic, brokers in table.items():
         for broker, numbers in _object(brokers, topic).items():
             for number, value in _object(numbers, f"{topic}/{broker}").items():
@@ -204,8 +210,7 @@ def available(
     if lost and fail_on_data_loss:
         has = "the queue is gone" if bounds is None else f"it has [{low}, {high})"
         raise DataLoss(
-            f"{lost} messages of {wanted} are lost: {has}. They expired, or the topic was deleted;"
-            " failOnDataLoss=false goes on with what is left"
+            f"{lost} messages of {wanted} are lost: {has}. They expired, or the topic was deleted"
         )
     return (Range(wanted.queue, begin, end) if begin < end else None), lost
 
@@ -213,19 +218,26 @@ def available(
 def limited(
     start: Mapping[QueueKey, int], target: Mapping[QueueKey, int], rows_max: int
 ) -> Offsets:
-    """Return how far to read with at most `rows_max` rows, each queue its share of the backlog.
+    """Return how far to read with about `rows_max` rows, each queue its share of the backlog.
 
-    The shares add up to the limit exactly; the rest of the division goes to the largest parts.
+    Each queue with messages gets one at least, so that none waits for ever beside a long backlog;
+    with more such queues than rows that exceeds the limit. Otherwise the shares add up to the limit
+    exactly; the rest of the division goes to the largest parts.
     """
     backlog = {item.queue: len(item) for item in ranges(start, target)}
-    total = sum(backlog.values())
-    if total <= rows_max:
+    if sum(backlog.values()) <= rows_max:
         return dict(target)
-    share = {queue: count * rows_max // total for queue, count in backlog.items()}
-    rest = rows_max - sum(share.values())
-    by_remainder = sorted(backlog, key=lambda queue: (-(backlog[queue] * rows_max % total), queue))
-    for queue in by_remainder[:rest]:
-        share[queue] += 1
+    share = dict.fromkeys(backlog, 1)
+    spare = rows_max - len(backlog)
+    if spare > 0:
+        # What is left when each has its one is shared out by what each has left.
+        total = sum(backlog.values()) - len(backlog)
+        over = {queue: (count - 1) * spare for queue, count in backlog.items()}
+        for queue, count in over.items():
+            share[queue] += count // total
+        rest = rows_max - sum(share.values())
+        for queue in sorted(over, key=lambda queue: (-(over[queue] % total), queue))[:rest]:
+            share[queue] += 1
     return {
         queue: start[queue] + share.get(queue, 0) if queue in start else offset
         for queue, offset in target.items()

@@ -20,8 +20,25 @@ PARTITIONERS: Final = ("none", "key", "queue")
 UNIQUE_KEYS: Final = ("random", "plan")
 LOG_TABLES: Final = ("messages", "damage")
 META_TABLES: Final = ("brokers", "topics", "queues", "groups", "members")
-ENGINE: Final = frozenset({"checkpointlocation", "path", "queryname"})
-"""What Spark itself passes along."""
+ENGINE: Final = frozenset(
+    {
+        "checkpointlocation",
+        "collation",
+        "comment",
+        "external",
+        "is_managed_location",
+        "location",
+        "owner",
+        "path",
+        "provider",
+        "queryname",
+        "serialization.format",
+        "transient_lastddltime",
+    }
+)
+"""What Spark itself passes along, for a table of its catalog too."""
+ENGINE_PREFIX: Final = "option."
+"""Spark repeats the options of `CREATE TABLE` under names that begin with this."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +75,22 @@ _WIRE: Table = (
     _number("timeoutMs", "10000", "milliseconds that one request may take", 1, 3_600_000),
     _number("fetchOffset.numRetries", "10", "how often a request is tried again", 0, 1000),
     _number("fetchOffset.retryIntervalMs", "500", "milliseconds between tries", 0, 60_000),
+    _number(
+        "unreachableTimeoutMs",
+        "120000",
+        "milliseconds to wait for a broker or name server that is away, before an error names it",
+        0,
+        86_400_000,
+    ),
 )
 _SUBSCRIBE = _text("subscribe", "", "topics by comma")
 _PATTERN = _text("subscribePattern", "", "a regular expression that the whole topic name matches")
+_USERS_PATTERN = _text(
+    "subscribePattern",
+    "",
+    "a regular expression that the whole topic name matches; system topics are left out, name them"
+    " in `subscribe`",
+)
 _TIMES: Table = (
     _number("startingTimestamp", "", "Unix milliseconds by store time: from here on", 0),
     _number("endingTimestamp", "", "Unix milliseconds by store time: before this", 0),
@@ -85,8 +115,14 @@ _SPLIT: Table = (
 SOURCE: Final[Table] = (
     *_WIRE,
     _SUBSCRIBE,
-    _PATTERN,
+    _USERS_PATTERN,
     _text("assign", "", 'queues: `{"topic": {"broker": [0, 1]}}`'),
+    _text(
+        "brokers",
+        "",
+        "brokers by comma that a read must see: one that is away is waited for, then an error; for"
+        " a stream also the only ones of its last plan that are waited for",
+    ),
     _text(
         "startingOffsets",
         "batch `earliest`, stream `latest`",
@@ -99,7 +135,12 @@ SOURCE: Final[Table] = (
         "batch only, same JSON; the end is not part of the range; queues not named: latest",
     ),
     *_TIMES,
-    _number("maxOffsetsPerTrigger", "", "offsets of a micro-batch, shared out by backlog"),
+    _number(
+        "maxOffsetsPerTrigger",
+        "",
+        "offsets of a micro-batch, shared out by backlog; each queue with messages gets one at"
+        " least, even beyond the limit",
+    ),
     _number(
         "maxBytesPerTrigger",
         "",
@@ -108,7 +149,11 @@ SOURCE: Final[Table] = (
     ),
     *_SPLIT,
     _number("maxRecordsPerPartition", "", "offsets of one task at most"),
-    _flag("failOnDataLoss", "true", "whether messages that are gone fail the query"),
+    _flag(
+        "failOnDataLoss",
+        "true",
+        "whether messages that are gone, or a topic that was made anew, fail the query",
+    ),
     *_COLUMNS,
     _text("sql", "", "an SQL92 expression that the broker evaluates; instead of `tags`"),
     _flag("pushdown", "false", "batch: take filters from Spark, whose conf has to allow it"),
@@ -116,7 +161,11 @@ SOURCE: Final[Table] = (
     _text("group", "TOOLS_CONSUMER", "the group that brokers see; nothing is committed to it"),
 )
 LOG: Final[Table] = (
-    _text("path", "needed", "store folders or commitlog folders by comma, the same everywhere"),
+    _text(
+        "path",
+        "needed",
+        "store folders or commitlog folders by comma, the same everywhere; `file:` URIs allowed",
+    ),
     Option(name="table", default="messages", doc="rows: records, or ranges", choices=LOG_TABLES),
     Option(
         name="onCorrupt",
@@ -125,7 +174,7 @@ LOG: Final[Table] = (
         choices=("fail", "report"),
     ),
     _SUBSCRIBE,
-    _PATTERN,
+    _USERS_PATTERN,
     *_TIMES,
     *_COLUMNS,
     *_SPLIT,
@@ -144,8 +193,14 @@ SINK: Final[Table] = (
     Option(
         name="partitioner",
         default="none",
-        doc="batches in turn, by the first key, or by the column `queueId`",
+        doc="batches in turn over queues and brokers, each task beginning with another queue; by"
+        " the first key; or by the columns `queueId` and `brokerName`",
         choices=PARTITIONERS,
+    ),
+    _text(
+        "brokerName",
+        "",
+        "the broker that rows go to; with `queue` for rows without a column `brokerName`",
     ),
     Option(
         name="uniqueKeys",
@@ -173,7 +228,8 @@ class Given:
         self._given = {name.lower(): value for name, value in given.items()}
         self._table = {option.name.lower(): option for option in table}
         for name in self._given:
-            if name not in self._table and name not in ENGINE:
+            engines = name in ENGINE or name.startswith(ENGINE_PREFIX)
+            if name not in self._table and not engines:
                 known = [self._table[item].name for item in suggestions(name, self._table)]
                 raise UsageError(f"unknown option {name[:80]!r}; did you mean: {', '.join(known)}?")
 

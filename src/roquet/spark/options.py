@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import urllib.parse
 from typing import TYPE_CHECKING, Final, Self
 
 from roquet.base.errors import UsageError
@@ -23,6 +24,9 @@ EXPRESSION_LENGTH_MAX: Final = 4096
 DEFAULT_GROUP: Final = "TOOLS_CONSUMER"
 """Brokers know this group from the start, so reading creates nothing there."""
 RUN_ID_LENGTH_MAX: Final = 256
+_URI: Final = re.compile(
+    r"(?:(?P<file>file):(?://(?P<host>[^/]*))?(?=/)|[a-z][a-z0-9+.-]*://)", re.IGNORECASE
+)
 BATCH_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -34,6 +38,8 @@ class Wire:
     timeout_s: float = 10.0
     retries: int = 10
     retry_pause_s: float = 0.5
+    unreachable_s: float = 0.0
+    """How long what is away is waited for, beyond the tries."""
 
     @property
     def url(self) -> str:
@@ -58,6 +64,18 @@ class Topics:
     pattern: str | None = None
     queues: frozenset[QueueKey] = frozenset()
 
+    def has(self, queue: QueueKey) -> bool:
+        """Whether a queue is one of those that are read, if it is there."""
+        if self.queues:
+            return queue in self.queues
+        return queue.topic in self.names or self.matches(queue.topic)
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern means a topic, no pattern any; system topics have to be named."""
+        if self.names or self.queues or names.is_system_topic(topic):
+            return False
+        return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -80,6 +98,8 @@ class SourceOptions:
     pushdown: bool = False
     metrics_path: str | None = None
     group: str = DEFAULT_GROUP
+    brokers: frozenset[str] = frozenset()
+    """Those that a read must see."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> Self:
@@ -110,6 +130,7 @@ class SourceOptions:
             pushdown=options.flag("pushdown"),
             metrics_path=options.text("metricsPath") or None,
             group=_group(options, DEFAULT_GROUP),
+            brokers=frozenset(options.names("brokers")),
         )
 
 
@@ -134,7 +155,7 @@ class LogOptions:
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Read options. Raises UsageError."""
         options = Given(given, option_table.LOG)
-        paths = options.names("path")
+        paths = tuple(map(_local, options.names("path")))
         if not paths:
             raise UsageError("path is needed: the folder of a store, or its commitlog folder")
         if options.text("subscribe") and options.text("subscribePattern"):
@@ -196,6 +217,8 @@ class SinkOptions:
     """Unique keys are made of run, partition and row."""
     run_id: str | None = None
     group: str = "roquet_spark"
+    broker: str | None = None
+    """For rows that name no broker; None: any."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -216,6 +239,7 @@ class SinkOptions:
             plan_keys=options.choice("uniqueKeys") == "plan",
             run_id=run_id,
             group=_group(options, "roquet_spark"),
+            broker=options.text("brokerName") or None,
         )
 
 
@@ -225,7 +249,11 @@ class SinkOptions:
 def _wire(options: Given) -> Wire:
     text = options.text("nameServers")
     if not text:
-        raise UsageError("nameServers is needed, as in rmq://127.0.0.1:9876")
+        raise UsageError(
+            "nameServers is needed, as in rmq://127.0.0.1:9876 (Spark hands over no option of a"
+            " catalog's table that was created with columns, or that is written to: leave the"
+            " columns out and give the option `columns`, or create a temporary view)"
+        )
     found: list[str] = []
     for part in re.split(r"[;,]", text.removeprefix("rmq://")):
         address = part.strip()
@@ -248,6 +276,25 @@ def _wire(options: Given) -> Wire:
         timeout_s=10.0 if timeout is None else timeout / 1000,
         retries=10 if retries is None else retries,
         retry_pause_s=0.5 if pause is None else pause / 1000,
+        unreachable_s=_unreachable_s(options),
+    )
+
+
+def _unreachable_s(options: Given) -> float:
+    found = options.number("unreachableTimeoutMs")
+    return 120.0 if found is None else found / 1000
+
+
+def _local(path: str) -> str:
+    """Return the folder that a path or a `file:` URI names. Raises UsageError for other URIs."""
+    uri = _URI.match(path)
+    if uri is None:
+        return path
+    if uri["file"] is not None and uri["host"] in {None, "", "localhost"}:
+        return urllib.parse.unquote(path[uri.end() :])
+    raise UsageError(
+        f"path = {path[:200]!r}: commit-log files are read from folders that every worker has at"
+        " the same path; copy or mount what is elsewhere"
     )
 
 

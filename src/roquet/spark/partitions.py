@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class QueuePartition(InputPartition):
-    """Ranges of queues of one broker, with its addresses, the master first."""
+    """Ranges of queues of one broker, with its addresses, the master first.
+
+    The plan of an earlier moment: a task that finds none of them looks for the broker again.
+    """
 
     ranges: tuple[Range, ...]
     addresses: tuple[str, ...]

@@ -7,16 +7,28 @@ import gc
 import logging
 from typing import TYPE_CHECKING, Final
 
-from roquet.spark.offsets import EARLIEST, LATEST, Bounds, Offsets, QueueKey, Range, available
+from roquet.spark import marks
+from roquet.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    DataLoss,
+    Offsets,
+    QueueKey,
+    Range,
+    available,
+)
 from roquet.spark.partitions import NothingPartition, QueuePartition
+from roquet.spark.presence import Need
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from pyspark.sql.datasource import InputPartition
 
+    from roquet.spark.marks import Reach
     from roquet.spark.metadata import Metadata, View
-    from roquet.spark.options import Position
+    from roquet.spark.options import Position, SourceOptions
 
 PARTITIONS_MAX: Final = 10_000
 """About how many tasks there are at most, unless there are more brokers."""
@@ -63,6 +75,51 @@ def _resolve(
     if value == EARLIEST:
         return bounds.low
     return bounds.high if value == LATEST else value
+
+
+def judged(
+    reach: Reach, view: View, metadata: Metadata, group: str, *, fail_on_data_loss: bool
+) -> dict[QueueKey, str]:
+    """Return the queues that are not the ones that were read, and why; log them.
+
+    Raises DataLoss instead when that is to be an error.
+    """
+    asked = marks.to_ask(reach, view.bounds)
+    times = metadata.stored_at(asked, view, group) if asked else {}
+    found = marks.made_anew(reach, view.bounds, view.stored, times)
+    for queue, why in sorted(found.items()):
+        if fail_on_data_loss:
+            raise DataLoss(f"queue {queue}: {why}")
+        log.warning("queue %s: %s; it is read from its beginning", queue, why)
+    return found
+
+
+def begun(
+    start: Offsets, view: View, metadata: Metadata, group: str, *, fail_on_data_loss: bool
+) -> Offsets:
+    """Return where a batch begins; queues that end before that begin anew. Raises DataLoss."""
+    reach = marks.Reach(start, {})
+    anew = judged(reach, view, metadata, group, fail_on_data_loss=fail_on_data_loss)
+    return {**start, **{queue: view.bounds[queue].low for queue in anew}}
+
+
+def needed(options: SourceOptions, *positions: Position) -> Need:
+    """Return what a read must see that has no plan yet: what its options name."""
+    queues = dict.fromkeys(options.topics.queues, 0)
+    for position in positions:
+        for queue, offset in position.offsets.items():
+            if options.topics.has(queue):
+                queues[queue] = max(queues.get(queue, 0), offset)
+    return Need(queues, options.brokers)
+
+
+def present(need: Need, view: View, *, fail_on_data_loss: bool) -> None:
+    """Raise DataLoss for a queue that is named and is not there, or log it."""
+    for queue in sorted(need.queues.keys() - view.bounds.keys()):
+        text = f"queue {queue} is named in the options and its broker does not have it"
+        if fail_on_data_loss:
+            raise DataLoss(text)
+        log.warning("%s", text)
 
 
 def within(ranges: Iterable[Range], view: View, *, fail_on_data_loss: bool) -> list[Range]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME: Final = "roquet_spark_source"
+NAMED_MAX: Final = 20
+"""Queues that a line of progress names."""
 
 
 class Progress:
@@ -32,6 +34,7 @@ class Progress:
         self._clock = clock
         self._rows = 0
         self._lost = 0
+        self._anew = 0
 
     def planned(
         self, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int], lost: int
@@ -40,8 +43,18 @@ class Progress:
         offsets = sum(max(0, end[queue] - start[queue]) for queue in end if queue in start)
         self._rows += offsets
         self._lost += lost
-        line = {"timeMs": self._clock.now_ms(), "offsets": offsets, "lost": lost}
-        self._write("progress.jsonl", json.dumps({**line, "queues": len(end)}) + "\n", "a")
+        self._note({"offsets": offsets, "lost": lost, "queues": len(end)})
+
+    def begun_anew(self, queues: Mapping[QueueKey, str]) -> None:
+        """Note queues that are read from their beginning, since they were made anew."""
+        self._anew += len(queues)
+        named = {str(queue): why for queue, why in sorted(queues.items())[:NAMED_MAX]}
+        self._note({"offsets": 0, "lost": 0, "begunAnew": len(queues), "why": json.dumps(named)})
+
+    def waiting(self, what: str) -> None:
+        """Say that a plan waits for something that is away, to the log too."""
+        log.warning("%s", what)
+        self._note({"offsets": 0, "lost": 0, "waiting": what})
 
     def lag(self, done: Mapping[QueueKey, int], held: Mapping[QueueKey, Bounds]) -> None:
         """Note what is not read yet when everything before `done` is."""
@@ -59,6 +72,7 @@ class Progress:
         for name, value, text in (
             ("offsets_total", self._rows, "Offsets of micro-batches since the query began."),
             ("lost_total", self._lost, "Offsets that were gone before they were read."),
+            ("begun_anew_total", self._anew, "Queues read from their beginning, as made anew."),
         ):
             lines += [
                 f"# HELP {NAME}_{name} {text}",
@@ -66,6 +80,10 @@ class Progress:
                 f"{NAME}_{name} {value}",
             ]
         self._write("lag.prom", "\n".join(lines) + "\n", "w")
+
+    def _note(self, line: Mapping[str, object]) -> None:
+        text = json.dumps({"timeMs": self._clock.now_ms(), **line})
+        self._write("progress.jsonl", text + "\n", "a")
 
     def _write(self, name: str, text: str, mode: str) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_TYPES = {
+TYPES = {
     "topic": "string",
     "brokerName": "string",
     "queueId": "int",
@@ -29,16 +29,16 @@ _TYPES = {
     "body": "binary",
 }
 
-COLUMNS = tuple(_TYPES)
+COLUMNS = tuple(TYPES)
 
-_DAMAGE = {
+DAMAGE = {
     "file": "string",
     "beginOffset": "bigint",
     "endOffset": "bigint",
     "bytes": "bigint",
     "reason": "string",
 }
-DAMAGE_COLUMNS = tuple(_DAMAGE)
+DAMAGE_COLUMNS = tuple(DAMAGE)
 
 META = {
     "brokers": {
@@ -93,17 +93,7 @@ A member that holds no queue, or does not say which, has one row without a queue
 
 def ddl(columns: Sequence[str] = COLUMNS) -> str:
     """Return the columns as Spark's DDL text."""
-    return _ddl({name: _TYPES[name] for name in columns})
-
-
-def damage_ddl() -> str:
-    """Return the columns of damaged ranges: log offsets, the end not included."""
-    return _ddl(_DAMAGE)
-
-
-def meta_ddl(table: str) -> str:
-    """Return the columns of a table of `roquet-meta`."""
-    return _ddl(META[table])
+    return _ddl({name: TYPES[name] for name in columns})
 
 
 def _ddl(types: Mapping[str, str]) -> str:

@@ -5,16 +5,18 @@ spark.read.format("roquet").option("nameServers", "127.0.0.1:9876").option("subs
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from roquet.base.overriding import override
+from roquet.spark import table_schema
 from roquet.spark.batch import BatchReader, PushdownReader
 from roquet.spark.log_source import RoquetLogDataSource
 from roquet.spark.meta import RoquetMetaDataSource
 from roquet.spark.options import SinkOptions, SourceOptions
-from roquet.spark.schema import ddl
+from roquet.spark.schema import TYPES
 from roquet.spark.stream import StreamReader
 from roquet.spark.write import BatchWriter, StreamWriter
 
@@ -32,18 +34,19 @@ class RoquetDataSource(DataSource):
         return "roquet"
 
     @override
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         # Spark does not say here whether a batch or a stream follows.
-        return ddl(SourceOptions.parse(self.options, streaming=False).columns)
+        columns = SourceOptions.parse(self.options, streaming=False).columns
+        return table_schema.of({name: TYPES[name] for name in columns}, self.options)
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
-        options = SourceOptions.parse(self.options, streaming=False)
+        options = self._source(schema, streaming=False)
         return PushdownReader(options) if options.pushdown else BatchReader(options)
 
     @override
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        return StreamReader(self._source(schema, streaming=True))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -52,6 +55,14 @@ class RoquetDataSource(DataSource):
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         return StreamWriter(SinkOptions.parse(self.options), schema)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _source(self, schema: StructType, *, streaming: bool) -> SourceOptions:
+        """Read options; the columns are those of the schema, which a user may have given."""
+        given = table_schema.options(self.options, schema)
+        columns = table_schema.projected(schema, TYPES)
+        return dataclasses.replace(SourceOptions.parse(given, streaming=streaming), columns=columns)
 
 
 def register(spark: SparkSession) -> None:

@@ -2,11 +2,15 @@
 
 Offsets live in Spark's checkpoint, nowhere else: nothing is committed to a consumer group. A queue
 that appears enters the offsets at its minimum in one micro-batch and is read from the next one on,
-so that a repeated micro-batch reads the same rows whatever has expired since.
+so that a repeated micro-batch reads the same rows whatever has expired since. So does a queue that
+is not the one that was read any more, if that is to be no error.
+
+The cluster is asked once a micro-batch: its other steps use what the plan of its end was made of.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,8 +24,9 @@ from pyspark.sql.streaming.datasource import (
 
 from roquet.base.clock import SystemClock
 from roquet.base.overriding import override
-from roquet.spark import planning
+from roquet.spark import marks, planning
 from roquet.spark.batch import read
+from roquet.spark.marks import Reach
 from roquet.spark.metadata import Metadata, View
 from roquet.spark.offsets import (
     LATEST,
@@ -34,14 +39,18 @@ from roquet.spark.offsets import (
     to_json,
 )
 from roquet.spark.options import Position
+from roquet.spark.patience import Patience
+from roquet.spark.presence import Need, settled
 from roquet.spark.progress import Progress
 from roquet.spark.sizes import Sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from roquet.spark.offsets import QueueKey
+    from roquet.spark.offsets import Bounds, QueueKey
     from roquet.spark.options import SourceOptions
+
+log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,7 +61,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._metadata: Metadata | None = None
         self._frozen: Offsets | None = None
-        self._recent: list[tuple[dict[str, Any], Offsets]] = []
+        self._recent: list[tuple[dict[str, Any], Reach]] = []
+        self._planned: tuple[dict[str, Any], View] | None = None
+        """The end of the last plan and what it was made of."""
+        self._left: frozenset[QueueKey] = frozenset()
         self._sizes = Sizes(self._sample)
         folder = options.metrics_path
         self._progress = None if folder is None else Progress(folder, SystemClock())
@@ -60,10 +72,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @override
     @planning.uncollected()
     def initialOffset(self) -> dict[str, Any]:
-        view = self._known().view(self._options.topics)
-        position = self._options.starting or Position(default=LATEST)
+        options = self._options
+        position = options.starting or Position(default=LATEST)
+        need = planning.needed(options, position)
+        view = self._settled(need, missing_ok=False)
+        planning.present(need, view, fail_on_data_loss=options.fail_on_data_loss)
         start = planning.resolve(position, view, self._known())
-        return self._to_json(start)
+        at_end = {
+            queue: view.stored[queue]
+            for queue, offset in start.items()
+            if queue in view.stored and offset == view.bounds[queue].high
+        }
+        return self._to_json(Reach(start, at_end))
 
     @override
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -75,47 +95,59 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @override
     @planning.uncollected()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = self._from_json(start)
-        view = self._view()
+        reach = self._from_json(start)
+        begin, options = reach.offsets, self._options
+        view = self._settled(self._last_plan(begin))
         self._check_gone(begin, view)
-        target = self._frozen
-        if target is None:
-            target = {queue: bounds.high for queue, bounds in view.bounds.items()}
-        end: Offsets = {queue: max(offset, target.get(queue, 0)) for queue, offset in begin.items()}
-        for queue in target.keys() - begin.keys():
-            if queue in view.bounds:
-                end[queue] = view.bounds[queue].low
-        if isinstance(limit, ReadMaxRows):
-            end = limited(begin, end, limit.max_rows)
-        elif isinstance(limit, ReadMaxBytes):
-            rows = self._sizes.rows(begin, end, limit.max_bytes, view)
-            end = end if rows is None else limited(begin, end, rows)
-        return self._to_json(end)
+        anew = planning.judged(
+            reach, view, self._known(), options.group, fail_on_data_loss=options.fail_on_data_loss
+        )
+        if self._progress is not None:
+            self._progress.lag(begin, view.bounds)
+            if anew:
+                self._progress.begun_anew(anew)
+        end = self._end({q: it for q, it in begin.items() if q not in anew}, view, limit)
+        # Entered at their beginning, as new queues are, and read from the next micro-batch on.
+        end |= {queue: view.bounds[queue].low for queue in anew}
+        made = self._to_json(Reach(end, self._marks(reach, end, view)))
+        self._planned = (made, view)
+        return made
 
     @override
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        view = self._view()
+        view = self._planned[1] if self._planned else self._settled(Need({}))
         return to_json({queue: bounds.high for queue, bounds in view.bounds.items()})
 
     @override
     @planning.uncollected()
     def prepareForTriggerAvailableNow(self) -> None:
-        bounds = self._view().bounds
+        bounds = self._settled(Need({}, self._options.brokers)).bounds
         self._frozen = {queue: it.high for queue, it in bounds.items()}
 
     @override
     @planning.uncollected()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, target = self._from_json(start), self._from_json(end)
-        planned = ranges(begin, target)
+        begin, target = self._from_json(start).offsets, self._from_json(end)
+        planned = ranges(begin, target.offsets)
         if not planned:
             return []
-        view = self._view()
-        options = self._options
+        options, lost = self._options, sum(map(len, planned))
+        if self._planned is not None and self._planned[0] == end:
+            view = self._planned[1]
+        else:
+            # Planned before a restart: it may have changed since.
+            ends = {it.queue: it.end for it in planned}
+            view = self._settled(self._last_plan(ends))
+            known = {queue: it for queue, it in target.marks.items() if queue in ends}
+            fails = options.fail_on_data_loss
+            anew = planning.judged(
+                Reach(ends, known), view, self._known(), options.group, fail_on_data_loss=fails
+            )
+            planned = [it for it in planned if it.queue not in anew]
         left = planning.within(planned, view, fail_on_data_loss=options.fail_on_data_loss)
         if self._progress is not None:
-            lost = sum(map(len, planned)) - sum(map(len, left))
-            self._progress.planned(begin, target, lost)
+            lost -= sum(map(len, left))
+            self._progress.planned(begin, target.offsets, lost)
         parts = split(left, options.partitions_min, options.rows_per_partition)
         return planning.partitions(parts, view)
 
@@ -127,7 +159,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @planning.uncollected()
     def commit(self, end: dict[str, Any]) -> None:
         if self._progress is not None:
-            self._progress.lag(self._from_json(end), self._view().bounds)
+            view = self._planned[1] if self._planned else self._settled(Need({}))
+            self._progress.lag(self._from_json(end).offsets, view.bounds)
 
     @override
     def stop(self) -> None:
@@ -140,19 +173,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @override
     def __getstate__(self) -> dict[str, Any]:
         # Tasks read by the options alone.
-        return {"_options": self._options, "_metadata": None, "_recent": []}
+        return {"_options": self._options, "_metadata": None, "_recent": [], "_planned": None}
 
-    def _to_json(self, offsets: Offsets) -> dict[str, Any]:
-        made = to_json(offsets)
-        self._recent = [(made, offsets), *self._recent[:1]]
+    def _end(self, begin: Mapping[QueueKey, int], view: View, limit: ReadLimit) -> Offsets:
+        """Return how far to read, within the limit; queues that are new enter at their minimum."""
+        target = self._frozen
+        if target is None:
+            target = {queue: bounds.high for queue, bounds in view.bounds.items()}
+        end: Offsets = {queue: max(offset, target.get(queue, 0)) for queue, offset in begin.items()}
+        for queue in target.keys() - begin.keys():
+            if queue in view.bounds:
+                end[queue] = view.bounds[queue].low
+        # What has expired is no backlog: it must not use up a queue's share.
+        held = {queue: _held(offset, view.bounds.get(queue)) for queue, offset in begin.items()}
+        if isinstance(limit, ReadMaxRows):
+            return limited(held, end, limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            rows = self._sizes.rows(held, end, limit.max_bytes, view)
+            return end if rows is None else limited(held, end, rows)
+        return end
+
+    def _marks(self, reach: Reach, end: Offsets, view: View) -> marks.Marks:
+        """Return when the last message before each offset was stored, where that is known."""
+        found: marks.Marks = {}
+        ask: dict[QueueKey, int] = {}
+        for queue, offset in end.items():
+            if offset == reach.offsets.get(queue):
+                # The text of a position changes only with its offsets, or Spark would read nothing.
+                if queue in reach.marks:
+                    found[queue] = reach.marks[queue]
+                continue
+            held = view.bounds.get(queue)
+            if held is not None and offset == held.high and queue in view.stored:
+                found[queue] = view.stored[queue]
+            elif held is not None and offset > held.low:
+                ask[queue] = offset - 1
+        if ask:
+            found |= self._known().stored_at(ask, view, self._options.group)
+        return found
+
+    def _to_json(self, reach: Reach) -> dict[str, Any]:
+        made = marks.with_marks(to_json(reach.offsets), reach.marks)
+        self._recent = [(made, reach), *self._recent[:1]]
         return made
 
-    def _from_json(self, source: dict[str, Any]) -> Offsets:
+    def _from_json(self, source: dict[str, Any]) -> Reach:
         """Read offsets; Spark gives back what it was given, and comparing is much faster."""
-        for known, offsets in self._recent:
+        for known, reach in self._recent:
             if known == source:
-                return offsets
-        return from_json(source)
+                return reach
+        return Reach(from_json(source), marks.from_json(source))
 
     def _sample(self, queue: QueueKey, offset: int, view: View) -> float | None:
         addresses = view.addresses[queue.broker]
@@ -163,14 +233,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._metadata = Metadata(self._options.wire)
         return self._metadata
 
-    def _view(self) -> View:
-        # Topics and brokers may go while a query runs; what is missed is judged with the offsets.
-        return self._known().view(self._options.topics, missing_ok=True)
+    def _last_plan(self, offsets: Mapping[QueueKey, int]) -> Need:
+        """Return what has to be seen: what was planned before, of the brokers that remain."""
+        brokers = self._options.brokers
+        queues = {q: it for q, it in offsets.items() if not brokers or q.broker in brokers}
+        return Need(queues, brokers)
+
+    def _settled(self, need: Need, *, missing_ok: bool = True) -> View:
+        # Topics may go while a query runs; what is missed is judged with the offsets.
+        say = log.warning if self._progress is None else self._progress.waiting
+        patience = Patience(self._options.wire.unreachable_s, say=say)
+        return settled(self._known(), self._options.topics, need, patience, missing_ok=missing_ok)
 
     def _check_gone(self, begin: Offsets, view: View) -> None:
-        gone = sorted(begin.keys() - view.bounds.keys())
-        if gone and self._options.fail_on_data_loss:
-            raise DataLoss(
-                f"queue {gone[0]} is gone, read up to {begin[gone[0]]}; failOnDataLoss=false goes"
-                " on without it"
+        gone = begin.keys() - view.bounds.keys()
+        brokers = self._options.brokers
+        left = frozenset(
+            queue
+            for queue in gone
+            if brokers and queue.broker not in brokers | view.addresses.keys()
+        )
+        if left > self._left or (left and not self._left):
+            log.warning(
+                "%d queues of brokers that are not named are left, as %s", len(left), min(left)
             )
+        self._left = left
+        for queue in sorted(gone - left):
+            text = f"queue {queue} is gone, read up to {begin[queue]}: its broker does not have it"
+            if self._options.fail_on_data_loss:
+                raise DataLoss(text)
+
+
+def _held(offset: int, bounds: Bounds | None) -> int:
+    return offset if bounds is None else max(offset, bounds.low)

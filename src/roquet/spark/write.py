@@ -1,15 +1,17 @@
 """Writing rows as messages, at least once: a task that Spark repeats sends its rows again.
 
 Columns: `body` (binary or string), and if wanted `topic`, `keys` (string, or an array of them),
-`tags`, `properties` (map of strings), `queueId`, `shardingKey`, `uniqKey` and `delay` (a level).
+`tags`, `properties` (map of strings), `brokerName`, `queueId`, `shardingKey`, `uniqKey` and `delay`
+(a level). Further columns of the source may be there: a broker sets them anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
+import functools
 import logging
+import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,12 +21,16 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from roquet.base.errors import UsageError
+from roquet.base.clock import SystemClock
+from roquet.base.errors import Unreachable, UsageError
 from roquet.base.overriding import override
-from roquet.client import Message, MessageQueue, connect
+from roquet.client import Message, MessageQueue, ProducerOptions, connect
 from roquet.protocol import properties
-from roquet.protocol.java_hash import java_hash
+from roquet.protocol.message_id import UniqueIds
 from roquet.spark import keys
+from roquet.spark.placing import Placement, first_turn
+from roquet.spark.schema import COLUMNS
+from roquet.spark.tries import Tries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,8 +47,6 @@ BATCH_ROWS: Final = 256
 """Messages of one request, all of one queue."""
 IN_FLIGHT: Final = 8
 """Requests of a task that wait for an answer."""
-SEND_TIMEOUT_S: Final = 10.0
-
 DELAY_MAX: Final = 1000
 """Levels of a broker at most, by far; one above the broker's own is its highest."""
 
@@ -53,6 +57,7 @@ _ALLOWED = {
     "keys": {"string", "array<string>"},
     "tags": {"string"},
     "properties": {"map<string,string>"},
+    "brokerName": {"string"},
     "queueId": _WHOLE,
     "shardingKey": {"string"},
     "uniqKey": {"string"},
@@ -86,7 +91,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     @override
     def write(self, iterator: Iterator[Any]) -> Written:
-        return write(self._options, iterator, keys.of_task(self._options, self._run))
+        turn = first_turn(*keys.place_of_task(self._options, self._run))
+        return write(self._options, iterator, keys.of_task(self._options, self._run), turn)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -103,7 +109,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @override
     def write(self, iterator: Iterator[Any]) -> Written:
-        return write(self._options, iterator, keys.of_task(self._options, None))
+        turn = first_turn(*keys.place_of_task(self._options, None))
+        return write(self._options, iterator, keys.of_task(self._options, None), turn)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -115,19 +122,28 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Leave what was written: messages cannot be taken back."""
 
 
-def write(options: SinkOptions, batches: Iterator[Any], maker: KeyMaker | None = None) -> Written:
+def write(
+    options: SinkOptions, batches: Iterator[Any], maker: KeyMaker | None = None, turn: int = 0
+) -> Written:
     """Send the rows of Arrow batches; returns once brokers have all of them.
 
-    `maker` makes unique keys of the rows' numbers; without it the client makes them.
+    `maker` makes unique keys of the rows' numbers; without it they are as a client makes them.
+    The first batch that may go anywhere goes to the queue of `turn`.
 
     Raises UsageError for a row that cannot be a message, Refused, Unreachable, OutcomeUnknown.
     """
-    return asyncio.run(_write(options, batches, maker))
+    return asyncio.run(_write(options, batches, maker, turn))
 
 
-async def _write(options: SinkOptions, batches: Iterator[Any], maker: KeyMaker | None) -> Written:
-    async with connect(options.wire.url) as mq, mq.producer(options.group) as producer:
-        sender = _Sender(options, producer, maker)
+async def _write(
+    options: SinkOptions, batches: Iterator[Any], maker: KeyMaker | None, turn: int
+) -> Written:
+    sending = ProducerOptions(timeout_s=options.wire.timeout_s)
+    async with (
+        connect(options.wire.url) as mq,
+        mq.producer(options.group, options=sending) as producer,
+    ):
+        sender = _Sender(options, producer, maker, turn)
         for batch in batches:
             for row in batch.to_pylist():
                 await sender.add(row)
@@ -140,21 +156,25 @@ class _Lot(NamedTuple):
     """Where messages go that may share a request."""
 
     queue: MessageQueue
-    has_keys: bool
     delayed: bool
 
 
 class _Sender:
     """Gathers rows by queue and sends full batches, several at a time."""
 
-    def __init__(self, options: SinkOptions, producer: Producer, maker: KeyMaker | None) -> None:
+    def __init__(
+        self, options: SinkOptions, producer: Producer, maker: KeyMaker | None, turn: int
+    ) -> None:
         self._options = options
         self._producer = producer
         self._maker = maker
-        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._clock = SystemClock()
+        self._ids = UniqueIds(uuid.uuid4().bytes[:4], os.getpid(), uuid.uuid4().int & 0xFFFFFFFF)
+        self._tries = Tries(options.wire, self._clock)
+        self._placements: dict[str, Placement] = {}
         self._waiting: dict[_Lot, list[Message]] = {}
         self._keys: dict[_Lot, list[str]] = {}
-        self._turn = 0
+        self._turn = turn
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._tails: dict[MessageQueue, asyncio.Lock] = {}
         self._full: list[tuple[_Lot, list[Message], list[str]]] = []
@@ -165,26 +185,24 @@ class _Sender:
 
     async def add(self, row: Mapping[str, Any]) -> None:
         message = message_of(row, self._options.topic)
-        queue = await self._queue(message, row.get("queueId"))
-        key = self._key(row)
-        # A request has unique keys for all of its messages or for none.
-        lot = _Lot(queue, key is not None, message.delay_level > 0)
+        queue = await self._queue(message, row)
+        lot = _Lot(queue, message.delay_level > 0)
         waiting = self._waiting.setdefault(lot, [])
         waiting.append(message)
-        if key is not None:
-            self._keys.setdefault(lot, []).append(key)
+        self._keys.setdefault(lot, []).append(self._key(row))
         self.rows += 1
         if len(waiting) >= BATCH_ROWS:
-            self._full.append((lot, self._waiting.pop(lot), self._keys.pop(lot, [])))
+            self._full.append((lot, self._waiting.pop(lot), self._keys.pop(lot)))
             self._turn += 1
 
-    def _key(self, row: Mapping[str, Any]) -> str | None:
+    def _key(self, row: Mapping[str, Any]) -> str:
         given = row.get("uniqKey")
         if given:
             self.by_column += 1
             return str(given)
         if self._maker is None:
-            return None
+            # Made here, so that a request that is sent again has the same.
+            return self._ids.make(self._clock.now_ms())
         self.by_plan += 1
         return self._maker(self.rows)
 
@@ -195,9 +213,7 @@ class _Sender:
 
     async def finish(self) -> None:
         """Send everything that is left."""
-        self._full += [
-            (lot, messages, self._keys.get(lot, [])) for lot, messages in self._waiting.items()
-        ]
+        self._full += [(lot, messages, self._keys[lot]) for lot, messages in self._waiting.items()]
         self._waiting, self._keys = {}, {}
         await self.drain()
 
@@ -208,42 +224,39 @@ class _Sender:
                 await self._send_delayed(queue, messages, unique_keys)
                 return
             self.requests += 1
-            await self._producer.send_batch(
-                queue.topic,
-                messages,
-                queue=queue,
-                unique_keys=unique_keys or None,
-                timeout_s=SEND_TIMEOUT_S,
+            await self._tries.make(
+                lambda: self._producer.send_batch(
+                    queue.topic, messages, queue=queue, unique_keys=unique_keys
+                )
             )
 
     async def _send_delayed(
         self, queue: MessageQueue, messages: list[Message], unique_keys: list[str]
     ) -> None:
         # Brokers take delayed messages one by one only.
-        for message, key in itertools.zip_longest(messages, unique_keys):
+        for message, key in zip(messages, unique_keys, strict=True):
             self.requests += 1
-            await self._producer.send(
-                message, queue=queue, unique_key=key, timeout_s=SEND_TIMEOUT_S
+            await self._tries.make(
+                functools.partial(self._producer.send, message, queue=queue, unique_key=key)
             )
 
-    async def _queue(self, message: Message, queue_id: int | None) -> MessageQueue:
-        queues = self._queues.get(message.topic)
-        if queues is None:
-            queues = self._queues[message.topic] = await self._producer.queues(message.topic)
-        if self._options.partitioner == "queue":
-            return _numbered(queues, queue_id, message.topic)
-        if self._options.partitioner == "key":
-            key = message.properties.get(properties.SHARDING_KEY) or "".join(message.keys[:1])
-            if key:
-                return queues[java_hash(key) % len(queues)]
-        return queues[self._turn % len(queues)]
+    async def _queue(self, message: Message, row: Mapping[str, Any]) -> MessageQueue:
+        named = row.get("brokerName") if self._options.partitioner == "queue" else None
+        broker = named or self._options.broker
+        placement = self._placements.get(message.topic)
+        if placement is None or not placement.has(broker):
+            placement = await self._tries.make(lambda: self._place(message.topic, broker))
+            self._placements[message.topic] = placement
+        return placement.queue(message, self._turn, named, row.get("queueId"))
 
-
-def _numbered(queues: Sequence[MessageQueue], queue_id: int | None, topic: str) -> MessageQueue:
-    for queue in queues:
-        if queue.queue_id == queue_id:
-            return queue
-    raise UsageError(f"queueId {queue_id}: topic {topic} has queues 0 to {len(queues) - 1}")
+    async def _place(self, topic: str, broker: str | None) -> Placement:
+        """Return the queues of a topic, those of `broker` too. Raises Unreachable, Refused."""
+        queues = await self._producer.queues(topic)
+        placement = Placement(topic, queues, self._options.partitioner, self._options.broker)
+        if not placement.has(broker):
+            # It may be restarting: what is not in the route now is not gone for that.
+            raise Unreachable(f"broker {broker} has no queue of topic {topic} that takes messages")
+        return placement
 
 
 def message_of(row: Mapping[str, Any], default_topic: str | None) -> Message:
@@ -295,6 +308,9 @@ def _check(options: SinkOptions, schema: StructType) -> None:
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in types.items():
         if name not in _ALLOWED:
+            if name in COLUMNS:
+                # Of a message that was read: the broker that gets it sets its own.
+                continue
             raise UsageError(f"column {name!r} means nothing; there are {', '.join(_ALLOWED)}")
         if kind not in _ALLOWED[name]:
             wanted = " or ".join(sorted(_ALLOWED[name]))

@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from roquet.base.errors import Corrupt, Refused
+from roquet.model.route import BrokerData
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
@@ -120,6 +121,9 @@ def reader(broker: Broker, begin: int, end: int, **changes: Any) -> QueueReader:
         ("127.0.0.1:1",),
         connections=broker,
         wait=lambda _: None,
+        locate=lambda: BrokerData(
+            cluster="c", broker_name="broker-a", addresses={0: "127.0.0.1:1"}
+        ),
     )
 
 

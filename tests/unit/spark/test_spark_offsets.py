@@ -92,7 +92,10 @@ def test_a_limit_is_shared_out_exactly(
     assert end.keys() == target.keys()
     assert all(start[queue] <= end[queue] <= target[queue] for queue in end)
     total = sum(count for _, count in backlog.values())
-    assert sum(len(item) for item in ranges(start, end)) == min(total, rows_max)
+    waiting = {queue for queue, (_, count) in backlog.items() if count}
+    assert sum(len(item) for item in ranges(start, end)) == min(total, max(rows_max, len(waiting)))
+    # None waits for another one's backlog, however long that is.
+    assert all(end[queue] > start[queue] for queue in waiting)
 
 
 @given(backlogs, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1000)))
@@ -113,6 +116,27 @@ def test_splits_cover_ranges_exactly_once(
         edges = [item.begin, *(part.end for part in mine)]
         assert [part.begin for part in mine] == edges[:-1]
         assert edges[-1] == item.end
+
+
+def test_a_limit_reads_one_message_beside_a_long_backlog_at_once() -> None:
+    start, target = {A: 0, B: 7}, {A: 10_000_000, B: 8}
+    assert limited(start, target, 1000) == {A: 999, B: 8}
+    assert limited(start, target, 1) == {A: 1, B: 8}
+
+
+@given(backlogs, st.integers(1, 100))
+def test_a_limit_no_message_waits_longer_than_its_own_queue(
+    backlog: dict[QueueKey, tuple[int, int]], rows_max: int
+) -> None:
+    start = {queue: begin for queue, (begin, _) in backlog.items()}
+    short = {queue: begin + min(count, 50) for queue, (begin, count) in backlog.items()}
+    long = QueueKey("backlog", "broker-a", 0)
+    start[long], short[long] = 0, 10**9
+    at, triggers = start, 0
+    while any(at[queue] < short[queue] for queue in backlog):
+        at, triggers = limited(at, short, rows_max), triggers + 1
+    # The last message of a queue waits for those before it, one a trigger at worst.
+    assert triggers <= max(min(count, 50) for _, count in backlog.values())
 
 
 def test_a_new_queue_is_entered_before_it_is_read() -> None:

@@ -18,10 +18,12 @@ from roquet.spark import keys
 from roquet.spark.batch import BatchReader
 from roquet.spark.metadata import Metadata
 from roquet.spark.options import SinkOptions, SourceOptions
-from roquet.spark.write import BatchWriter
+from roquet.spark.write import BatchWriter, write
 from roquet.testing.cluster import cluster
+from spark_world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -96,6 +98,32 @@ async def test_bodies_that_grow_when_unpacked_stay_within_the_bytes_of_a_batch(
     # A batch ends with the row that reaches the limit.
     assert all(batch.nbytes < MIB + len(bodies[0]) + 1000 for batch in batches)
     assert len(batches) == 8
+
+
+def test_sink_rides_over_a_restart_of_its_broker(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.start()
+    try:
+        world.fill(TOPIC, 0, queues=1)
+        given = {"nameServers": world.name_servers, "topic": TOPIC, "brokerName": "broker-b"}
+        few = {"fetchOffset.numRetries": "1", "timeoutMs": "1000"}
+
+        def rows() -> Iterator[Any]:
+            for at in (0, 300):
+                if at:
+                    world.stop_broker("broker-b")
+                    world.start_later("broker-b", 2.0)
+                made = [f"{number}" for number in range(at, at + 300)]
+                yield pa.RecordBatch.from_pydict({"body": made})
+
+        write(SinkOptions.parse({**given, **few}), rows())
+        given = {"nameServers": world.name_servers, "subscribe": TOPIC}
+        reader = BatchReader(SourceOptions.parse(given, streaming=False))
+        batches = [it for part in reader.partitions() for it in reader.read(part)]
+    finally:
+        world.stop()
+    assert sorted(map(int, bodies_of(batches))) == list(range(600))
+    assert {name for it in batches for name in it.column("brokerName").to_pylist()} == {"broker-b"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.base.errors import UsageError
 from roquet.spark.jobs import metrics
 from roquet.spark.jobs.ends import End, Scope
+from roquet.spark.jobs.option_kinds import presence
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
 from roquet.spark.jobs.tables import AUDIT
@@ -107,6 +108,7 @@ class AuditOptions:
             begin_ms=given.number("startingTimestamp"),
             end_ms=given.number("endingTimestamp"),
             broker=given.text("brokerName") or "",
+            presence=presence(given),
         )
         if bool(scope.topics) == bool(scope.pattern) and (
             scope.pattern or "topic" in (left.kind, right.kind)

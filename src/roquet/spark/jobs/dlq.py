@@ -15,6 +15,7 @@ from roquet.protocol import names
 from roquet.protocol.properties import RESERVED, SHARDING_KEY
 from roquet.spark.jobs import dlq_queries, metrics
 from roquet.spark.jobs.dlq_page import gauges, lines, page
+from roquet.spark.jobs.option_kinds import presence
 from roquet.spark.jobs.page import write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
@@ -53,6 +54,7 @@ class DlqOptions:
     out: str
     report: Path
     metrics: str | None
+    presence: dict[str, str]
     dry_run: bool
 
     @classmethod
@@ -77,6 +79,7 @@ class DlqOptions:
             out=out,
             report=report,
             metrics=given.text("metricsPath") or None,
+            presence=presence(given),
             dry_run=given.flag("dryRun"),
         )
 
@@ -172,6 +175,7 @@ class _Messages:
             "columns": ",".join(columns),
             # What is deleted while the job reads is an original that is gone, not a failure.
             "failOnDataLoss": "false",
+            **self._wanted.presence,
         }
         return self._spark.read.format("roquet").options(**given, **scope).load()
 

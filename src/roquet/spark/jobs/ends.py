@@ -40,6 +40,8 @@ class Scope:
     begin_ms: int | None
     end_ms: int | None
     broker: str
+    presence: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """Options of live topics about brokers that are away."""
 
     def reading(self) -> dict[str, str]:
         """Return the options that narrow a source of ours down."""
@@ -103,7 +105,7 @@ class End:
         given = {**scope.reading(), "columns": COLUMNS}
         if self.kind == "topic":
             # What is gone is a difference to be shown, not the end of the comparison.
-            given |= {"nameServers": self.where, "failOnDataLoss": "false"}
+            given |= {"nameServers": self.where, "failOnDataLoss": "false", **scope.presence}
             return reader.format("roquet").options(**given).load()
         given |= {"onCorrupt": "report", "brokerName": scope.broker}
         return reader.format("roquet-log").options(**given).load(self.where)

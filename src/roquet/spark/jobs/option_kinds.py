@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.spark.option_table import Option
+from roquet.spark.option_table import Given, Option
 
 NUMBER_MAX: Final = 2**62
 
@@ -27,6 +27,33 @@ def flag(name: str, doc: str) -> Option:
 def metrics(files: str) -> Option:
     """Return the option for the folder that gets these files."""
     return text("metricsPath", "", f"folder of the driver for {files}")
+
+
+PRESENCE: Final = (
+    text(
+        "brokers",
+        "",
+        "brokers by comma that live topics must be read of: one that is away is waited for, then an"
+        " error",
+    ),
+    number(
+        "unreachableTimeoutMs",
+        "120000",
+        "milliseconds to wait for a broker or name server that is away",
+        0,
+        86_400_000,
+    ),
+)
+"""How a job that reads live topics treats brokers that are away."""
+
+
+def presence(given: Given) -> dict[str, str]:
+    """Return those of `PRESENCE` that are given, as options of the source. Raises UsageError."""
+    found = {"brokers": ",".join(given.names("brokers"))}
+    limit_ms = given.number("unreachableTimeoutMs")
+    if limit_ms is not None:
+        found["unreachableTimeoutMs"] = str(limit_ms)
+    return {name: value for name, value in found.items() if value}
 
 
 DRY_RUN: Final = flag("dryRun", "say what would be done, and do nothing")

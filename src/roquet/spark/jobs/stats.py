@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs import metrics
+from roquet.spark.jobs.option_kinds import presence
 from roquet.spark.jobs.page import Bars, Lines, Listing, Page, bytes_text, write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
@@ -130,7 +131,7 @@ class StatsOptions:
             raise UsageError("nameServers needs subscribe or subscribePattern")
         reading |= {name: str(value) for name, value in numbers.items() if value is not None}
         reading |= {"columns": COLUMNS}
-        reading |= {"nameServers": servers} if servers else {"path": store or ""}
+        reading |= {"nameServers": servers, **presence(given)} if servers else {"path": store or ""}
         return cls(
             source="roquet" if servers else "roquet-log",
             reading=reading,

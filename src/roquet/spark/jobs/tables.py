@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
-from roquet.spark.jobs.option_kinds import DRY_RUN, metrics
+from roquet.spark.jobs.option_kinds import DRY_RUN, PRESENCE, metrics
 from roquet.spark.jobs.state_tables import DEDUP, SESSIONIZE
 from roquet.spark.jobs.watch_tables import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
@@ -41,6 +41,7 @@ STATS: Final[Table] = (
     Option(name="store", default="", doc="store folders by comma: commit logs without a broker"),
     *_TOPICS,
     *_TIMES,
+    *PRESENCE,
     Option(name="out", default="needed", doc="folder for the tables (Parquet) and the report"),
     Option(name="report", default="OUT/report.html", doc="the report's file"),
     Option(
@@ -68,6 +69,7 @@ AUDIT: Final[Table] = (
         default="",
         doc="only this broker's queues; what a store is called, which does not know it",
     ),
+    *PRESENCE,
     Option(name="out", default="needed", doc="folder for the tables queues and differences"),
     Option(
         name="show",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.base.errors import UsageError
 from roquet.protocol import names
 from roquet.spark.jobs import metrics, trace_queries
+from roquet.spark.jobs.option_kinds import presence
 from roquet.spark.jobs.page import write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
@@ -77,7 +78,7 @@ class TraceOptions:
         # The source's own rules, before anything starts.
         if servers:
             # Traces are deleted by age like everything: what is gone is no failure.
-            reading |= {"nameServers": servers, "failOnDataLoss": "false"}
+            reading |= {"nameServers": servers, "failOnDataLoss": "false", **presence(given)}
             SourceOptions.parse(reading, streaming=False)
         else:
             reading |= {"path": store or "", "onCorrupt": "report"}

@@ -8,7 +8,7 @@ from typing import Final
 from roquet.base.errors import UsageError
 from roquet.protocol.names import TRACE_TOPIC
 from roquet.spark.jobs import option_kinds
-from roquet.spark.jobs.option_kinds import DRY_RUN
+from roquet.spark.jobs.option_kinds import DRY_RUN, PRESENCE
 from roquet.spark.option_table import Given, Option, Table
 
 _METRICS: Final = Option(
@@ -99,6 +99,7 @@ DLQ: Final[Table] = (
         doc="a property of messages in which your consumers say the cause",
     ),
     *_times("dead letters stored"),
+    *PRESENCE,
     *_PAGE,
     _METRICS,
     DRY_RUN,
@@ -110,6 +111,7 @@ TRACE: Final[Table] = (
     Option(name="subscribe", default="all", doc="only messages of these topics, by comma"),
     Option(name="key", default="", doc="tell the story of the messages with this key or id"),
     *_times("trace messages stored"),
+    *PRESENCE,
     *_PAGE,
     _METRICS,
     DRY_RUN,

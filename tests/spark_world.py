@@ -1,0 +1,92 @@
+"""A name server and two brokers in a thread; each broker may be stopped and started at its port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from demo.servers import free_port
+
+from roquet import sync
+from roquet.client import Message, MessageQueue
+from roquet.testing.cluster import running_broker, running_name_server
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+BROKERS = ("broker-a", "broker-b")
+
+
+class World:
+    """Two brokers without slaves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._stacks: dict[str, contextlib.AsyncExitStack] = {}
+        self._ports = {name: free_port() for name in BROKERS}
+        self._timers: list[threading.Timer] = []
+        self.name_servers = ""
+
+    def start(self) -> None:
+        self._thread.start()
+        self._do(self._begin())
+        for name in BROKERS:
+            self.start_broker(name)
+
+    def stop(self) -> None:
+        for timer in self._timers:
+            timer.join(60)
+        for name in reversed([*self._stacks]):
+            self._do(self._stacks.pop(name).aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    def start_broker(self, name: str) -> None:
+        self._do(self._broker(name))
+
+    def stop_broker(self, name: str) -> None:
+        self._do(self._stacks.pop(name).aclose())
+
+    def start_later(self, name: str, after_s: float) -> None:
+        """Start a broker while something else waits for it."""
+        timer = threading.Timer(after_s, self.start_broker, [name])
+        self._timers.append(timer)
+        timer.start()
+
+    def fill(self, topic: str, count: int, *, queues: int = 2, begin: int = 0) -> None:
+        """Make a topic on both brokers, and put `count` numbers from `begin` on in each queue."""
+        with sync.connect(self.name_servers) as mq:
+            mq.admin().create_topic(topic, queues=queues)
+            with mq.producer("fill") as producer:
+                for name in BROKERS:
+                    for number in range(queues):
+                        queue = MessageQueue(topic, name, number)
+                        made = [Message(topic, b"%d" % n) for n in range(begin, begin + count)]
+                        if made:
+                            producer.send_batch(topic, made, queue=queue)
+
+    async def _begin(self) -> None:
+        stack = contextlib.AsyncExitStack()
+        server = await stack.enter_async_context(running_name_server(self._folder / "names"))
+        self._stacks[""] = stack
+        self.name_servers = f"127.0.0.1:{server.server.port}"
+
+    async def _broker(self, name: str) -> None:
+        stack = contextlib.AsyncExitStack()
+        changes = {
+            "brokerName": name,
+            "listenPort": str(self._ports[name]),
+            "mappedFileSizeCommitLog": "8388608",
+        }
+        where = self._folder / name
+        await stack.enter_async_context(running_broker(where, self.name_servers, changes=changes))
+        self._stacks[name] = stack
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

@@ -18,22 +18,23 @@ from roquet.broker.admission import FastIngest
 from roquet.broker.appender import Appender
 from roquet.broker.boot import boot_lines
 from roquet.broker.expressions import Expressions
-from roquet.broker.fast_fail import FastFail
 from roquet.broker.hooked import hooked
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.quick_disk import QuickDisk
 from roquet.broker.routes import Routed, all_routes, explain_routes
-from roquet.broker.schedule import DelayLevels, DelaySchedule
+from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.administration import make_administration
 from roquet.broker.wiring.base import make_base, make_stamps
 from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
+    make_fast_fail,
     make_lock,
     make_offsets,
     make_pull,
     make_query,
     make_reply,
+    make_schedule,
     make_send,
     make_send_back,
     share_holds,
@@ -46,7 +47,6 @@ from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
 from roquet.service import runtime
 from roquet.service.lifecycle import App
-from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,28 +90,14 @@ def build(
     """Wire a broker. Nothing is opened or read before the app is entered."""
     base = make_base(config, clock or SystemClock(), rng or random.Random())  # noqa: S311
     delays = DelayLevels(config.store.delay_levels)
-    delays_file = JsonFile(config.store.config_folder / "delayOffset.json")
-    every_s = config.store.offsets_interval_ms / 1000
-    schedule = DelaySchedule(
-        delays, base.store, delays_file, base.clock, every_s, traffic=base.stats
-    )
-    base.settings.listen(lambda new, _: schedule.follow(new.schedule))
-    schedule.follow(config.schedule)
+    schedule = make_schedule(base, delays)
     clients = make_clients(base)
     replicas = make_replicas(base)
     # Plugins see message by message.
     log = None if config.plugins.chosen else base.store
     appender = Appender(base.store, delays, base.state, replicas, log=log)
     transactions = make_transactions(base, appender)
-    fast_fail = FastFail(
-        rules=config.fast_fail,
-        appends=base.store,
-        lag=base.lag,
-        waits=base.waits,
-        lanes=base.lanes,
-        state=base.state,
-    )
-    base.settings.listen(lambda new, _: fast_fail.follow(new.fast_fail))
+    fast_fail = make_fast_fail(base)
     expressions = Expressions()
     pull = make_pull(base, expressions)
     processors: list[Routed] = [

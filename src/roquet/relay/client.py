@@ -32,7 +32,7 @@ from roquet.relay.packets import Other
 from roquet.relay.registry import Registry
 from roquet.remoting.client import split_address
 from roquet.remoting.ingest import PlainIngest
-from roquet.remoting.link import MIB
+from roquet.remoting.link_limits import MIB
 
 if TYPE_CHECKING:
     import ssl

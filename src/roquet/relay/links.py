@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.link import KEYS, RECEIVE_SIZE, Link
+from roquet.remoting.link_limits import MIB, Budget, LinkConfig
 from roquet.service.background import Tasks
 from roquet.service.listening import port_of
 from roquet.service.ratelog import RateLog

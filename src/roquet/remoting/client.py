@@ -14,7 +14,8 @@ from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connection import Steps
 from roquet.remoting.ingest import PlainIngest
-from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.link import KEYS, RECEIVE_SIZE, Link
+from roquet.remoting.link_limits import MIB, Budget, LinkConfig
 from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S, why_not_connected, why_not_plain
 from roquet.service.background import Tasks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import itertools
 import logging
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
     from roquet.protocol.command import Command
     from roquet.remoting.ingest import Fed, Ingest
+    from roquet.remoting.link_limits import Budget, LinkConfig
     from roquet.remoting.waits import KernelWaits
 
 log = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
 RECEIVE_SIZE = 256 * 1024
 """Bytes read, and so decoded and handled, at a time."""
 COPY_MAX = 8 * 1024
@@ -50,34 +49,6 @@ class Stop(enum.Flag):
 
 _FREE = Stop.NOTHING
 """Compared by identity: flags are slow to look into, and this is asked for every command."""
-
-
-@dataclasses.dataclass(slots=True)
-class Budget:
-    """Bytes that all connections together may keep waiting, in and out."""
-
-    bytes_max: int = 512 * MIB
-    used: int = 0
-    """Incomplete frames and output."""
-    in_hand: int = 0
-    """Bodies of requests that are being worked on."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LinkConfig:
-    """Limits of one connection."""
-
-    bytes_max: int = 32 * MIB
-    in_hand_max: int = 16 * MIB
-    calls_max: int = 65_535
-    high_water: int = MIB
-    stops_reading: bool = True
-    """Whether a peer that does not read is not read either.
-
-    A client must go on reading, or two could wait for each other.
-    """
-    first_opaque: int = 0
-    """Number of the first call; one drawn by lot where late answers to an earlier link can come."""
 
 
 class Owner(Protocol):

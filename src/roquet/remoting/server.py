@@ -22,7 +22,8 @@ from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connection import Steps
 from roquet.remoting.ingest import Ingest, PlainIngest
-from roquet.remoting.link import KEYS, MIB, RECEIVE_SIZE, Budget, Link, LinkConfig
+from roquet.remoting.link import KEYS, RECEIVE_SIZE, Link
+from roquet.remoting.link_limits import MIB, Budget, LinkConfig
 from roquet.remoting.router import Request
 from roquet.remoting.silence import SilentConnections
 from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S

@@ -2,8 +2,8 @@
 
 While the event loop does something else, requests lie in the buffers of their sockets. Linux knows
 when the last data of a connection came (`tcp(7)`, TCP_INFO), and what is read now came no
-later. So the age found is never more than the true one. It is asked for only while the loop is late: a
-loop that is in time lets nothing wait.
+later. So the age found is never more than the true one. It is asked for only while the loop is
+late: a loop that is in time lets nothing wait.
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ async def test_every_caller_gets_through_by_its_environment(
 ) -> None:
     def by_command_line(it: Shut) -> list[str]:
         with Admin(it.name_server) as admin:
-            admin.create_topic(it.broker, "orders", 1)
+            config = TopicConfig(name="orders", read_queues=1, write_queues=1)
+            admin.put_topic(it.broker, config)
             return list(admin.clusters().brokers)
 
     def by_spark(it: Shut) -> int:

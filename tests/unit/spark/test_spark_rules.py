@@ -108,7 +108,7 @@ def keys_of(rows: list[dict[str, Any]], run: str = "run", partition: int = 3) ->
     producer = Kept()
 
     async def send() -> None:
-        sender = _Sender(options, cast("Producer", producer), keys.maker(run, partition))
+        sender = _Sender(options, cast("Producer", producer), keys.maker(run, partition), 0)
         for row in rows:
             await sender.add(row)
             await sender.drain()

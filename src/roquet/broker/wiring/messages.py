@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.account_rows import AccountRows
 from roquet.broker.admission import Admission, Rules
 from roquet.broker.checks import SendChecks
+from roquet.broker.fast_fail import FastFail
 from roquet.broker.lock_votes import LockVotes
 from roquet.broker.notices import GroupNotices
 from roquet.broker.processors.clients import ClientRules, Clients
@@ -17,15 +18,16 @@ from roquet.broker.processors.query import QueryProcessor
 from roquet.broker.processors.reply import ReplyProcessor
 from roquet.broker.processors.send import Retries, SendProcessor
 from roquet.broker.processors.send_back import SendBack
+from roquet.broker.schedule import DelaySchedule
 from roquet.broker.wiring.base import make_stamps
 from roquet.protocol.hosts import split_addresses
+from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.answers import Answers
     from roquet.broker.appender import Appender
     from roquet.broker.config import BrokerConfig
     from roquet.broker.expressions import Expressions
-    from roquet.broker.fast_fail import FastFail
     from roquet.broker.ports import Listeners
     from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.schedule import DelayLevels
@@ -71,6 +73,31 @@ def make_admission(
     # Rows are written with the next bytes that arrive, when every part has followed.
     base.settings.listen(lambda new, _: admission.follow(new.pull, new.store))
     return admission
+
+
+def make_schedule(base: Base, delays: DelayLevels) -> DelaySchedule:
+    """Make the delivery of delayed messages."""
+    settings = base.config.store
+    file = JsonFile(settings.config_folder / "delayOffset.json")
+    every_s = settings.offsets_interval_ms / 1000
+    schedule = DelaySchedule(delays, base.store, file, base.clock, every_s, traffic=base.stats)
+    schedule.follow(base.config.schedule)
+    base.settings.listen(lambda new, _: schedule.follow(new.schedule))
+    return schedule
+
+
+def make_fast_fail(base: Base) -> FastFail:
+    """Make what refuses sends that waited too long."""
+    fast_fail = FastFail(
+        rules=base.config.fast_fail,
+        appends=base.store,
+        lag=base.lag,
+        waits=base.waits,
+        lanes=base.lanes,
+        state=base.state,
+    )
+    base.settings.listen(lambda new, _: fast_fail.follow(new.fast_fail))
+    return fast_fail
 
 
 def make_checks(base: Base) -> SendChecks:

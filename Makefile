@@ -128,7 +128,7 @@ attack: setup ## every request code by a raw client, with accounts that may do n
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
 
-corruption: setup ## damage twelve kinds of files in eight ways, ROUNDS draws of each
+corruption: setup ## damage fifteen kinds of files in ten ways, ROUNDS draws of each
 	$(PY) -m tools.corruption --rounds $(ROUNDS)
 
 fuzz-python: setup ## every reader in Python, SECONDS together, on any Python

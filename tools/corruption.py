@@ -1,10 +1,11 @@
 """Damage every kind of file of a stopped store in every way and look what the broker makes of it.
 
-`make corruption`, or `python -m tools.corruption [--rounds n] [--seed s]`: twelve kinds of files,
-eight kinds of damage, `rounds` draws of each. Good is: the start is refused and the error names the
+`make corruption`, or `python -m tools.corruption [--rounds n] [--seed s]`: fifteen kinds of files,
+ten kinds of damage, `rounds` draws of each. Good is: the start is refused and the error names the
 file, or everything is served as it was stored, or what cannot be read is passed over and counted,
 or told as expired.
-A body that nobody sent, or a message that is missing and not counted, breaks the promise.
+A body that nobody sent, a message that is missing and not counted, or a queue offset that is given
+out again breaks the promise. Every second draw of a damage is of a store that was killed.
 
 Java's formats have no checksum over properties and tables: a value changed there is told apart.
 """
@@ -52,13 +53,22 @@ GROUP = "readers"
 QUEUES = 2
 MESSAGES = 60
 HALF = MESSAGES // 2
-SETTINGS = {"messageDelayLevel": "1h 2h", "deleteWhen": "", "fileReservedTime": "100000"}
+SETTINGS = {
+    "messageDelayLevel": "1h 2h",
+    "deleteWhen": "",
+    "fileReservedTime": "100000",
+    # Three files a queue.
+    "mappedFileSizeConsumeQueue": "200",
+}
 
 KINDS: dict[str, str] = {
     "first log file": "commitlog/00000000000000000000",
     "middle log file": "commitlog/00000000000001048576",
     "last log file": "commitlog/00000000000002097152",
-    "consume queue": "consumequeue/Orders/0/00000000000000000000",
+    "first queue file": "consumequeue/Orders/0/00000000000000000000",
+    "middle queue file": "consumequeue/Orders/0/00000000000000000200",
+    "last queue file": "consumequeue/Orders/0/00000000000000000400",
+    "queueEnds": "queueEnds",
     "index": "index/*",
     "checkpoint": "checkpoint",
     "deletedTopics": "deletedTopics",
@@ -69,7 +79,8 @@ KINDS: dict[str, str] = {
     "delayOffset.json": "config/delayOffset.json",
 }
 LOGS = {"first log file", "middle log file", "last log file"}
-PASSED_OVER = {*LOGS, "consume queue"}
+QUEUE_FILES = {"first queue file", "middle queue file", "last queue file"}
+PASSED_OVER = {*LOGS, *QUEUE_FILES}
 """Kinds of which a damaged part may be passed over: what is missing has been counted."""
 
 OWNERS = {
@@ -223,6 +234,23 @@ def delete(path: Path, _old: Path, _draw: random.Random) -> None:
     path.unlink()
 
 
+def foreign(path: Path, _old: Path, draw: random.Random) -> None:
+    """Put what is elsewhere in the same file, or in one beside it, where it does not belong."""
+    others = sorted(path.parent.parent.glob(f"*/{path.name}")) or [path]
+    data = draw.choice(others).read_bytes()
+    size = min(len(data), draw.choice((20, 100, 512)))
+    begin = draw.randrange(max(1, len(data) - size)) // 20 * 20
+    at = draw.randrange(used(path)) // 20 * 20
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data[begin : begin + min(size, max(0, path.stat().st_size - at))])
+
+
+def zero_file(path: Path, _old: Path, _draw: random.Random) -> None:
+    """Write zeros over the whole file."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
 def write_page(path: Path, page: int, data: bytes) -> None:
     """Replace a page, as far as the file goes."""
     size = path.stat().st_size
@@ -240,6 +268,8 @@ DAMAGES: tuple[Callable[[Path, Path, random.Random], None], ...] = (
     garbage,
     overwrite,
     delete,
+    foreign,
+    zero_file,
 )
 
 
@@ -319,6 +349,9 @@ async def run(seed: int, rounds: int, *, plant: bool, kinds: list[str]) -> int:
                 shutil.copytree(base, folder)
                 path = target(folder, kind)
                 damage(path, old / path.relative_to(folder), rng(seed * 1000 + number))
+                if turn % 2:
+                    # As a kill leaves it.
+                    (folder / "abort").write_bytes(b"4711")
                 verdict, detail = await judge(kind, folder, stored)
                 tally[verdict] += 1
                 if verdict == "BROKEN":

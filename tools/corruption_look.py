@@ -13,7 +13,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.store.records import read_records
-from roquet.store.results import GetStatus
+from roquet.store.results import Draft, GetStatus, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -104,6 +104,7 @@ async def look(broker: Broker, stored: Stored, topics: Sequence[str], group: str
         async with calling(broker) as call:
             await look_up_keys(call, stored, seen)
             compare_tables(await tables_of(broker, call, topics, group), stored.tables, seen)
+        await put_more(broker, stored, seen)
     return seen
 
 
@@ -128,6 +129,25 @@ def read_queue(broker: Broker, queue: tuple[str, int], stored: Stored, seen: Loo
         elif there.properties.decode(errors="replace") != message.properties:
             seen.properties += 1
     seen.wrong += [f"{topic} {queue_id} {extra}: nobody sent it" for extra in found]
+
+
+async def put_more(broker: Broker, stored: Stored, seen: Look) -> None:
+    """Put one message into each queue: no offset that was given out may come again."""
+    for topic, queue_id in sorted({place[:2] for place in stored.messages}):
+        draft = Draft(
+            topic=topic,
+            queue_id=queue_id,
+            body=b"later still",
+            properties={"UNIQ_KEY": "later"},
+            born_timestamp=1,
+            born_host=broker.identity.store_host,
+            store_host=broker.identity.store_host,
+        )
+        result = await broker.store.put(draft)
+        highest = max(place[2] for place in stored.messages if place[:2] == (topic, queue_id))
+        if result.status is PutStatus.PUT_OK and result.queue_offset <= highest:
+            text = f"{topic} {queue_id}: offset {result.queue_offset} is given out again"
+            seen.wrong.append(text)
 
 
 async def look_up_keys(call: Call, stored: Stored, seen: Look) -> None:

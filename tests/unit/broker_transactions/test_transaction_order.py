@@ -223,3 +223,8 @@ def test_transaction_offsets_stay_when_the_flush_fails(tmp_path: Path) -> None:
         await world.service.ops.stop()
 
     asyncio.run(run())
+
+
+def test_rounds_of_checks_come_at_the_interval_of_the_settings(tmp_path: Path) -> None:
+    (timer,) = World(tmp_path).checks.timers
+    assert (timer.every_s, timer.first_after_s) == (1.0, 1.0)

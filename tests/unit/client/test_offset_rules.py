@@ -70,10 +70,16 @@ def offsets(calls: Calls, start: str | int = "latest") -> Offsets:
 def test_first_offset_is_the_committed_one_else_by_the_rule(
     start: str | int, has: int | None, queue: MessageQueue, first: int
 ) -> None:
-    held = offsets(Calls(has), start)
+    calls = Calls(has)
+    held = offsets(calls, start)
     assert asyncio.run(held.first(queue)) == first
-    # Only what a broker has is written there again.
-    assert held.get(queue) == (has if has is not None and has >= 0 else None)
+    if has is not None and has >= 0:
+        assert (held.get(queue), calls.commits) == (has, [])
+    elif queue == RETRY:
+        assert (held.get(queue), calls.commits) == (None, [])
+    else:
+        # The group's beginning: whoever takes the queue later begins there, too.
+        assert (held.get(queue), calls.commits) == (first, [(queue, first, True)])
 
 
 def test_offset_in_memory_goes_forward_by_itself_and_back_only_when_it_is_set() -> None:

@@ -163,7 +163,7 @@ class _Sender:
     """Gathers rows by queue and sends full batches, several at a time."""
 
     def __init__(
-        self, options: SinkOptions, producer: Producer, maker: KeyMaker | None, turn: int
+        self, options: SinkOptions, producer: Producer, maker: KeyMaker | None, turn: int = 0
     ) -> None:
         self._options = options
         self._producer = producer
@@ -226,7 +226,11 @@ class _Sender:
             self.requests += 1
             await self._tries.make(
                 lambda: self._producer.send_batch(
-                    queue.topic, messages, queue=queue, unique_keys=unique_keys
+                    queue.topic,
+                    messages,
+                    queue=queue,
+                    unique_keys=unique_keys,
+                    timeout_s=self._options.wire.timeout_s,
                 )
             )
 

@@ -13,14 +13,14 @@ from typing_extensions import override
 from roquet.client import MessageQueue
 from roquet.spark import keys
 from roquet.spark.metadata import Connections, Metadata, View
-from roquet.spark.offsets import Bounds, QueueKey, from_json
+from roquet.spark.offsets import Bounds, DataLoss, QueueKey, from_json
 from roquet.spark.options import SinkOptions, SourceOptions, Topics, Wire
 from roquet.spark.partitions import QueuePartition
 from roquet.spark.stream import StreamReader
 from roquet.spark.write import _Sender
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from roquet.client import Message, Producer
 
@@ -37,6 +37,16 @@ class Known(Metadata):
     @override
     def view(self, topics: Topics, *, missing_ok: bool = False) -> View:
         return View(dict(sorted(self.held.items())), {"b0": ("127.0.0.1:1",)})
+
+    @override
+    def confirmed(self, view: View, queues: Iterable[QueueKey]) -> View:
+        return view
+
+    @override
+    def stored_at(
+        self, wanted: Mapping[QueueKey, int], view: View, group: str
+    ) -> dict[QueueKey, int]:
+        return {}
 
 
 def stream(held: dict[QueueKey, Bounds], **options: str) -> StreamReader:
@@ -71,12 +81,17 @@ def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
     return [it for part in found if isinstance(part, QueuePartition) for it in part.ranges]
 
 
-def test_stream_never_goes_back_when_a_queue_ends_before_its_offset() -> None:
+def test_stream_queue_that_ends_before_its_offset_fails_or_begins_anew() -> None:
     reader = stream({OLD: Bounds(0, 10)}, startingOffsets="latest")
     start = reader.initialOffset()
     assert from_json(start) == {OLD: 10}
     reader._metadata = Known({OLD: Bounds(0, 4)})
-    assert from_json(reader.latestOffset(start, ReadAllAvailable())) == {OLD: 10}
+    with pytest.raises(DataLoss, match="its end moved back"):
+        reader.latestOffset(start, ReadAllAvailable())
+    reader = stream({OLD: Bounds(0, 4)}, failOnDataLoss="false")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert from_json(end) == {OLD: 0}
+    assert from_json(reader.latestOffset(end, ReadAllAvailable())) == {OLD: 4}
 
 
 class Kept:

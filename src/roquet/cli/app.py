@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import ipaddress
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -186,6 +187,18 @@ def _servers(commands: Any) -> None:
     dev.add_argument(
         "--namesrv-port", type=_port, default=9_876, help="port of the name server (%(default)s)"
     )
+    dev.add_argument(
+        "--bind", type=_address, default="127.0.0.1", help="address to listen on (%(default)s)"
+    )
+    dev.add_argument(
+        "--advertise",
+        type=_address,
+        metavar="ADDRESS",
+        help="address that clients are told, behind a port mapping",
+    )
+    dev.add_argument(
+        "--health-port", type=_port, help="serve /livez, /readyz and /metrics here (not served)"
+    )
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
 
@@ -279,6 +292,13 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no IP address") from None
+
+
 def _run_namesrv(options: Options) -> int:
     from roquet.cli.servers import given, namesrv  # noqa: PLC0415
 
@@ -302,7 +322,14 @@ def _run_dev(options: Options) -> int:
     from roquet.cli.dev import Plan, run_dev  # noqa: PLC0415
 
     return run_dev(
-        Plan(options.data, options.port, options.namesrv_port),
+        Plan(
+            options.data,
+            options.port,
+            options.namesrv_port,
+            options.bind,
+            options.advertise,
+            options.health_port,
+        ),
         options.log_level,
         options.log_style,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import os
 import shutil
 import tempfile
@@ -41,6 +42,12 @@ class Plan:
     data: Path | None
     port: int
     namesrv_port: int
+    bind: str = "127.0.0.1"
+    """Address to listen on."""
+    advertise: str | None = None
+    """Address that clients are told; `bind` without."""
+    health_port: int | None = None
+    """Port of /livez, /readyz and /metrics; None: not served."""
 
 
 def run_dev(plan: Plan, log_level: str, log_style: str) -> int:
@@ -60,6 +67,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
         Settings(
             NamesrvConfig(
                 listen_port=plan.namesrv_port,
+                bind_address=plan.bind,
                 kv_config_path=str(folder / "kvConfig.json"),
                 config_store_path=str(folder / "namesrv.properties"),
             )
@@ -76,6 +84,10 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
             "storePathCommitLog": str(folder / "store" / "commitlog"),
             "autoCreateTopicEnable": True,
             "enablePropertyFilter": True,
+            "bindAddress": plan.bind,
+            "brokerIP1": plan.advertise,
+            "metricsExporterType": None if plan.health_port is None else "PROM",
+            "metricsPromExporterPort": plan.health_port,
             **(SIZES if plan.data is None else {}),
         }
         broker = build_broker(load_config(None, {}, flags)[0])
@@ -100,12 +112,18 @@ async def _in_the_way(flag: str, app: App) -> AsyncGenerator[None]:
         await app.__aexit__()
 
 
+def _reach(bind: str) -> str:
+    if ipaddress.ip_address(bind).is_loopback:
+        return "on loopback only"
+    return f"on {bind}: whoever reaches it may read and write"
+
+
 def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> list[str]:
     """Return what is printed at start: at most twelve lines."""
     where = "" if namesrv.endswith(":9876") else f" -n {namesrv}"
     kept = "kept" if plan.data is not None else "gone when this ends; --data DIR keeps it"
     return [
-        "Roquet for development, on loopback only",
+        "Roquet for development, " + _reach(plan.bind),
         f"  name server  {namesrv}",
         f"  broker       {broker}",
         f"  data         {folder} ({kept})",

@@ -21,6 +21,7 @@ from roquet.base.errors import Refused, RoquetError, Unreachable
 from roquet.broker import app as broker_app
 from roquet.broker.config import load_config
 from roquet.cli.admin import Admin
+from roquet.model.topic import TopicConfig
 from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.config import Settings
 from roquet.namesrv.config import load_config as load_namesrv

@@ -15,6 +15,7 @@ from roquet.broker.state import BrokerState, Identity
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
+from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.protocol import properties as props
@@ -102,6 +103,7 @@ class World:
             self.store,
             registry,
             self.topics,
+            members=ProducerMembers(registry),
             identity=identity,
             rules=RULES,
             keep_hours=72,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -228,5 +229,10 @@ def test_transaction_offsets_stay_when_the_flush_fails(tmp_path: Path) -> None:
 
 
 def test_rounds_of_checks_come_at_the_interval_of_the_settings(tmp_path: Path) -> None:
-    (timer,) = World(tmp_path).checks.timers
-    assert (timer.every_s, timer.first_after_s) == (1.0, 1.0)
+    world = World(tmp_path)
+    (timer,) = world.checks.timers
+    assert timer.first_after_s == 1.0
+    assert callable(timer.every_s)
+    assert timer.every_s() == 1.0
+    world.checks.follow(dataclasses.replace(RULES, interval_ms=2500))
+    assert timer.every_s() == 2.5

@@ -112,6 +112,7 @@ def test_pull_beyond_the_end_of_a_slave_keeps_the_offset_unless_it_is_checked(
             await world.send(master, b"one")
             await until(lambda: slave.store.max_offset("Pair", 0) == 1, "the slave has it")
             await until(lambda: slave.metadata.topics.get("Pair"), "and knows the topic")
+            await until(lambda: slave.state.has_master, "and sees its master")
             answer = await world.pull(slave, 7)
             fields = answer.ext or {}
             # The slave may be behind its master: only the master can say that 7 is too far.

@@ -33,7 +33,10 @@ _ON_ONE_MACHINE: Final[Mapping[str, str]] = {
     # A busy machine may take long to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
 }
-_NO_SPARK = "jobs need Spark: install the wheel with its extra, pip install 'roquet-VERSION.whl[spark]', and a Java 17"
+_NO_SPARK = (
+    "jobs need Spark: install the wheel with its extra,"
+    " pip install 'roquet-VERSION.whl[spark]', and a Java 17"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -54,3 +54,4 @@ pub mod store_health;
 pub mod store_query;
 mod store_replica;
 pub mod store_threads;
+pub mod timer;

@@ -1,0 +1,154 @@
+//! `config/timercheck`: how far the timers are known to be settled (spec: store §8, timercheck).
+//!
+//! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
+//! alone, is a block of ours: whether the files were left whole by an orderly stop, and with which
+//! precision. Its checksum covers Java's numbers, so a block is void once Java has written.
+
+use crate::disk::{Disk, DiskFile, Space};
+use crate::store_error::StoreError;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const FILE_SIZE: u64 = 4096;
+/// Bytes of Java's numbers, and of the answer to GET_TIMER_CHECK_POINT.
+pub const JAVA_SIZE: usize = 56;
+const OURS_AT: usize = 64;
+const SIZE: usize = OURS_AT + 32;
+const MAGIC: u64 = 0x526F_7175_6574_0054;
+
+/// What our block adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Whether wheel and log were left whole.
+    pub whole: bool,
+    /// Milliseconds of a step of the wheel.
+    pub precision_ms: i64,
+}
+
+/// The numbers of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimerCheckpoint {
+    /// Time of the next slot to fire, Unix milliseconds; all before it have fired.
+    pub read_ms: i64,
+    /// Position in the timer log up to which it is durable.
+    pub log_position: i64,
+    /// Offset of the next message of the timer queue to enter the wheel.
+    pub queue_offset: i64,
+    /// The same of the master, on a slave.
+    pub master_queue_offset: i64,
+    /// State version, time stamp and counter of Java's data version.
+    pub version: [i64; 3],
+    /// Our block, when it is valid.
+    pub known: Option<Known>,
+}
+
+impl TimerCheckpoint {
+    /// Java's seven numbers.
+    pub fn java(&self) -> [u8; JAVA_SIZE] {
+        let [state, time, counter] = self.version;
+        let numbers = [
+            self.read_ms,
+            self.log_position,
+            self.queue_offset,
+            self.master_queue_offset,
+            state,
+            time,
+            counter,
+        ];
+        let mut bytes = [0; JAVA_SIZE];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn encode(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        let (java, rest) = bytes.split_at_mut(JAVA_SIZE);
+        java.copy_from_slice(&self.java());
+        if let Some(known) = self.known {
+            let ours = [
+                MAGIC,
+                u64::from(known.whole),
+                known.precision_ms.cast_unsigned(),
+            ];
+            let places = rest
+                .get_mut(OURS_AT - JAVA_SIZE..)
+                .unwrap_or_default()
+                .chunks_exact_mut(8);
+            for (place, number) in places.zip(ours) {
+                place.copy_from_slice(&number.to_be_bytes());
+            }
+            let sum = u64::from(crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default()));
+            if let Some(place) = bytes.last_chunk_mut::<8>() {
+                *place = sum.to_be_bytes();
+            }
+        }
+        bytes
+    }
+
+    /// Reads the numbers; `None` when they cannot be a checkpoint.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| {
+            let field = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
+            field.map_or(0, |field| i64::from_be_bytes(*field))
+        };
+        let sum = bytes.get(..SIZE - 8).map(crc32fast::hash);
+        let valid = number(OURS_AT).cast_unsigned() == MAGIC
+            && sum.is_some_and(|sum| u64::from(sum) == number(SIZE - 8).cast_unsigned());
+        let found = Self {
+            read_ms: number(0),
+            log_position: number(8),
+            queue_offset: number(16),
+            master_queue_offset: number(24),
+            version: [number(32), number(40), number(48)],
+            known: valid.then(|| Known {
+                whole: number(OURS_AT + 8) == 1,
+                precision_ms: number(OURS_AT + 16),
+            }),
+        };
+        let numbers = [found.read_ms, found.log_position, found.queue_offset];
+        (bytes.len() >= JAVA_SIZE && numbers.iter().all(|number| *number >= 0)).then_some(found)
+    }
+}
+
+const _: () = assert!(SIZE <= 512, "one sector is written at once");
+
+/// The open file.
+pub struct TimerCheckpointFile {
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+}
+
+impl TimerCheckpointFile {
+    /// Opens the file, making it when there is none, and reads it; `None` for one without numbers.
+    pub fn open(
+        disk: &dyn Disk,
+        folder: &Path,
+    ) -> Result<(Self, Option<TimerCheckpoint>), StoreError> {
+        let path = folder.join("timercheck");
+        let fail = |error: std::io::Error| StoreError::io("open", &path, &error);
+        let bytes = disk.read(&path).map_err(fail)?;
+        let found = bytes.as_deref().and_then(TimerCheckpoint::decode);
+        let file = if bytes.is_some_and(|bytes| bytes.len() as u64 == FILE_SIZE) {
+            disk.open(&path).map_err(fail)?
+        } else {
+            disk.remove(&path).map_err(fail)?;
+            let file = disk
+                .create(&path, FILE_SIZE, Space::Allocated)
+                .map_err(fail)?;
+            disk.sync_dir(folder).map_err(fail)?;
+            file
+        };
+        let is_new = found.is_some_and(|found| found == TimerCheckpoint::default());
+        Ok((Self { path, file }, found.filter(|_| !is_new)))
+    }
+
+    /// Writes the numbers and makes them durable.
+    pub fn write(&self, checkpoint: &TimerCheckpoint) -> Result<(), StoreError> {
+        self.file
+            .write_at(&checkpoint.encode(), 0)
+            .and_then(|()| self.file.sync())
+            .map_err(|error| StoreError::io("write", &self.path, &error))
+    }
+}

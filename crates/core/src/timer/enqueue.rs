@@ -1,0 +1,244 @@
+//! From the timer topic into the wheel.
+
+use super::unit::Unit;
+use super::wheel::Slot;
+use super::{add, fire, recover, State, TimerConfig, Timers, TIMER_TOPIC};
+use crate::java_hash;
+use crate::properties::find;
+use crate::record::{parse, Parsed, RecordView};
+use crate::segment::Lease;
+use crate::store::Store;
+use crate::store_error::StoreError;
+use std::sync::atomic::Ordering;
+
+/// The time at which a message is due, less one step.
+const OUT_MS: &[u8] = b"TIMER_OUT_MS";
+/// The key of the message to cancel.
+pub(super) const CANCEL_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
+pub(super) const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
+/// How late a message may enter the wheel and still be taken for one that rolled.
+const LATE_MS: i64 = 3_600_000;
+/// Messages looked at in one step.
+const BATCH: u64 = 512;
+
+/// Where a message belongs in the wheel.
+struct Place {
+    slot_ms: i64,
+    rolls: bool,
+}
+
+impl Timers {
+    /// Files the next messages of the timer topic; true when there may be more.
+    pub(super) fn enqueue(&self, state: &mut State) -> Result<bool, StoreError> {
+        if !self.fire_late(state) {
+            return Ok(false);
+        }
+        let units = self
+            .store
+            .units(TIMER_TOPIC, 0, state.queue_offset, BATCH)?;
+        if units.is_empty() {
+            return Ok(self.jump(state));
+        }
+        let begin = (state.queue_offset, state.log.end());
+        let mut due = Vec::new();
+        let mut taken = 0;
+        for (physical_offset, size, _) in units {
+            let offset = state.queue_offset + taken;
+            let lease = timer_record(&self.store, physical_offset, size, Some(offset));
+            let Some(lease) = lease else {
+                add(&self.counters.unreadable, 1);
+                taken += 1;
+                continue;
+            };
+            if !self.enqueue_one(state, &lease, offset, &mut due)? {
+                break;
+            }
+            taken += 1;
+        }
+        state.late = (!due.is_empty()).then(|| (begin, fire::Firing::late(due)));
+        state.queue_offset += taken;
+        state.changed |= taken > 0;
+        add(&self.counters.enqueued, taken.cast_unsigned());
+        Ok(taken > 0)
+    }
+
+    /// Goes over messages that were deleted with their files; true when it did.
+    fn jump(&self, state: &mut State) -> bool {
+        let first = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
+        let jumps = state.queue_offset < first;
+        if jumps {
+            let gone = (first - state.queue_offset).cast_unsigned();
+            add(&self.counters.unreadable, gone);
+            state.queue_offset = first;
+            state.changed = true;
+        }
+        jumps
+    }
+
+    /// Files one message; false when its slot is not free yet.
+    fn enqueue_one(
+        &self,
+        state: &mut State,
+        lease: &Lease,
+        offset: i64,
+        due: &mut Vec<fire::Due>,
+    ) -> Result<bool, StoreError> {
+        let Some(view) = whole(lease) else {
+            add(&self.counters.unreadable, 1);
+            return Ok(true);
+        };
+        let Some(out_ms) = out_ms(view.properties) else {
+            add(&self.counters.unreadable, 1);
+            return Ok(true);
+        };
+        if !state.filed.is_empty() && state.filed.remove(&view.physical_offset) {
+            return Ok(true);
+        }
+        let other = state.other_steps.filter(|(until, _)| offset < *until);
+        let out_ms = other.map_or(out_ms, |(_, steps_ms)| {
+            recover::later(&self.config, out_ms, steps_ms)
+        });
+        if offset < state.replay_until && self.has_fired(state, &view, out_ms) {
+            return Ok(true);
+        }
+        let fires = self.dequeues.load(Ordering::Relaxed);
+        let cancels = find(view.properties, CANCEL_KEY).is_some();
+        if fires && out_ms < state.write_ms {
+            // What a late request was to cancel has fired, or is about to.
+            if !cancels {
+                due.push(fire::Due::at_once(view.physical_offset, view.total_size));
+            }
+            return Ok(true);
+        }
+        let place = place(&self.config, out_ms.max(state.read_ms), state.write_ms);
+        let unit = Unit {
+            previous: -1,
+            rolls: place.rolls,
+            cancels,
+            written_ms: state.write_ms,
+            wait_ms: i32::try_from(place.slot_ms - state.write_ms).unwrap_or(i32::MAX),
+            physical_offset: view.physical_offset,
+            size: i32::try_from(view.total_size).unwrap_or(i32::MAX),
+            topic_hash: java_hash::hash(find(view.properties, REAL_TOPIC).unwrap_or_default()),
+        };
+        if !file(state, &self.config, unit)? {
+            return Ok(false);
+        }
+        count(state, view.properties, if cancels { -1 } else { 1 });
+        Ok(true)
+    }
+}
+
+impl Timers {
+    /// Whether a message that is met once more was settled before: its slot was passed, or so many
+    /// turns ago that a younger copy of it waits.
+    fn has_fired(&self, state: &State, view: &RecordView<'_>, out_ms: i64) -> bool {
+        let window = self.config.window_ms();
+        let has_rolled = out_ms - view.store_timestamp >= window
+            && view.store_timestamp + window + LATE_MS < state.read_ms;
+        self.config.floor(out_ms) < state.read_ms || has_rolled
+    }
+
+    /// Starts over from the timer topic: a chain of the log led to what is no unit.
+    pub(super) fn start_over(&self, state: &mut State) -> Result<(), StoreError> {
+        add(&self.counters.broken_chains, 1);
+        state.log.find_end(0, |_, _| false)?;
+        state.wheel.clear();
+        state.replay_until = state.queue_offset;
+        state.queue_offset = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
+        state.changed = true;
+        Ok(())
+    }
+}
+
+/// Appends a unit to its slot's chain; false when the slot still belongs to a time that did not fire.
+pub(super) fn file(
+    state: &mut State,
+    config: &TimerConfig,
+    mut unit: Unit,
+) -> Result<bool, StoreError> {
+    let time_ms = unit.slot_ms();
+    let step = time_ms.div_euclid(config.precision_ms);
+    let occupant = state.wheel.occupant(time_ms);
+    let same = occupant.filter(|slot| slot.step == step);
+    if let Some(other) = occupant.filter(|slot| slot.step != step) {
+        if other.step.saturating_mul(config.precision_ms) >= state.read_ms {
+            return Ok(false);
+        }
+    }
+    unit.previous = same.map_or(-1, |slot| slot.last);
+    let at = state.log.append(&unit)?.cast_signed();
+    let more = if unit.cancels { -1 } else { 1 };
+    let slot = Slot {
+        step,
+        first: same.map_or(at, |slot| slot.first),
+        last: at,
+        count: same.map_or(0, |slot| slot.count) + more,
+    };
+    state.wheel.put(time_ms, slot);
+    Ok(true)
+}
+
+/// Where a message goes: its own slot, or a turn when that is beyond the window (spec: store §16.4).
+fn place(config: &TimerConfig, out_ms: i64, write_ms: i64) -> Place {
+    let window = config.window_ms();
+    let wait = out_ms - write_ms;
+    if wait < window {
+        return Place {
+            slot_ms: config.floor(out_ms),
+            rolls: false,
+        };
+    }
+    // The last turn is not made much shorter than the others.
+    let turn = if wait - window < window / 3 {
+        window / 2
+    } else {
+        window
+    };
+    Place {
+        slot_ms: config.floor(write_ms + turn),
+        rolls: true,
+    }
+}
+
+pub(super) fn out_ms(properties: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(find(properties, OUT_MS)?).ok()?;
+    text.parse().ok().filter(|time| *time > 0)
+}
+
+/// Leases a record of the timer topic after proving that it is one, and the one at that offset.
+pub(super) fn timer_record(
+    store: &Store,
+    physical_offset: u64,
+    size: u32,
+    queue_offset: Option<i64>,
+) -> Option<Lease> {
+    let lease = store.log().lease(physical_offset, u64::from(size))?;
+    let view = whole(&lease)?;
+    let proven = view.topic == TIMER_TOPIC.as_bytes()
+        && view.queue_id == 0
+        && view.physical_offset.cast_unsigned() == physical_offset
+        && queue_offset.is_none_or(|offset| offset == view.queue_offset);
+    proven.then_some(lease)
+}
+
+pub(super) fn whole(lease: &Lease) -> Option<RecordView<'_>> {
+    match parse(lease, 0, true) {
+        Parsed::Record { view, size } if size as usize == lease.len() => Some(view),
+        _ => None,
+    }
+}
+
+/// Counts waiting messages of a topic.
+pub(super) fn count(state: &mut State, properties: &[u8], more: i64) {
+    let Some(Ok(topic)) = find(properties, REAL_TOPIC).map(std::str::from_utf8) else {
+        return;
+    };
+    let time = state.write_ms;
+    match state.metrics.get_mut(topic) {
+        Some(row) => *row = (row.0 + more, time),
+        None => {
+            state.metrics.insert(topic.to_owned(), (more, time));
+        }
+    }
+}

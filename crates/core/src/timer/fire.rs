@@ -1,0 +1,361 @@
+//! From the wheel to where messages were meant for.
+
+use super::enqueue::{count, timer_record, whole, CANCEL_KEY, REAL_TOPIC};
+use super::{add, State, Timers, TIMER_TOPIC};
+use crate::commit_log::{Prepared, PutStatus};
+use crate::properties::{entries, find, push, UNIQ_KEY};
+use crate::record::{NewRecord, RecordView};
+use crate::segment::Lease;
+use crate::store_error::StoreError;
+use std::collections::HashSet;
+
+const REAL_QUEUE: &[u8] = b"REAL_QID";
+const ENQUEUED_MS: &[u8] = b"TIMER_ENQUEUE_MS";
+const DEQUEUED_MS: &[u8] = b"TIMER_DEQUEUE_MS";
+const ROLLS: &[u8] = b"TIMER_ROLL_TIMES";
+/// Longest properties that a record can have.
+const PROPERTIES_MAX: usize = 32_767;
+/// Messages and bytes appended with one hold of the log's lock, so that senders need not wait long.
+const BATCH: usize = 128;
+const BATCH_BYTES: usize = 256 << 10;
+/// No limit on the body of a message that was taken before.
+const BODY_MAX: u64 = 1 << 40;
+/// Batches of one step.
+const BATCHES: usize = 32;
+
+/// One message that is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    physical_offset: i64,
+    size: u32,
+    /// When it entered the wheel; the largest number when it did not.
+    entered_ms: i64,
+    rolls: bool,
+}
+
+impl Due {
+    /// A message that was due before it could enter the wheel.
+    pub(super) fn at_once(physical_offset: i64, size: u32) -> Self {
+        Self {
+            physical_offset,
+            size,
+            entered_ms: i64::MAX,
+            rolls: false,
+        }
+    }
+}
+
+/// The slot that fires, and how far that is.
+pub(super) struct Firing {
+    due: Vec<Due>,
+    next: usize,
+    cancelled: HashSet<Vec<u8>>,
+}
+
+impl Firing {
+    /// Messages that were due before they could enter the wheel.
+    pub(super) fn late(due: Vec<Due>) -> Self {
+        Self {
+            due,
+            next: 0,
+            cancelled: HashSet::new(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.next >= self.due.len()
+    }
+}
+
+/// What a due message becomes.
+struct Copy {
+    lease: Lease,
+    topic: String,
+    queue_id: i32,
+    properties: Vec<u8>,
+    rolls: bool,
+    was_late: bool,
+}
+
+enum Made {
+    Copy(Copy),
+    Cancelled,
+    Unreadable,
+}
+
+impl Timers {
+    /// Fires slots that the clock has passed; true when there may be more.
+    pub(super) fn fire(&self, state: &mut State) -> Result<bool, StoreError> {
+        for _ in 0..BATCHES {
+            let firing = match state.firing.take() {
+                Some(firing) => Some(firing),
+                None => self.next_slot(state)?,
+            };
+            let Some(mut firing) = firing else {
+                return Ok(false);
+            };
+            let goes_on = self.fire_batch(state, &mut firing);
+            if goes_on && firing.is_done() {
+                state.read_ms += self.config.precision_ms;
+                state.changed = true;
+            } else {
+                state.firing = Some(firing);
+            }
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Stores messages that were due before they entered the wheel; false while some wait.
+    pub(super) fn fire_late(&self, state: &mut State) -> bool {
+        while let Some((from, mut firing)) = state.late.take() {
+            let goes_on = self.fire_batch(state, &mut firing);
+            if !firing.is_done() {
+                state.late = Some((from, firing));
+            }
+            if !goes_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Moves on to the next slot that holds something; `None` when the clock has passed none, or the
+    /// timer topic has to be read again first.
+    fn next_slot(&self, state: &mut State) -> Result<Option<Firing>, StoreError> {
+        debug_assert_eq!(state.read_ms % self.config.precision_ms, 0);
+        // While messages enter once more, the slots do not hold all that they should.
+        while state.read_ms < state.write_ms && state.queue_offset >= state.replay_until {
+            if let Some(slot) = state.wheel.get(state.read_ms) {
+                let Some(firing) = self.walk(state, slot.step, slot.last) else {
+                    self.start_over(state)?;
+                    return Ok(None);
+                };
+                return Ok(Some(firing));
+            }
+            state.read_ms += self.config.precision_ms;
+        }
+        Ok(None)
+    }
+
+    /// Collects the chain of a slot, oldest first; `None` when it leads to what is no unit of it.
+    fn walk(&self, state: &State, step: i64, last: i64) -> Option<Firing> {
+        let mut due = Vec::new();
+        let mut cancelled = HashSet::new();
+        let mut at = last;
+        while at >= state.log.min().cast_signed() {
+            let unit = state.log.read(at.cast_unsigned()).filter(|unit| {
+                unit.slot_ms().div_euclid(self.config.precision_ms) == step && unit.previous < at
+            })?;
+            let one = Due {
+                physical_offset: unit.physical_offset,
+                size: unit.size.cast_unsigned(),
+                entered_ms: unit.written_ms,
+                rolls: unit.rolls,
+            };
+            if !unit.cancels || unit.rolls {
+                due.push(one);
+            } else if let Some(key) = self.cancel_key(one) {
+                cancelled.insert(key);
+            }
+            at = unit.previous;
+        }
+        due.reverse();
+        Some(Firing {
+            due,
+            next: 0,
+            cancelled,
+        })
+    }
+
+    fn cancel_key(&self, one: Due) -> Option<Vec<u8>> {
+        let lease = self.lease(one)?;
+        let view = whole(&lease)?;
+        Some(find(view.properties, CANCEL_KEY)?.to_vec())
+    }
+
+    fn lease(&self, one: Due) -> Option<Lease> {
+        let at = u64::try_from(one.physical_offset).ok()?;
+        timer_record(&self.store, at, one.size, None)
+    }
+
+    /// Stores the next few messages of a slot; false when the store takes none at the moment.
+    fn fire_batch(&self, state: &mut State, firing: &mut Firing) -> bool {
+        let rest = firing.due.get(firing.next..).unwrap_or_default();
+        let (copies, looked) = self.copies(rest, &firing.cancelled);
+        let (settled, goes_on) = self.put(state, &copies);
+        // Those that were cancelled or unreadable stand between the copies.
+        firing.next += copies.get(settled).map_or(looked, |(index, _)| *index);
+        if !goes_on {
+            add(&self.counters.waits, 1);
+        }
+        goes_on
+    }
+
+    /// Makes what is to be stored of the first messages: (index, copy) of each, and how many were
+    /// looked at.
+    fn copies(&self, due: &[Due], cancelled: &HashSet<Vec<u8>>) -> (Vec<(usize, Copy)>, usize) {
+        let mut copies = Vec::with_capacity(BATCH.min(due.len()));
+        let mut bytes = 0;
+        for (index, one) in due.iter().enumerate() {
+            if copies.len() >= BATCH || bytes >= BATCH_BYTES {
+                return (copies, index);
+            }
+            match self.copy(*one, cancelled) {
+                Made::Copy(copy) => {
+                    bytes += one.size as usize;
+                    copies.push((index, copy));
+                }
+                Made::Cancelled => add(&self.counters.cancelled, 1),
+                Made::Unreadable => add(&self.counters.unreadable, 1),
+            }
+        }
+        (copies, due.len())
+    }
+
+    fn copy(&self, one: Due, cancelled: &HashSet<Vec<u8>>) -> Made {
+        let Some(lease) = self.lease(one) else {
+            return Made::Unreadable;
+        };
+        let Some(view) = whole(&lease) else {
+            return Made::Unreadable;
+        };
+        if !one.rolls && !cancelled.is_empty() && cancelled.contains(&self.key_of(&view)) {
+            return Made::Cancelled;
+        }
+        let Some((topic, queue_id)) = target(&view, one.rolls) else {
+            return Made::Unreadable;
+        };
+        let properties = self.stamped(&view, one);
+        Made::Copy(Copy {
+            lease,
+            topic,
+            queue_id,
+            properties,
+            rolls: one.rolls,
+            was_late: one.entered_ms == i64::MAX,
+        })
+    }
+
+    fn key_of(&self, view: &RecordView<'_>) -> Vec<u8> {
+        let unique = find(view.properties, UNIQ_KEY).unwrap_or_default();
+        if !self.config.key_has_topic {
+            return unique.to_vec();
+        }
+        let topic = find(view.properties, REAL_TOPIC).unwrap_or_default();
+        [topic, b"+", unique].concat()
+    }
+
+    /// The properties with the times that Java adds; as they were when there is no room for them.
+    fn stamped(&self, view: &RecordView<'_>, one: Due) -> Vec<u8> {
+        let mut text = Vec::with_capacity(view.properties.len() + 96);
+        let mut rolls = 0_u64;
+        for (name, value) in entries(view.properties) {
+            if name == ROLLS {
+                let number = std::str::from_utf8(value).ok();
+                rolls = number.and_then(|it| it.parse().ok()).unwrap_or(0);
+            }
+            let replaced =
+                name == ENQUEUED_MS || name == DEQUEUED_MS || (one.rolls && name == ROLLS);
+            if !replaced {
+                push(&mut text, name, value);
+            }
+        }
+        let now = (self.store.env.clock)();
+        push(
+            &mut text,
+            ENQUEUED_MS,
+            one.entered_ms.to_string().as_bytes(),
+        );
+        if one.rolls {
+            let rolls = rolls.saturating_add(1);
+            push(&mut text, ROLLS, rolls.to_string().as_bytes());
+        }
+        push(&mut text, DEQUEUED_MS, now.to_string().as_bytes());
+        if text.len() > PROPERTIES_MAX {
+            return view.properties.to_vec();
+        }
+        text
+    }
+
+    /// Appends the copies with one write: how many of them are settled, and whether the store takes
+    /// more.
+    fn put(&self, state: &mut State, copies: &[(usize, Copy)]) -> (usize, bool) {
+        let mut prepared = Prepared::with_capacity(BATCH_BYTES);
+        let mut refused = HashSet::new();
+        for (number, (_, copy)) in copies.iter().enumerate() {
+            // A body that was taken once is delivered, whatever the limit is now.
+            let pushed = whole(&copy.lease)
+                .map(|view| prepared.push(&copy.topic, &record(&view, copy), BODY_MAX, false));
+            if !matches!(pushed, Some(Ok(()))) {
+                refused.insert(number);
+            }
+        }
+        if prepared.is_empty() {
+            add(&self.counters.refused, refused.len() as u64);
+            return (copies.len(), true);
+        }
+        let done = self.store.put(&mut prepared);
+        state.changed = true;
+        let mut placed = done.placed.len();
+        let mut settled = 0;
+        for (number, (_, copy)) in copies.iter().enumerate() {
+            if refused.contains(&number) {
+                add(&self.counters.refused, 1);
+            } else if placed > 0 {
+                placed -= 1;
+                self.settle(state, copy);
+            } else {
+                break;
+            }
+            settled += 1;
+        }
+        // A record that no file can hold would hold up its slot for good.
+        if settled < copies.len() && done.status == PutStatus::MessageIllegal {
+            add(&self.counters.refused, 1);
+            return (settled + 1, true);
+        }
+        (settled, settled == copies.len())
+    }
+
+    fn settle(&self, state: &mut State, copy: &Copy) {
+        let counter = if copy.rolls {
+            &self.counters.rolled
+        } else {
+            &self.counters.fired
+        };
+        add(counter, 1);
+        if let Some(view) = whole(&copy.lease).filter(|_| !copy.was_late) {
+            count(state, view.properties, -1);
+        }
+    }
+}
+
+fn record<'a>(view: &RecordView<'a>, copy: &'a Copy) -> NewRecord<'a> {
+    NewRecord {
+        topic: copy.topic.as_bytes(),
+        queue_id: copy.queue_id,
+        flag: view.flag,
+        sys_flag: view.sys_flag,
+        born_timestamp: view.born_timestamp,
+        born_host: view.born_host,
+        store_host: view.store_host,
+        reconsume_times: view.reconsume_times,
+        prepared_transaction_offset: 0,
+        body: view.body,
+        properties: &copy.properties,
+    }
+}
+
+/// Where a message goes: to the topic it was meant for, or for another turn.
+fn target(view: &RecordView<'_>, rolls: bool) -> Option<(String, i32)> {
+    if rolls {
+        return Some((TIMER_TOPIC.to_owned(), 0));
+    }
+    let topic = std::str::from_utf8(find(view.properties, REAL_TOPIC)?).ok()?;
+    let queue = std::str::from_utf8(find(view.properties, REAL_QUEUE)?).ok()?;
+    let queue = queue.parse().ok().filter(|queue: &i32| *queue >= 0)?;
+    Some((topic.to_owned(), queue))
+}

@@ -1,0 +1,301 @@
+//! The timer log: units in files of equal length, only ever appended (spec: store §16.3).
+//!
+//! Appended units are gathered in memory and written together; reads see them at once.
+
+use super::unit::{blank, is_blank, Unit, BLANK_SIZE, UNIT_SIZE};
+use crate::disk::Disk;
+use crate::segment::{all_zero, base_of, make_folder, Segment};
+use crate::store_error::StoreError;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SIZE: u64 = UNIT_SIZE as u64;
+/// Gathered units are written when they reach this size.
+const GATHERED_MAX: usize = 256 << 10;
+
+fn is_empty(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
+    let fail = |error: std::io::Error| StoreError::io("open", path, &error);
+    let file = disk.open(path).map_err(fail)?;
+    let bytes = file.map().map_err(fail)?;
+    Ok(all_zero(&bytes))
+}
+
+/// The files and the end of the log.
+pub struct TimerLog {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    file_size: u64,
+    segments: Vec<Arc<Segment>>,
+    end: u64,
+    gathered: Vec<u8>,
+    unsynced: bool,
+}
+
+impl TimerLog {
+    /// Opens the files that are there; the end has to be found by [`Self::find_end`].
+    ///
+    /// Fails when a file has another length than `mappedFileSizeTimerLog`, or one is missing.
+    pub fn open(disk: Arc<dyn Disk>, folder: PathBuf, file_size: u64) -> Result<Self, StoreError> {
+        make_folder(disk.as_ref(), &folder)?;
+        let listed = disk
+            .list(&folder)
+            .map_err(|error| StoreError::io("list", &folder, &error))?;
+        let mut segments: Vec<Arc<Segment>> = Vec::new();
+        for (path, is_folder, length) in listed {
+            let Some(base) = base_of(&path).filter(|_| !is_folder) else {
+                continue;
+            };
+            if length < file_size && is_empty(disk.as_ref(), &path)? {
+                // It was being made when the power went.
+                disk.remove(&path)
+                    .map_err(|error| StoreError::io("remove", &path, &error))?;
+                continue;
+            }
+            if length != file_size {
+                return Err(StoreError::corrupt(format!(
+                    "{} has {length} bytes, mappedFileSizeTimerLog is {file_size}",
+                    path.display()
+                )));
+            }
+            if segments.last().is_some_and(|last| last.end() != base) {
+                return Err(StoreError::corrupt(format!(
+                    "a file of the timer log is missing before {}",
+                    path.display()
+                )));
+            }
+            segments.push(Arc::new(Segment::open(disk.as_ref(), &path, base, length)?));
+        }
+        let end = segments.first().map_or(0, |first| first.base());
+        Ok(Self {
+            disk,
+            folder,
+            file_size,
+            segments,
+            end,
+            gathered: Vec::new(),
+            unsynced: false,
+        })
+    }
+
+    /// Position of the first unit that is still there.
+    pub fn min(&self) -> u64 {
+        self.segments.first().map_or(self.end, |first| first.base())
+    }
+
+    /// Position behind the last unit.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of a file.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// Walks over all units from the file that holds `from` on, and ends the log behind the last
+    /// one for which `keep` holds: what follows is removed. Returns the removed bytes.
+    pub fn find_end(
+        &mut self,
+        from: u64,
+        mut keep: impl FnMut(u64, &Unit) -> bool,
+    ) -> Result<u64, StoreError> {
+        let mut at = self
+            .segments
+            .iter()
+            .rev()
+            .map(|segment| segment.base())
+            .find(|base| *base <= from)
+            .unwrap_or_else(|| self.min());
+        self.end = self.segments.last().map_or(self.end, |last| last.end());
+        while let Some(unit) = self.read(self.over_blank(at)) {
+            let here = self.over_blank(at);
+            if !keep(here, &unit) {
+                break;
+            }
+            at = here + SIZE;
+        }
+        self.cut(at)
+    }
+
+    fn over_blank(&self, at: u64) -> u64 {
+        let Some(segment) = self.segment_at(at) else {
+            return at;
+        };
+        let left = segment.end() - at;
+        let is_end = left < SIZE + BLANK_SIZE as u64
+            || segment
+                .bytes(at, at + BLANK_SIZE as u64)
+                .is_some_and(is_blank);
+        if is_end {
+            segment.end()
+        } else {
+            at
+        }
+    }
+
+    /// Ends the log at a position; files behind it go, the newest first.
+    fn cut(&mut self, end: u64) -> Result<u64, StoreError> {
+        let mut removed = 0;
+        while let [_, .., last] = self.segments.as_slice() {
+            if last.base() < end {
+                break;
+            }
+            removed += last
+                .data(last.base())?
+                .iter()
+                .map(|(from, to)| to - from)
+                .sum::<u64>();
+            let last = Arc::clone(last);
+            self.segments.pop();
+            self.remove(&last)?;
+        }
+        if let Some(last) = self.segments.last() {
+            let zeroed = last.zero(end, last.end())?;
+            if zeroed > 0 {
+                last.sync()?;
+            }
+            removed += zeroed;
+        }
+        self.end = end;
+        Ok(removed)
+    }
+
+    fn remove(&self, segment: &Segment) -> Result<(), StoreError> {
+        let path = segment.path();
+        self.disk
+            .remove(path)
+            .and_then(|()| self.disk.sync_dir(&self.folder))
+            .map_err(|error| StoreError::io("remove", path, &error))
+    }
+
+    /// Appends a unit; returns its position.
+    pub fn append(&mut self, unit: &Unit) -> Result<u64, StoreError> {
+        if self.room() < SIZE + BLANK_SIZE as u64 {
+            self.roll()?;
+        }
+        let at = self.end;
+        self.gathered.extend_from_slice(&unit.encode());
+        self.end += SIZE;
+        self.unsynced = true;
+        if self.gathered.len() >= GATHERED_MAX {
+            self.write()?;
+        }
+        Ok(at)
+    }
+
+    fn room(&self) -> u64 {
+        let last = self.segments.last().map_or(0, |last| last.end());
+        last.saturating_sub(self.end)
+    }
+
+    fn roll(&mut self) -> Result<(), StoreError> {
+        self.write()?;
+        let room = self.room();
+        let base = self.end + room;
+        // The new file first: a full disk must leave the old one as it is.
+        let disk = self.disk.as_ref();
+        let next = Segment::create(disk, &self.folder, base, self.file_size, false)?;
+        if let Some(last) = self.segments.last().filter(|_| room >= BLANK_SIZE as u64) {
+            let filler = blank(u32::try_from(room).unwrap_or(u32::MAX));
+            let done = last.write(&filler, self.end);
+            done.map_err(|error| StoreError::io("write", last.path(), &error))?;
+            last.sync()?;
+        }
+        self.segments.push(Arc::new(next));
+        self.end = base;
+        Ok(())
+    }
+
+    /// Writes what is gathered.
+    fn write(&mut self) -> Result<(), StoreError> {
+        if let Some(last) = self.segments.last().filter(|_| !self.gathered.is_empty()) {
+            let at = self.end - self.gathered.len() as u64;
+            let done = last.write(&self.gathered, at);
+            done.map_err(|error| StoreError::io("write", last.path(), &error))?;
+            self.gathered.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes all units durable.
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        self.write()?;
+        if let Some(last) = self.segments.last().filter(|_| self.unsynced) {
+            last.sync()?;
+        }
+        self.unsynced = false;
+        Ok(())
+    }
+
+    /// The unit at a position; `None` when none starts there.
+    pub fn read(&self, at: u64) -> Option<Unit> {
+        if at + SIZE > self.end {
+            return None;
+        }
+        let written = self.end - self.gathered.len() as u64;
+        if let Some(offset) = at.checked_sub(written) {
+            let offset = usize::try_from(offset).ok()?;
+            return Unit::decode(self.gathered.get(offset..)?);
+        }
+        let bytes = self.segment_at(at)?.bytes(at, at + SIZE)?.to_owned();
+        Unit::decode(&bytes)
+    }
+
+    /// All units from the first one on: (position, unit).
+    pub fn units(&self) -> impl Iterator<Item = (u64, Unit)> + '_ {
+        self.units_from(self.min())
+    }
+
+    /// All units from a position on, where one begins: (position, unit).
+    pub fn units_from(&self, from: u64) -> impl Iterator<Item = (u64, Unit)> + '_ {
+        let mut at = from.max(self.min());
+        std::iter::from_fn(move || {
+            let here = self.over_blank(at);
+            let unit = self.read(here)?;
+            at = here + SIZE;
+            Some((here, unit))
+        })
+    }
+
+    /// The last unit before a position.
+    pub fn before(&self, at: u64) -> Option<(u64, Unit)> {
+        let mut here = at;
+        // Over the filler of a file that ends there, which is shorter than two units.
+        for _ in 0..3 {
+            let segment = self.segments.iter().rev().find(|it| it.base() < here)?;
+            let units = (here.min(segment.end()) - segment.base()) / SIZE;
+            let last = segment.base() + units.checked_sub(1)? * SIZE;
+            if let Some(unit) = self.read(last) {
+                return Some((last, unit));
+            }
+            here = last;
+        }
+        None
+    }
+
+    /// Removes the oldest files whose messages are all gone from the commit log.
+    pub fn clean(&mut self, log_min: u64) -> Result<usize, StoreError> {
+        let mut removed = 0;
+        while let [first, next, ..] = self.segments.as_slice() {
+            // Units are in the order of their messages: those before the next file's first are older.
+            let Some(unit) = self.read(next.base()) else {
+                break;
+            };
+            if unit.physical_offset.cast_unsigned() > log_min {
+                break;
+            }
+            let first = Arc::clone(first);
+            self.remove(&first)?;
+            self.segments.remove(0);
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    fn segment_at(&self, at: u64) -> Option<&Arc<Segment>> {
+        let index = self.segments.partition_point(|segment| segment.end() <= at);
+        self.segments
+            .get(index)
+            .filter(|segment| segment.base() <= at)
+    }
+}

@@ -1,0 +1,246 @@
+//! Opening the files of the timers, and mending what a crash left.
+//!
+//! The timer log is trusted up to the first bytes that are no unit, or a unit whose message the
+//! commit log does not have any more. The wheel is trusted after an orderly stop only; otherwise it
+//! is made anew from the log. Messages of the timer topic behind the last unit enter the wheel again.
+
+use super::enqueue::{file, timer_record};
+use super::wheel::{Slot, Wheel};
+use super::{
+    State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered, Unit,
+    TIMER_TOPIC,
+};
+use crate::segment::make_folder;
+use crate::store::Store;
+use crate::store_error::StoreError;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Units looked at, from the last one back, for one whose message is still there.
+const LOOK_BACK: usize = 20_000;
+
+pub(super) fn open(
+    store: &Store,
+    config: &TimerConfig,
+) -> Result<(State, TimerRecovered), StoreError> {
+    let root = &store.config.root;
+    let folder = root.join("config");
+    make_folder(store.env.disk.as_ref(), &folder)?;
+    let (file, found) = TimerCheckpointFile::open(store.env.disk.as_ref(), &folder)?;
+    let (mut state, has_wheel) = load(store, config, file, found.unwrap_or_default())?;
+    let whole = has_wheel && was_whole(config, found);
+    let from = if whole {
+        state.saved.log_position.cast_unsigned()
+    } else {
+        0
+    };
+    let written = store.log().written();
+    let mut recovered = TimerRecovered {
+        cut_bytes: state.log.find_end(from, |_, unit| {
+            unit.physical_offset.cast_unsigned() + u64::from(unit.size.cast_unsigned()) <= written
+        })?,
+        ..TimerRecovered::default()
+    };
+    find_queue_offset(store, &mut state, &mut recovered);
+    let trusted = whole && recovered.cut_bytes == 0 && within_log(&state);
+    if let Some(other_ms) = other_steps(config, found) {
+        let end = store.queues().max(TIMER_TOPIC, 0).cast_signed();
+        state.other_steps = Some((end, other_ms));
+        recovered.rebuilt_units = Some(refile(&mut state, config, other_ms)?);
+    } else if !trusted {
+        let (mut units, mut damaged) = rebuild(&mut state, config);
+        if let Some(at) = damaged {
+            recovered.cut_bytes += state.log.find_end(at, |here, _| here < at)?;
+            find_queue_offset(store, &mut state, &mut recovered);
+            (units, damaged) = rebuild(&mut state, config);
+            debug_assert_eq!(damaged, None);
+        }
+        recovered.rebuilt_units = Some(units);
+    }
+    if state.read_ms == 0 {
+        let times = state.wheel.used().map(|(time, _)| time);
+        state.read_ms = times.min().unwrap_or(state.write_ms).min(state.write_ms);
+    }
+    begin(&mut state)?;
+    Ok((state, recovered))
+}
+
+/// Opens the files; nothing is mended yet. The second value tells whether there was a wheel.
+fn load(
+    store: &Store,
+    config: &TimerConfig,
+    checkpoint_file: TimerCheckpointFile,
+    saved: TimerCheckpoint,
+) -> Result<(State, bool), StoreError> {
+    let (disk, root) = (&store.env.disk, &store.config.root);
+    let folder = root.join("timerlog");
+    let log = TimerLog::open(Arc::clone(disk), folder, config.log_file_size)?;
+    let path = root.join("timerwheel");
+    let (wheel, found) = Wheel::open(disk.as_ref(), &path, config.slots, config.precision_ms)?;
+    let read_ms = config.floor(saved.read_ms);
+    let state = State {
+        wheel,
+        log,
+        checkpoint_file,
+        saved,
+        read_ms,
+        write_ms: config.floor((store.env.clock)()).max(read_ms),
+        queue_offset: 0,
+        replay_until: 0,
+        firing: None,
+        late: None,
+        filed: HashSet::new(),
+        other_steps: None,
+        metrics: HashMap::new(),
+        changed: true,
+        flushed_ms: 0,
+    };
+    Ok((state, found))
+}
+
+/// Notes that from now on the files change: only an orderly stop leaves them whole again.
+fn begin(state: &mut State) -> Result<(), StoreError> {
+    let mut begun = state.saved;
+    begun.known = None;
+    begun.read_ms = state.read_ms;
+    begun.version[2] += 1;
+    if state.filed.is_empty() {
+        begun.queue_offset = state.queue_offset;
+        begun.log_position = state.log.end().cast_signed();
+    }
+    state.checkpoint_file.write(&begun)?;
+    state.saved = begun;
+    Ok(())
+}
+
+/// Milliseconds of a step of the last run, if they were others.
+fn other_steps(config: &TimerConfig, found: Option<TimerCheckpoint>) -> Option<i64> {
+    let known = found.and_then(|found| found.known)?;
+    let steps_ms = known.precision_ms;
+    (steps_ms > 0 && steps_ms != config.precision_ms).then_some(steps_ms)
+}
+
+/// Whether wheel and log are as the last run left them on purpose. What Java left has no such mark.
+fn was_whole(config: &TimerConfig, found: Option<TimerCheckpoint>) -> bool {
+    let known = found.and_then(|found| found.known);
+    known.is_some_and(|known| known.whole && known.precision_ms == config.precision_ms)
+}
+
+/// Whether no slot that is still to fire leads behind the end of the log.
+fn within_log(state: &State) -> bool {
+    let end = state.log.end().cast_signed();
+    let mut open = state
+        .wheel
+        .used()
+        .filter(|(time, _)| *time >= state.read_ms);
+    open.all(|(_, slot)| slot.last < end)
+}
+
+/// Finds the message of the timer topic that comes next.
+///
+/// Behind the checkpoint some messages may have their unit already, and others not: those that were
+/// due at once have none. A log that lost units makes messages enter once more; those whose time had
+/// been passed at the checkpoint have fired.
+fn find_queue_offset(store: &Store, state: &mut State, recovered: &mut TimerRecovered) {
+    let first = store.queues().min(TIMER_TOPIC, 0).cast_signed();
+    let end = store.queues().max(TIMER_TOPIC, 0).cast_signed().max(first);
+    let saved = state.saved;
+    let has_all = state.log.end().cast_signed() >= saved.log_position;
+    if has_all && saved != TimerCheckpoint::default() {
+        state.queue_offset = saved.queue_offset.clamp(first, end);
+        let from = saved.log_position.cast_unsigned();
+        let behind = state.log.units_from(from);
+        state.filed = behind.map(|(_, unit)| unit.physical_offset).collect();
+        return;
+    }
+    let logged = last_logged(store, &state.log).map_or(first, |offset| offset + 1);
+    state.queue_offset = logged.clamp(first, end);
+    state.replay_until = saved.queue_offset.min(end);
+    recovered.replayed = (state.replay_until - state.queue_offset)
+        .max(0)
+        .cast_unsigned();
+}
+
+/// The queue offset of the last unit's message that is still there.
+fn last_logged(store: &Store, log: &TimerLog) -> Option<i64> {
+    let mut at = log.end();
+    for _ in 0..LOOK_BACK {
+        let (position, unit) = log.before(at)?;
+        let physical = u64::try_from(unit.physical_offset).ok()?;
+        if let Some(lease) = timer_record(store, physical, unit.size.cast_unsigned(), None) {
+            return super::enqueue::whole(&lease).map(|view| view.queue_offset);
+        }
+        at = position;
+    }
+    None
+}
+
+/// Makes the wheel anew from the units of the log that did not fire; returns how many those are.
+///
+/// Units have no checksum, but each names the one before it in its slot, and they are in the order of
+/// time and of their messages. The first that breaks this is returned: nothing from there on counts.
+fn rebuild(state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
+    state.wheel.clear();
+    let (mut units, mut before) = (0, None::<Unit>);
+    let mut lasts: HashMap<i64, i64> = HashMap::new();
+    let min = state.log.min().cast_signed();
+    for (at, unit) in state.log.units() {
+        let time_ms = unit.slot_ms();
+        let step = time_ms.div_euclid(config.precision_ms);
+        let known = lasts.insert(step, at.cast_signed());
+        let chained = unit.previous == known.unwrap_or(-1) || unit.previous < min;
+        let ordered = before.is_none_or(|before| {
+            before.physical_offset < unit.physical_offset && before.written_ms <= unit.written_ms
+        });
+        if !chained || !ordered || time_ms % config.precision_ms != 0 {
+            return (units, Some(at));
+        }
+        before = Some(unit);
+        if time_ms < state.read_ms {
+            continue;
+        }
+        let same = state.wheel.get(time_ms);
+        let more = if unit.cancels { -1 } else { 1 };
+        let at = at.cast_signed();
+        let slot = Slot {
+            step,
+            first: same.map_or(at, |slot| slot.first),
+            last: at,
+            count: same.map_or(0, |slot| slot.count) + more,
+        };
+        state.wheel.put(time_ms, slot);
+        units += 1;
+    }
+    (units, None)
+}
+
+/// Appends the open units once more: chains of another precision do not fit the slots.
+///
+/// The time that a message names is one step early, of the steps it was stored with; a slot must not
+/// fire sooner than it would have with those.
+fn refile(state: &mut State, config: &TimerConfig, old_ms: i64) -> Result<u64, StoreError> {
+    state.wheel.clear();
+    let read_ms = state.read_ms - state.read_ms.rem_euclid(old_ms);
+    let open: Vec<Unit> = state
+        .log
+        .units()
+        .map(|(_, unit)| unit)
+        .filter(|unit| unit.slot_ms() >= read_ms)
+        .collect();
+    let mut units = 0;
+    for mut unit in open {
+        let wanted = later(config, unit.slot_ms(), old_ms).max(state.read_ms);
+        unit.written_ms = state.write_ms;
+        unit.wait_ms = i32::try_from(wanted - state.write_ms).unwrap_or(i32::MAX);
+        if file(state, config, unit)? {
+            units += 1;
+        }
+    }
+    Ok(units)
+}
+
+/// The first slot that fires no sooner than a slot of another precision would.
+pub(super) fn later(config: &TimerConfig, slot_ms: i64, old_ms: i64) -> i64 {
+    let earliest = slot_ms + old_ms - config.precision_ms;
+    config.floor(earliest + config.precision_ms - 1)
+}

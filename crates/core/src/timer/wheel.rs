@@ -1,0 +1,197 @@
+//! The timer wheel: for each step of time the chain of units that are due then (spec: store §16.2).
+//!
+//! The file has Java's form and length. It is held in memory and its changed pages are written when
+//! the engine asks for it. A slot belongs to one time at a time; what it holds for another time is
+//! ignored and overwritten, which is why slots need no clearing after they fired.
+
+use crate::disk::{Disk, DiskFile, Space};
+use crate::segment::all_zero;
+use crate::store_error::StoreError;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Slots of the wheel: two weeks of seconds.
+pub const SLOTS: u64 = 2 * 7 * 86_400;
+/// Bytes of a slot.
+pub const SLOT_SIZE: u64 = 32;
+/// Bytes written together.
+const PAGE: usize = 4096;
+
+/// One step of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The time in steps since 1970.
+    pub step: i64,
+    /// Position of the first unit in the timer log.
+    pub first: i64,
+    /// Position of the last unit, from which the chain leads backwards.
+    pub last: i64,
+    /// Messages waiting; cancelling ones are subtracted.
+    pub count: i32,
+}
+
+/// The wheel and its file.
+pub struct Wheel {
+    bytes: Vec<u8>,
+    dirty: Vec<bool>,
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    slots: u64,
+    precision_ms: i64,
+}
+
+impl Wheel {
+    /// Opens the file or makes it. The second value tells whether its contents can be used: a file
+    /// that is new or has another length cannot.
+    pub fn open(
+        disk: &dyn Disk,
+        path: &Path,
+        slots: u64,
+        precision_ms: i64,
+    ) -> Result<(Self, bool), StoreError> {
+        let length = slots * SLOT_SIZE;
+        let fail = |error: std::io::Error| StoreError::io("open", path, &error);
+        let (file, found) = match disk.open(path) {
+            Ok(file) if file.len().map_err(fail)? == length => (file, true),
+            Ok(_) => {
+                disk.remove(path).map_err(fail)?;
+                (
+                    disk.create(path, length, Space::Sparse).map_err(fail)?,
+                    false,
+                )
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (
+                disk.create(path, length, Space::Sparse).map_err(fail)?,
+                false,
+            ),
+            Err(error) => return Err(fail(error)),
+        };
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut wheel = Self {
+            bytes: vec![0; size],
+            dirty: vec![false; size.div_ceil(PAGE)],
+            file,
+            path: path.to_path_buf(),
+            slots,
+            precision_ms,
+        };
+        if found {
+            wheel.load().map_err(fail)?;
+        }
+        Ok((wheel, found))
+    }
+
+    fn load(&mut self) -> std::io::Result<()> {
+        let length = self.bytes.len() as u64;
+        let mut at = 0;
+        // Holes stay untouched memory.
+        while let Some(start) = self.file.seek_data(at)?.filter(|start| *start < length) {
+            let end = self.file.seek_hole(start)?.clamp(start + 1, length);
+            let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
+                break;
+            };
+            if let Some(place) = self.bytes.get_mut(from..to) {
+                self.file.read_at(place, start)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// How far the wheel reaches, milliseconds.
+    pub fn span_ms(&self) -> i64 {
+        self.slots.cast_signed().saturating_mul(self.precision_ms)
+    }
+
+    /// The slot of a time as it is; `None` when it belongs to another time or is empty.
+    pub fn get(&self, time_ms: i64) -> Option<Slot> {
+        let step = time_ms.div_euclid(self.precision_ms);
+        self.occupant(time_ms).filter(|slot| slot.step == step)
+    }
+
+    /// Whatever the place of a time holds, for this time or another; `None` when it was never used.
+    pub fn occupant(&self, time_ms: i64) -> Option<Slot> {
+        self.read(self.place(time_ms))
+    }
+
+    /// Replaces the slot of a time.
+    pub fn put(&mut self, time_ms: i64, slot: Slot) {
+        let at = self.place(time_ms);
+        let parts = [slot.step, slot.first, slot.last];
+        let Some(place) = self.bytes.get_mut(at..at + 32) else {
+            return;
+        };
+        for (field, value) in place.chunks_exact_mut(8).zip(parts) {
+            field.copy_from_slice(&value.to_be_bytes());
+        }
+        if let Some(field) = place.get_mut(24..28) {
+            field.copy_from_slice(&slot.count.to_be_bytes());
+        }
+        if let Some(page) = self.dirty.get_mut(at / PAGE) {
+            *page = true;
+        }
+    }
+
+    /// Empties every slot.
+    pub fn clear(&mut self) {
+        for (page, dirty) in self.bytes.chunks_mut(PAGE).zip(&mut self.dirty) {
+            if !all_zero(page) {
+                page.fill(0);
+                *dirty = true;
+            }
+        }
+    }
+
+    /// Every slot that was ever used, with the time it belongs to in milliseconds.
+    pub fn used(&self) -> impl Iterator<Item = (i64, Slot)> + '_ {
+        let pages = self.bytes.chunks(PAGE).enumerate();
+        let used = pages.filter(|(_, page)| !all_zero(page));
+        used.flat_map(move |(number, page)| {
+            (0..page.len() / 32).filter_map(move |place| {
+                let slot = self.read(number * PAGE + place * 32)?;
+                Some((slot.step.saturating_mul(self.precision_ms), slot))
+            })
+        })
+    }
+
+    /// Writes what has changed and makes it durable.
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        let mut written = false;
+        for (number, (page, dirty)) in self.bytes.chunks(PAGE).zip(&mut self.dirty).enumerate() {
+            if !*dirty {
+                continue;
+            }
+            let done = self.file.write_at(page, (number * PAGE) as u64);
+            done.map_err(|error| StoreError::io("write", &self.path, &error))?;
+            *dirty = false;
+            written = true;
+        }
+        if written {
+            let done = self.file.sync();
+            done.map_err(|error| StoreError::io("sync", &self.path, &error))?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, time_ms: i64) -> usize {
+        let step = time_ms.div_euclid(self.precision_ms);
+        let index = step.rem_euclid(self.slots.cast_signed());
+        usize::try_from(index).unwrap_or(0) * 32
+    }
+
+    fn read(&self, at: usize) -> Option<Slot> {
+        let bytes = self.bytes.get(at..at + 32)?;
+        let number = |from: usize| {
+            let field = bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
+            field.map_or(0, |field| i64::from_be_bytes(*field))
+        };
+        let slot = Slot {
+            step: number(0),
+            first: number(8),
+            last: number(16),
+            count: (number(24) >> 32) as i32,
+        };
+        // A slot of the first step of 1970 is one that was never used.
+        (slot.step > 0 && slot.last >= 0).then_some(slot)
+    }
+}

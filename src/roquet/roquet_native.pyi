@@ -19,6 +19,7 @@ __all__ = [
     "LogReader",
     "Store",
     "StoreError",
+    "TimerWheel",
     "checkpoint_of",
     "crc32",
     "decode_frames",
@@ -246,6 +247,42 @@ class HeaderPlan:
         None when a required one is missing, or one is not plain digits that surely fit, or no
         ASCII: whoever asks looks closer then.
         """
+
+@final
+class TimerWheel:
+    """Messages of any delay of one store, and the thread that fires them. Every method may be called from any thread."""
+
+    @staticmethod
+    def open(
+        store: Store,
+        *,
+        log_file_size: int,
+        precision_ms: int,
+        window: int,
+        flush_ms: int,
+        key_has_topic: bool,
+    ) -> TimerWheel:
+        """Load `timerwheel`, `timerlog` and `config/timercheck`, or make them; nothing fires before `start`. Raises StoreError."""
+    def start(self) -> None:
+        """Start the thread; twice is once."""
+    def close(self) -> None:
+        """Stop the thread and make everything durable. Call it before the store is closed. Raises StoreError."""
+    def allow(self, enqueues: bool, dequeues: bool) -> None:
+        """Whether messages enter the wheel, and whether due ones fire; both at first."""
+    def waiting_at(self, time_ms: int) -> int:
+        """Messages waiting in the slot of a time, Unix milliseconds."""
+    def distribution(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Waiting messages due before each bound and not before the last one, milliseconds from now, ascending."""
+    def metrics(self) -> list[tuple[str, int, int]]:
+        """Waiting messages: (topic, count, time of the last change in Unix milliseconds)."""
+    def set_metrics(self, rows: Sequence[tuple[str, int, int]]) -> None:
+        """Take over waiting messages by topic from the last run."""
+    def checkpoint(self) -> bytes:
+        """The 56 bytes of the checkpoint (spec: store §8, timercheck)."""
+    def trouble(self) -> str | None:
+        """Why the wheel cannot go on at the moment."""
+    def stats(self) -> dict[str, int]:
+        """Counters `enqueued fired rolled cancelled unreadable refused waits broken_chains`; `read_ms`, `write_ms` and `behind`; what the start found: `rebuilt_units` (-1 for none), `cut_bytes`, `replayed`."""
 
 @final
 class Store:

@@ -17,6 +17,7 @@ mod relay;
 mod replica;
 mod replica_link;
 mod store;
+mod timer;
 
 #[pyo3::pymodule]
 mod roquet_native {
@@ -48,4 +49,6 @@ mod roquet_native {
     use crate::replica_link::{feed_log, follow_log, LogLink};
     #[pymodule_export]
     use crate::store::Store;
+    #[pymodule_export]
+    use crate::timer::TimerWheel;
 }

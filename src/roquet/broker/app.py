@@ -42,6 +42,7 @@ from roquet.broker.wiring.messages import (
 from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.replication import make_pair, make_replicas
+from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
@@ -95,7 +96,8 @@ def build(
     replicas = make_replicas(base)
     # Plugins see message by message.
     log = None if config.plugins.chosen else base.store
-    appender = Appender(base.store, delays, base.state, replicas, log=log)
+    timers = make_timers(base)
+    appender = Appender(base.store, delays, base.state, replicas, log=log, timers=timers.conversion)
     transactions = make_transactions(base, appender)
     fast_fail = make_fast_fail(base)
     expressions = Expressions()
@@ -110,7 +112,7 @@ def build(
         clients,
         Consumers(base.registry),
         make_send_back(base, appender),
-        *make_administration(base, schedule, transactions),
+        *make_administration(base, schedule, transactions, timers, appender),
     ]
     answers = make_answers(base)
     admission = make_admission(
@@ -136,6 +138,7 @@ def build(
         (fast, listeners),
         lock=lock,
         transactions=transactions,
+        timers=timers,
         pair=pair,
     )
     app = App(parts, base.clock, pair.role)

@@ -71,6 +71,14 @@ class Delays(Protocol):
         ...
 
 
+class Timers(Protocol):
+    """Turns a timer property into a place in the timer topic."""
+
+    def divert(self, draft: Draft) -> PutResult | None:
+        """Change topic, queue and properties of a draft that asks for it; return why it cannot."""
+        ...
+
+
 class Appender:
     """Appends drafts after the checks."""
 
@@ -82,6 +90,7 @@ class Appender:
         copies: Copies | None = None,
         *,
         log: Log | None = None,
+        timers: Timers | None = None,
     ) -> None:
         """Without `copies` nothing waits for slaves, without `log` nothing is appended together."""
         self._store = store
@@ -89,6 +98,7 @@ class Appender:
         self._state = state
         self._copies = copies
         self._log = log
+        self._timers = timers
 
     @property
     def log(self) -> Log | None:
@@ -113,10 +123,18 @@ class Appender:
             return refused
         if not as_it_is and sys_flag.transaction(draft.sys_flag) in _MAY_WAIT:
             if asks_for_timer(draft.properties):
-                return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
-            self._delays.divert(draft)
+                refused = self._timed(draft)
+            else:
+                self._delays.divert(draft)
+            if refused is not None:
+                return refused
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
         return None
+
+    def _timed(self, draft: Draft) -> PutResult | None:
+        if self._timers is None:
+            return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
+        return self._timers.divert(draft)
 
     async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
         """Append a draft that was made ready, and wait."""

@@ -21,6 +21,7 @@ from roquet.broker.processors.query import QueryRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.schedule import ScheduleRules
 from roquet.broker.stamps import SendRules
+from roquet.broker.timers.rules import TimerRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.broker.watch import SlowGroupRules
 from roquet.ha.config import HaRules
@@ -253,6 +254,7 @@ class BrokerConfig:
     query: QueryRules = dataclasses.field(default_factory=QueryRules)
     offsets: OffsetRules = dataclasses.field(default_factory=OffsetRules)
     schedule: ScheduleRules = dataclasses.field(default_factory=ScheduleRules)
+    timers: TimerRules = dataclasses.field(default_factory=TimerRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)

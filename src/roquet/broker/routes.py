@@ -55,12 +55,7 @@ _LEGACY = "not served by 5.x brokers either"
 _COLD = "reads of old messages are not held back here, so there is nothing to set (5.x)"
 _ROCKSDB = "nothing is kept in RocksDB here (5.x)"
 _LATER = {
-    "timer wheel": (
-        RequestCode.RECALL_MESSAGE,
-        RequestCode.GET_TIMER_CHECK_POINT,
-        RequestCode.GET_TIMER_METRICS,
-        RequestCode.SWITCH_TIMER_ENGINE,
-    ),
+    "the timeline in RocksDB": (RequestCode.SWITCH_TIMER_ENGINE,),
     "pop": (
         RequestCode.POP_MESSAGE,
         RequestCode.ACK_MESSAGE,

@@ -64,6 +64,7 @@ SEND_BLACK_LIST = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
+        TIMER_TOPIC,
     }
 )
 """Nobody sends to these; the broker alone writes there."""

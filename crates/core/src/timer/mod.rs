@@ -241,7 +241,7 @@ impl Timers {
             read_ms: state.read_ms,
             log_position: log_end.cast_signed(),
             queue_offset,
-            master_queue_offset: state.saved.master_queue_offset,
+            master_queue_offset: queue_offset,
             version: [version, (self.store.env.clock)(), counter + 1],
             known: Some(Known {
                 whole: whole && state.late.is_none(),
@@ -329,11 +329,7 @@ impl Timers {
 
     /// Java's 56 bytes of the checkpoint, for slaves.
     pub fn checkpoint(&self) -> [u8; JAVA_SIZE] {
-        let state = hold(&self.state);
-        let mut shown = state.saved;
-        // A slave may fire what lies before neither of the two.
-        shown.master_queue_offset = shown.queue_offset;
-        shown.java()
+        hold(&self.state).saved.java()
     }
 
     /// Why the engine cannot go on at the moment.

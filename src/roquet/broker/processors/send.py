@@ -24,6 +24,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
 from roquet.protocol.message_id import offset_id
+from roquet.protocol.recall_handle import RecallHandle
 from roquet.remoting.headers import reader
 from roquet.remoting.router import Fail, Request, Route
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
@@ -200,8 +201,19 @@ class SendProcessor:
             queue_id=sending.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=draft.properties[props.UNIQ_KEY],
+            recall_handle=self._recall_handle(draft),
         )
         return self._reply(sending.request.command, status, fields)
+
+    def _recall_handle(self, draft: Draft) -> str | None:
+        """Return by what a timer message can be recalled; its time is within its step."""
+        if draft.topic != names.TIMER_TOPIC:
+            return None
+        found = draft.properties
+        due_ms = int(found[props.TIMER_OUT_MS]) + 1
+        name = self._stamps.identity.name
+        key = found[props.UNIQ_KEY]
+        return RecallHandle(found[props.REAL_TOPIC], name, due_ms, key).encode()
 
     # --- many at a time ----------------------------------------------------------------------
 

@@ -15,21 +15,29 @@ from roquet.broker.processors.admin.progress import ProgressAdmin
 from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
 from roquet.broker.processors.admin.topics import TopicAdmin
 from roquet.broker.processors.admin.upkeep import UpkeepAdmin
+from roquet.broker.timers.recall import TimerProcessor
+from roquet.broker.wiring.base import make_stamps
 from roquet.broker.wiring.security import make_access
 from roquet.protocol.command import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from roquet.broker.appender import Appender
     from roquet.broker.config import BrokerConfig
     from roquet.broker.routes import Routed
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
 
 
 def make_administration(
-    base: Base, schedule: DelaySchedule, transactions: TransactionParts
+    base: Base,
+    schedule: DelaySchedule,
+    transactions: TransactionParts,
+    timers: TimerParts,
+    appender: Appender,
 ) -> list[Routed]:
     """Wire what tools ask for and change."""
     tables, store, config = base.metadata, base.store, base.config
@@ -43,6 +51,7 @@ def make_administration(
         clock=base.clock,
         version=VERSION,
         delays=schedule,
+        timers=timers.service,
     )
     figures = Figures(tables, base.registry, store, base.lanes, state=base.state, clock=base.clock)
     figures.watch(base.metrics)
@@ -50,6 +59,15 @@ def make_administration(
     settings = base.settings
     settings.listen(lambda new, changed: _apply(base, new, changed))
     settings.listen(lambda new, _: transactions.follow(new.transactions))
+    recalls = TimerProcessor(
+        timers.service,
+        appender,
+        topics,
+        rules=config.timers,
+        stamps=make_stamps(base),
+        state=base.state,
+    )
+    settings.listen(lambda new, _: timers.follow(new.timers, recalls))
     identity = base.identity
     return [
         TopicAdmin(topics, offsets, store, base.stats),
@@ -80,6 +98,7 @@ def make_administration(
         QueueAdmin(topics, base.registry, store),
         *make_access(base),
         UpkeepAdmin(topics, store, base.cleaner),
+        recalls,
     ]
 
 

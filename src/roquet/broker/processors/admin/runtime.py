@@ -69,6 +69,14 @@ class Delays(Protocol):
         ...
 
 
+class Wheel(Protocol):
+    """What is asked of the timer wheel."""
+
+    def runtime(self) -> dict[str, str]:
+        """Return its lines."""
+        ...
+
+
 class Paths(NamedTuple):
     """Where the store lies."""
 
@@ -90,6 +98,7 @@ class RuntimeInfo:
         clock: Clock,
         version: int,
         delays: Delays | None = None,
+        timers: Wheel | None = None,
     ) -> None:
         """`version` is the one told to peers."""
         self._store = store
@@ -100,6 +109,7 @@ class RuntimeInfo:
         self._clock = clock
         self._version = version
         self._delays = delays
+        self._wheel = timers
 
     def table(self) -> dict[str, str]:
         """Return everything, by key."""
@@ -199,13 +209,7 @@ class RuntimeInfo:
         return table
 
     def _timers(self) -> dict[str, str]:
-        table = {
-            "timerCongestNum": "0",
-            "timerDequeueTps": "0.0",
-            "timerEnqueueTps": "0.0",
-            "timerOffsetBehind": "0",
-            "timerReadBehind": "0",
-        }
+        table = {} if self._wheel is None else self._wheel.runtime()
         for level in self._delays.progress() if self._delays is not None else ():
             table[f"scheduleMessageOffset_{level.level}"] = f"{level.offset},{level.max_offset}"
         return table

@@ -1,0 +1,1 @@
+"""Timer messages: delivered at any time that the sender names."""

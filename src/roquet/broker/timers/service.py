@@ -1,0 +1,223 @@
+"""The timer wheel as a part of the broker that is master.
+
+The wheel turns in a thread of the core. It is opened after the store and closed before it; the
+counts of waiting messages by topic are kept in Java's file `timermetrics`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Corrupt
+from roquet.model.data_version import DataVersion
+from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
+from roquet.service.lifecycle import Timer
+from roquet.store.results import StoreFault
+from roquet.store.timer_wheel import close_wheel, open_wheel
+
+if TYPE_CHECKING:
+    from roquet.base.clock import Clock
+    from roquet.broker.timers.rules import TimerRules
+    from roquet.service.metrics import Metrics
+    from roquet.store.files import JsonFile
+    from roquet.store.store import MessageStore
+    from roquet.store.timer_wheel import TimerWheel
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 10.0
+RATES_S = 1.0
+BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+"""Bounds by which waiting messages are shown (`rocketmq_timer_message_snapshot`)."""
+_NOTHING: dict[str, int] = {}
+_COUNTED = (
+    ("enqueued", "Timer messages that entered the wheel"),
+    ("fired", "Timer messages stored where they were meant for"),
+    ("rolled", "Turns of timer messages beyond the window"),
+    ("cancelled", "Timer messages that were recalled"),
+    ("unreadable", "Timer messages whose record was gone or damaged: not delivered"),
+    ("refused", "Timer messages that no topic could take: not delivered"),
+    ("waits", "Times that due timer messages had to wait for the store"),
+    ("broken_chains", "Damage in the timer log that made it start over from the timer topic"),
+)
+
+
+class TimerService:
+    """Opens, watches and closes the wheel."""
+
+    def __init__(
+        self, store: MessageStore, rules: TimerRules, file: JsonFile, clock: Clock
+    ) -> None:
+        """`file` is `timermetrics`."""
+        self._store = store
+        self._rules = rules
+        self._file = file
+        self._clock = clock
+        self._wheel: TimerWheel | None = None
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._saved: tuple[TopicTimers, ...] = ()
+        self._rates = (0.0, 0.0)
+        self._before = (0, 0, clock.now_ms())
+        self._trouble: str | None = None
+
+    @property
+    def timers(self) -> tuple[Timer, ...]:
+        """Saving the counts, and measuring rates."""
+        return (
+            Timer("save timer metrics", self.persist, SAVE_S, SAVE_S),
+            Timer("watch timers", self.look, RATES_S, RATES_S),
+        )
+
+    async def start(self) -> None:
+        """Open the wheel and let it turn, unless it is switched off. Raises StoreFault."""
+        if not self._rules.enabled:
+            return
+        try:
+            body = self._file.load(TimerMetricsBody.decode)
+        except Corrupt as error:
+            log.warning("the counts of waiting timer messages begin at 0: %s", error)
+            body = None
+        rules = self._rules
+        wheel = await open_wheel(
+            self._store,
+            log_file_size=rules.log_file_bytes,
+            precision_ms=rules.precision_ms,
+            window=rules.window_slots,
+            flush_ms=rules.flush_ms,
+            key_has_topic=rules.key_has_topic,
+        )
+        if body is not None:
+            self._version, self._saved = body.version, body.topics
+            wheel.set_metrics([(row.topic, row.waiting, row.timestamp) for row in body.topics])
+        stats = wheel.stats()
+        if stats["rebuilt_units"] > 0 or stats["cut_bytes"] or stats["replayed"]:
+            log.warning(
+                "the timer wheel was made anew: %d messages of its log, %d bytes cut off, %d"
+                " messages read again from the timer topic",
+                max(0, stats["rebuilt_units"]),
+                stats["cut_bytes"],
+                stats["replayed"],
+            )
+        self._wheel = wheel
+        self.follow(self._rules)
+        wheel.start()
+
+    async def stop(self) -> None:
+        """Stop the wheel and make it durable."""
+        wheel = self._wheel
+        if wheel is None:
+            return
+        await self.persist()
+        self._wheel = None
+        try:
+            await close_wheel(wheel)
+        except StoreFault as fault:
+            log.warning("the timer wheel was not saved, the next start makes it anew: %s", fault)
+
+    def follow(self, rules: TimerRules) -> None:
+        """Take over what was changed while running."""
+        self._rules = rules
+        if self._wheel is not None:
+            self._wheel.allow(not rules.stop_enqueue, not rules.stop_dequeue)
+
+    # --- what others ask ------------------------------------------------------------------------
+
+    def waiting_at(self, time_ms: int) -> int | None:
+        """Return how many messages wait for a step of time; None when the wheel does not turn."""
+        return None if self._wheel is None else self._wheel.waiting_at(time_ms)
+
+    def checkpoint(self) -> bytes | None:
+        """Return the 56 bytes that slaves copy; None when the wheel does not turn."""
+        return None if self._wheel is None else self._wheel.checkpoint()
+
+    def export(self) -> TimerMetricsBody | None:
+        """Return the waiting messages by topic; None when the wheel does not turn."""
+        if self._wheel is None:
+            return None
+        return TimerMetricsBody(topics=self._topics(self._wheel), version=self._version)
+
+    def runtime(self) -> dict[str, str]:
+        """Return the lines of the broker's runtime information."""
+        stats = self._stats()
+        late_ms = max(0, stats.get("write_ms", 0) - stats.get("read_ms", 0))
+        congested = self.waiting_at(self._clock.now_ms()) or 0
+        return {
+            "timerCongestNum": str(congested),
+            "timerDequeueTps": str(self._rates[1]),
+            "timerEnqueueTps": str(self._rates[0]),
+            "timerOffsetBehind": str(stats.get("behind", 0)),
+            "timerReadBehind": str(late_ms // 1000),
+        }
+
+    def watch(self, metrics: Metrics) -> None:
+        """Show the wheel's numbers."""
+        for name, text in _COUNTED:
+            metrics.watch(f"timer_{name}", text, functools.partial(self._stat, name))
+        metrics.watch(
+            "timer_enqueue_behind",
+            "Messages of the timer topic that have not entered the wheel",
+            functools.partial(self._stat, "behind"),
+        )
+        metrics.watch_many(
+            "timer_waiting", "Timer messages that wait, by topic", "topic", self._waiting
+        )
+        metrics.watch_many(
+            "timer_waiting_within", "Timer messages due within seconds", "seconds", self._within
+        )
+
+    def _waiting(self) -> dict[str, float]:
+        if self._wheel is None:
+            return {}
+        return {row.topic: float(row.waiting) for row in self._topics(self._wheel)}
+
+    def _within(self) -> dict[str, float]:
+        if self._wheel is None:
+            return {}
+        counts = self._wheel.distribution([bound * 1000 for bound in BOUNDS_S])
+        return {str(bound): float(n) for bound, n in zip(BOUNDS_S, counts, strict=True)}
+
+    def _stat(self, name: str) -> float:
+        return float(self._stats().get(name, 0))
+
+    def _stats(self) -> dict[str, int]:
+        return _NOTHING if self._wheel is None else self._wheel.stats()
+
+    @staticmethod
+    def _topics(wheel: TimerWheel) -> tuple[TopicTimers, ...]:
+        return tuple(sorted(TopicTimers(*row) for row in wheel.metrics()))
+
+    # --- timers ---------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Measure rates and say when the wheel cannot go on."""
+        stats = self._stats()
+        enqueued, fired, at_ms = self._before
+        now_ms = self._clock.now_ms()
+        self._before = (stats.get("enqueued", 0), stats.get("fired", 0), now_ms)
+        seconds = max(1, now_ms - at_ms) / 1000
+        self._rates = (
+            round(max(0, self._before[0] - enqueued) / seconds, 1),
+            round(max(0, self._before[1] - fired) / seconds, 1),
+        )
+        trouble = None if self._wheel is None else self._wheel.trouble()
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble is None:
+                log.warning("the timer wheel goes on")
+            else:
+                log.error("the timer wheel has to wait: %s", trouble)
+
+    async def persist(self) -> None:
+        """Write the counts down; returns at once when none has changed."""
+        if self._wheel is None:
+            return
+        topics = self._topics(self._wheel)
+        if topics == self._saved:
+            return
+        self._version = self._version.next(self._clock.now_ms())
+        body = TimerMetricsBody(topics=topics, version=self._version)
+        async with self._file.writing:
+            await self._file.save(body.encode)
+        self._saved = topics

@@ -1,0 +1,44 @@
+"""The timer wheel and what asks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.broker.timers.rules import TimerConversion
+from roquet.broker.timers.service import TimerService
+from roquet.service.lifecycle import Part, Role
+from roquet.store.files import JsonFile
+
+if TYPE_CHECKING:
+    from roquet.broker.timers.recall import TimerProcessor
+    from roquet.broker.timers.rules import TimerRules
+    from roquet.broker.wiring.base import Base
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimerParts:
+    """What timer messages are made of."""
+
+    service: TimerService
+    conversion: TimerConversion
+
+    def part(self) -> Part:
+        """Return the row of the life-cycle table."""
+        timers = self.service.timers
+        return Part("timers", self.service, ("store",), during=Role.MASTER, timers=timers)
+
+    def follow(self, rules: TimerRules, processor: TimerProcessor) -> None:
+        """Go by other settings from now on."""
+        self.service.follow(rules)
+        self.conversion.rules = rules
+        processor.follow(rules)
+
+
+def make_timers(base: Base) -> TimerParts:
+    """Wire the wheel and the conversion of messages for it."""
+    rules = base.config.timers
+    file = JsonFile(base.config.store.config_folder / "timermetrics")
+    service = TimerService(base.store, rules, file, base.clock)
+    service.watch(base.metrics)
+    return TimerParts(service, TimerConversion(rules, service, base.clock, base.rng))

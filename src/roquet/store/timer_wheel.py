@@ -1,0 +1,52 @@
+"""The timer wheel of an open message store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from roquet._native import StoreError, TimerWheel
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    from roquet.store.store import MessageStore
+
+__all__ = ["TimerWheel", "close_wheel", "open_wheel"]
+
+
+async def open_wheel(
+    store: MessageStore,
+    *,
+    log_file_size: int,
+    precision_ms: int,
+    window: int,
+    flush_ms: int,
+    key_has_topic: bool,
+) -> TimerWheel:
+    """Load and recover the wheel, which may take long; it stands still. Raises StoreFault.
+
+    Sizes are bytes, `window` counts steps of `precision_ms`.
+    """
+
+    def load() -> TimerWheel:
+        return TimerWheel.open(
+            store.native,
+            log_file_size=log_file_size,
+            precision_ms=precision_ms,
+            window=window,
+            flush_ms=flush_ms,
+            key_has_topic=key_has_topic,
+        )
+
+    try:
+        return await asyncio.to_thread(load)
+    except StoreError as error:
+        raise StoreFault(*error.args) from error
+
+
+async def close_wheel(wheel: TimerWheel) -> None:
+    """Stop the wheel and make it durable. Raises StoreFault; the next start then makes it anew."""
+    try:
+        await asyncio.to_thread(wheel.close)
+    except StoreError as error:
+        raise StoreFault(*error.args) from error

@@ -1,0 +1,309 @@
+"""Timer messages over sockets: on time, once, over a restart; recalled; and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remoting_harness import until
+from roquet.base.clock import SystemClock
+from roquet.base.config import load
+from roquet.broker.app import Broker, build
+from roquet.broker.config import BrokerConfig, settled
+from roquet.protocol import properties as props
+from roquet.protocol.bodies.timers import TimerMetricsBody
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.message import (
+    PullMessageRequest,
+    RecallMessageRequest,
+    SendMessageRequest,
+)
+from roquet.protocol.recall_handle import RecallHandle
+from roquet.remoting.client import Client
+from roquet.store.records import Record, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+STEP_MS = 100
+
+
+class Desk:
+    """A running broker and a client of it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.address = f"127.0.0.1:{broker.listeners.port}"
+        self.client = Client(clock=SystemClock())
+
+    async def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
+        return await self.client.call(self.address, Command(code, ext, body, language="JAVA"))
+
+    async def send(self, body: bytes, topic: str = "Orders", **more: str) -> Command:
+        header = SendMessageRequest(
+            producer_group="p",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=1,
+            flag=0,
+            properties=props.write(more),
+        )
+        return await self.ask(10, header.encode(), body)
+
+    async def pull(self, topic: str = "Orders") -> list[Record]:
+        header = PullMessageRequest(
+            consumer_group="g",
+            topic=topic,
+            queue_id=0,
+            queue_offset=0,
+            max_msg_nums=32,
+            sys_flag=4,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=1,
+        )
+        answer = await self.ask(11, header.encode())
+        return read_records(answer.body) if answer.code == 0 else []
+
+    async def arrived(self, count: int) -> list[Record]:
+        """Wait until so many messages are there."""
+        found: list[Record] = []
+        for _ in range(200):
+            found = await self.pull()
+            if len(found) >= count:
+                break
+            await asyncio.sleep(0.03)
+        assert len(found) == count
+        return found
+
+    async def recall(self, handle: str, topic: str = "Orders") -> Command:
+        header = RecallMessageRequest(producer_group="p", topic=topic, recall_handle=handle)
+        return await self.ask(RequestCode.RECALL_MESSAGE, header.encode())
+
+
+@contextlib.asynccontextmanager
+async def desk(folder: Path, **more: str) -> AsyncIterator[Desk]:
+    given = {
+        "brokerName": "broker-a",
+        "storePathRootDir": str(folder),
+        "listenPort": "0",
+        "bindAddress": "127.0.0.1",
+        "mappedFileSizeCommitLog": "1048576",
+        "mappedFileSizeConsumeQueue": "20000",
+        "mappedFileSizeTimerLog": "8192",
+        "maxHashSlotNum": "500",
+        "maxIndexNum": "2000",
+        "timerPrecisionMs": str(STEP_MS),
+        "recallMessageEnable": "true",
+        "diskMaxUsedSpaceRatio": "95",
+        **more,
+    }
+    config, report = load(BrokerConfig, given, {}, {})
+    assert not report.unknown
+    broker = build(settled(config, from_file=False), SystemClock(), random.Random(1))
+    async with broker.app:
+        running = Desk(broker)
+        await running.client.start()
+        try:
+            yield running
+        finally:
+            await running.client.stop()
+
+
+def test_timer_message_arrives_after_its_time_with_the_properties_of_java(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            now_ms = SystemClock().now_ms()
+            sent = await running.send(b"ms", TIMER_DELAY_MS="300", TAGS="t")
+            assert sent.code == 0
+            await running.send(b"at", TIMER_DELIVER_MS=str(now_ms + 700))
+            await running.send(b"past", TIMER_DELIVER_MS=str(now_ms - 5))
+            (first,) = await running.arrived(1)
+            assert first.body == b"past"
+            _, second, third = await running.arrived(3)
+            assert (second.body, third.body) == (b"ms", b"at")
+            assert second.store_timestamp >= now_ms + 300
+            assert third.store_timestamp >= now_ms + 700
+            found = props.read(second.properties)
+            assert found[props.REAL_TOPIC] == "Orders"
+            assert found[props.TIMER_DELAY_MS] == "300"
+            entered_ms = int(found[props.TIMER_ENQUEUE_MS])
+            assert entered_ms % STEP_MS == 0
+            assert int(found[props.TIMER_DEQUEUE_MS]) >= now_ms + 300
+            handle = RecallHandle.decode((sent.ext or {})["recallHandle"])
+            assert handle.due_ms == int(found[props.TIMER_OUT_MS]) + 1
+            assert handle.unique_key == found[props.UNIQ_KEY]
+
+    asyncio.run(story())
+
+
+def test_timer_message_waits_through_a_restart_and_arrives_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            for number in range(5):
+                await running.send(b"%d" % number, TIMER_DELAY_MS=str(600 + 100 * number))
+            answer = await running.ask(RequestCode.GET_TIMER_METRICS, {})
+            await until(lambda: running.broker.store.dispatch_behind() == 0)
+            for _ in range(100):
+                answer = await running.ask(RequestCode.GET_TIMER_METRICS, {})
+                rows = TimerMetricsBody.decode(answer.body).topics
+                if rows and rows[0].waiting == 5:
+                    break
+                await asyncio.sleep(0.02)
+            assert [(row.topic, row.waiting) for row in rows] == [("Orders", 5)]
+        async with desk(tmp_path) as running:
+            found = await running.arrived(5)
+            assert [record.body for record in found] == [b"0", b"1", b"2", b"3", b"4"]
+            await asyncio.sleep(0.3)
+            assert len(await running.pull()) == 5
+            answer = await running.ask(RequestCode.GET_TIMER_METRICS, {})
+            rows = TimerMetricsBody.decode(answer.body).topics
+            assert [(row.topic, row.waiting) for row in rows] == [("Orders", 0)]
+
+    asyncio.run(story())
+
+
+def test_recalled_message_does_not_arrive(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            sent = await running.send(b"no", TIMER_DELAY_MS="700")
+            await running.send(b"yes", TIMER_DELAY_MS="700")
+            handle = (sent.ext or {})["recallHandle"]
+            recalled = await running.recall(handle)
+            assert recalled.code == 0
+            assert (recalled.ext or {})["msgId"] == RecallHandle.decode(handle).unique_key
+            (record,) = await running.arrived(1)
+            assert record.body == b"yes"
+            await asyncio.sleep(0.3)
+            assert len(await running.pull()) == 1
+            late = await running.recall(handle)
+            assert late.code == 604
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "",
+        "%%%",
+        "dg==",
+        RecallHandle("Other", "broker-a", 2**42, "k").encode(),
+        RecallHandle("Orders", "broker-b", 2**42, "k").encode(),
+        RecallHandle("Orders", "broker-a", 1, "k").encode(),
+        RecallHandle("Orders", "broker-a", 2**62, "k").encode(),
+    ],
+)
+def test_recall_with_a_wrong_handle_is_refused_with_a_reason(tmp_path: Path, handle: str) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            await running.send(b"x")
+            answer = await running.recall(handle)
+            assert answer.code == 604
+            assert (answer.remark or "").startswith("recall failed, ")
+            assert (await running.recall(handle, "Unknown")).code == 17
+
+    asyncio.run(story())
+
+
+def test_recall_is_refused_unless_it_is_switched_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, recallMessageEnable="false") as running:
+            answer = await running.recall("x")
+            assert answer.code == 16
+            assert "recallMessageEnable" in (answer.remark or "")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"TIMER_DELAY_MS": "soon"}, 13),
+        ({"TIMER_DELAY_SEC": "1_0"}, 13),
+        ({"TIMER_DELIVER_MS": "9" * 30}, 13),
+        ({"TIMER_DELAY_SEC": "259201"}, 13),
+        ({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "k"}, 13),
+    ],
+)
+def test_timer_send_with_a_bad_time_is_refused(
+    tmp_path: Path, wanted: dict[str, str], code: int
+) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            answer = await running.send(b"x", **wanted)
+            assert answer.code == code
+            assert await running.pull() == []
+
+    asyncio.run(story())
+
+
+def test_timer_send_is_refused_when_the_wheel_is_off(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, timerWheelEnable="false") as running:
+            assert (await running.send(b"x", TIMER_DELAY_SEC="1")).code == 1
+            assert (await running.ask(RequestCode.GET_TIMER_CHECK_POINT, {})).code == 1
+            assert (await running.ask(RequestCode.GET_TIMER_METRICS, {})).code == 1
+
+    asyncio.run(story())
+
+
+def test_crowded_step_refuses_more_messages(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, timerCongestNumEachSlot="5") as running:
+            due = str(SystemClock().now_ms() + 60_000)
+            codes = []
+            for _ in range(60):
+                codes.append((await running.send(b"x", TIMER_DELIVER_MS=due)).code)
+                await until(lambda: running.broker.store.dispatch_behind() == 0)
+                if codes[-1]:
+                    break
+                await asyncio.sleep(0.02)
+            assert codes[:5] == [0] * 5
+            assert codes[-1] == 1
+
+    asyncio.run(story())
+
+
+def test_client_can_neither_write_the_timer_topic_nor_choose_the_step(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            forged = {"TIMER_OUT_MS": "1000", "REAL_TOPIC": "Secret", "REAL_QID": "0"}
+            answer = await running.send(b"x", "rmq_sys_wheel_timer", **forged)
+            assert answer.code == 16
+            now_ms = SystemClock().now_ms()
+            assert (await running.send(b"x", TIMER_DELAY_MS="400", **forged)).code == 0
+            (record,) = await running.arrived(1)
+            assert record.store_timestamp >= now_ms + 400
+            assert await running.pull("Secret") == []
+
+    asyncio.run(story())
+
+
+def test_checkpoint_is_the_one_of_java(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            await running.send(b"x", TIMER_DELAY_MS="200")
+            await running.arrived(1)
+            numbers: tuple[int, ...] = ()
+            for _ in range(100):
+                answer = await running.ask(RequestCode.GET_TIMER_CHECK_POINT, {})
+                numbers = struct.unpack(">7q", answer.body)
+                if numbers[1]:
+                    break
+                await asyncio.sleep(0.05)
+            assert numbers[0] % STEP_MS == 0
+            assert numbers[1:4] == (52, 1, 1)
+
+    asyncio.run(story())

@@ -14,10 +14,10 @@ from roquet.base.clock import steady_ms
 from roquet.base.errors import Refused
 from roquet.broker.appender import delay_level
 from roquet.broker.checks import SendChecks, Target, check_queue, group_for
+from roquet.broker.processors.send_batch import batch_elements
 from roquet.broker.processors.send_codes import CODES, refuse
 from roquet.broker.processors.send_group import Group, Outcome, Sending
 from roquet.model.topic import FilterType, TopicConfig
-from roquet.protocol import batch as batches
 from roquet.protocol import hosts, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -329,7 +329,7 @@ class SendProcessor:
         batch = BatchDraft(
             topic=header.topic,
             queue_id=self._queue(header, config, properties),
-            elements=_elements(request.command.body),
+            elements=batch_elements(request.command.body),
             sys_flag=_sys_flag(header, config),
             born_timestamp=header.born_timestamp,
             born_host=hosts.host_bytes(request.peer.address),
@@ -439,34 +439,6 @@ def _header(request: Request) -> SendMessageRequest:
     if not command.body:
         raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
     return header
-
-
-_NOT_IN_A_BATCH = (
-    props.DELAY,
-    props.TIMER_DELAY_SEC,
-    props.TIMER_DELAY_MS,
-    props.TIMER_DELIVER_MS,
-    props.TRANSACTION_PREPARED,
-    props.INNER_NUM,
-)
-
-
-def _elements(body: bytes) -> list[batches.Element]:
-    """Take a batch apart; nothing of one that cannot be stored whole is stored (B8)."""
-    try:
-        elements = batches.decode(body)
-    except batches.BatchError as error:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch is illegal: {error}") from error
-    for _, _, properties in elements:
-        found = props.read(properties)
-        for name in _NOT_IN_A_BATCH:
-            if found.get(name, "0") not in {"0", "false"}:
-                raise Refused(
-                    ResponseCode.MESSAGE_ILLEGAL, f"no message of a batch may have property {name}"
-                )
-    if not elements:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-    return elements
 
 
 def target_of(request: Request, header: SendMessageRequest) -> Target:

@@ -174,6 +174,12 @@ impl LogScan {
                 Ok(Step::End)
             }
             Next::Skip(size, why) => {
+                let half = self.place.live && why != text(Why::Checksum);
+                if half && self.search(begin + size as u64)?.0.is_none() {
+                    // Somebody is writing it.
+                    self.done = true;
+                    return Ok(Step::End);
+                }
                 self.at += size as u64;
                 Ok(self.damage(begin, self.offset(), why))
             }

@@ -152,7 +152,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         answer = await it.send("orders", properties="TIMER_DELAY_SEC\x013\x02")
         assert answer.code == 1
 
-    play(tmp_path, tell)
+    play(tmp_path, tell, timerWheelEnable="false")
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_filter_servers_are_neither_started_nor_taken(
     monkeypatch.setattr(subprocess, "Popen", lambda *what, **_: started.append(what))
     monkeypatch.setattr(os, "posix_spawn", lambda *what, **_: started.append(what))
     file = tmp_path / "broker.conf"
-    file.write_text("filterServerNums=1\n")
+    file.write_text("brokerName=broker-a\nfilterServerNums=1\n")
     assert load_config(file, {}, {})[1].unknown == ("filterServerNums",)
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = children.read_text()

@@ -354,4 +354,4 @@ def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(tmp_path: Pa
         assert of(it.broker, "orders") == []
         assert (await end(it, ROLLBACK, sent)).code == 0
 
-    play(tmp_path, tell)
+    play(tmp_path, tell, timerWheelEnable="false")

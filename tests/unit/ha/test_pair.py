@@ -175,8 +175,7 @@ def test_many_sends_share_a_report_of_the_slave(tmp_path: Path) -> None:
 
 
 def test_what_a_master_keeps_beside_the_log_is_copied(tmp_path: Path) -> None:
-    """Groups by their version, and how far each delay level is; no timers, and they are not asked
-    for in vain: the answer is 3."""
+    """Groups by their version, and how far each delay level and the timers are."""
 
     async def tell(world: PairWorld) -> None:
         async with world.master(messageDelayLevel="1s") as master, world.slave() as slave:
@@ -194,11 +193,11 @@ def test_what_a_master_keeps_beside_the_log_is_copied(tmp_path: Path) -> None:
             assert slave.metadata.groups.version == master.metadata.groups.version
             path = world.folder / "slave" / "config" / "delayOffset.json"
             await until(lambda: delays(path) == {1: 1}, "the delay offset is copied")
-            for code in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS):
-                answer = await world.ask(master, code)
-                assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code
-            for name in ("timercheck", "timermetrics"):
-                assert not (path.parent / name).exists()
+            check, metrics = path.with_name("timercheck"), path.with_name("timermetrics")
+            await until(check.exists, "the timers' checkpoint is copied")
+            await until(metrics.exists, "the counts of timers are copied")
+            answer = await world.ask(master, RequestCode.GET_TIMER_CHECK_POINT)
+            assert check.read_bytes() == answer.body.ljust(4096, b"\0")
 
     play(tmp_path, tell)
 

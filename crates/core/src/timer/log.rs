@@ -34,7 +34,7 @@ pub struct TimerLog {
 impl TimerLog {
     /// Opens the files that are there; the end has to be found by [`Self::find_end`].
     ///
-    /// Fails when a file has another length than `mappedFileSizeTimerLog`, or one is missing.
+    /// Files of another length, or with one missing between them, are removed: see [`Self::anew`].
     pub fn open(disk: Arc<dyn Disk>, folder: PathBuf, file_size: u64) -> Result<Self, StoreError> {
         make_folder(disk.as_ref(), &folder)?;
         let listed = disk
@@ -51,17 +51,11 @@ impl TimerLog {
                     .map_err(|error| StoreError::io("remove", &path, &error))?;
                 continue;
             }
-            if length != file_size {
-                return Err(StoreError::corrupt(format!(
-                    "{} has {length} bytes, mappedFileSizeTimerLog is {file_size}",
-                    path.display()
-                )));
-            }
-            if segments.last().is_some_and(|last| last.end() != base) {
-                return Err(StoreError::corrupt(format!(
-                    "a file of the timer log is missing before {}",
-                    path.display()
-                )));
+            let follows = segments.last().is_none_or(|last| last.end() == base);
+            if length != file_size || !follows {
+                // Made with another `mappedFileSizeTimerLog`, or a file is missing. All that the log
+                // says is in the timer topic, too.
+                return Self::anew(disk, folder, file_size);
             }
             segments.push(Arc::new(Segment::open(disk.as_ref(), &path, base, length)?));
         }
@@ -75,6 +69,20 @@ impl TimerLog {
             gathered: Vec::new(),
             unsynced: false,
         })
+    }
+
+    /// Starts over: removes all files.
+    fn anew(disk: Arc<dyn Disk>, folder: PathBuf, file_size: u64) -> Result<Self, StoreError> {
+        let listed = disk
+            .list(&folder)
+            .map_err(|error| StoreError::io("list", &folder, &error))?;
+        for (path, _, _) in listed.iter().filter(|(path, ..)| base_of(path).is_some()) {
+            disk.remove(path)
+                .map_err(|error| StoreError::io("remove", path, &error))?;
+        }
+        disk.sync_dir(&folder)
+            .map_err(|error| StoreError::io("sync", &folder, &error))?;
+        Self::open(disk, folder, file_size)
     }
 
     /// Position of the first unit that is still there.

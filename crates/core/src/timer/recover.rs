@@ -62,6 +62,7 @@ pub(super) fn open(
         state.read_ms = times.min().unwrap_or(state.write_ms).min(state.write_ms);
     }
     begin(&mut state)?;
+    state.changed = recovered != TimerRecovered::default() || !state.filed.is_empty();
     Ok((state, recovered))
 }
 

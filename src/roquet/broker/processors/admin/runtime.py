@@ -69,6 +69,16 @@ class Delays(Protocol):
         ...
 
 
+NO_TIMERS = {
+    "timerCongestNum": "0",
+    "timerDequeueTps": "0.0",
+    "timerEnqueueTps": "0.0",
+    "timerOffsetBehind": "0",
+    "timerReadBehind": "0",
+}
+"""What is shown without a timer wheel."""
+
+
 class Wheel(Protocol):
     """What is asked of the timer wheel."""
 
@@ -209,7 +219,7 @@ class RuntimeInfo:
         return table
 
     def _timers(self) -> dict[str, str]:
-        table = {} if self._wheel is None else self._wheel.runtime()
+        table = dict(NO_TIMERS) if self._wheel is None else self._wheel.runtime()
         for level in self._delays.progress() if self._delays is not None else ():
             table[f"scheduleMessageOffset_{level.level}"] = f"{level.offset},{level.max_offset}"
         return table

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from roquet.model.route import TopicRoute
     from roquet.model.topic import TopicConfig
+    from roquet.remoting.tls import TlsOptions
 
 TIMEOUT_S = 3.0
 
@@ -33,8 +34,11 @@ TIMEOUT_S = 3.0
 class Admin:
     """Asks name servers and brokers. Use in a `with`."""
 
-    def __init__(self, namesrv: str) -> None:
-        """Ask the first of these name servers that answers. Raises UsageError."""
+    def __init__(self, namesrv: str, tls: TlsOptions | None = None) -> None:
+        """Ask the first of these name servers that answers. Raises UsageError.
+
+        Without `tls` the environment says whether to use it.
+        """
         try:
             self._namesrv = split_addresses(namesrv)
         except ValueError as error:
@@ -42,7 +46,7 @@ class Admin:
         if not self._namesrv:
             raise UsageError("--namesrv is empty: it should look like 127.0.0.1:9876")
         self._connections: dict[str, BlockingConnection] = {}
-        self._tls = client_tls(environment_options(os.environ), SystemClock())
+        self._tls = client_tls(tls or environment_options(os.environ), SystemClock())
         credentials = from_environment(os.environ)
         self._sign = None if credentials is None else credentials.sign
         self._open = contextlib.ExitStack()

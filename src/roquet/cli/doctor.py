@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import os
@@ -14,13 +15,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.cli.output import json_line, line, table
 from roquet.store import diverged
+from roquet.store.format import StoreFormat
+from roquet.store.upkeep.repair import refuse_if_used
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from roquet.broker.config import BrokerConfig
     from roquet.cli.admin import Admin
@@ -32,6 +36,7 @@ _GIBIBYTE = 1 << 30
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs")
 _EPOCH_2024_S = 1_704_067_200
+_SAME_WORDS = "mend it: a start ends with the same words"
 
 
 class Verdict(enum.StrEnum):
@@ -53,12 +58,11 @@ class Look:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Print every look; 1 when something stands in the way of a start."""
-    from roquet.broker.config import load_config  # noqa: PLC0415
+    """Print every look; 1 when something stands in the way of a start.
 
-    flags: dict[str, str | int | bool | None] = {"namesrv-addr": options.namesrv_addr}
-    config, _ = load_config(options.config, os.environ, flags)
-    looks = list(examine(config))
+    Raises UsageError for settings that a start refuses.
+    """
+    looks = list(_looks(options))
     if options.as_json:
         for it in looks:
             json_line(dataclasses.asdict(it))
@@ -70,6 +74,17 @@ def run_doctor(options: argparse.Namespace) -> int:
     return 1 if any(it.verdict is Verdict.FAIL for it in looks) else 0
 
 
+def _looks(options: argparse.Namespace) -> Iterator[Look]:
+    from roquet.broker.config import load_config  # noqa: PLC0415
+    from roquet.cli.servers import settings_of  # noqa: PLC0415
+
+    flags = {"namesrv-addr": options.namesrv_addr, **settings_of(options.set)}
+    config, report = load_config(options.config, os.environ, flags)
+    for text in report.lines():
+        yield Look(Verdict.WARN, "settings", text)
+    yield from examine(config)
+
+
 def examine(config: BrokerConfig) -> Iterator[Look]:
     """Look at everything that has stopped a broker before."""
     yield _versions()
@@ -78,9 +93,58 @@ def examine(config: BrokerConfig) -> Iterator[Look]:
     yield _clock()
     yield from _disk(config)
     yield from _copy(config)
+    yield from _start(config)
     yield from _ports(config)
     yield _advertised(config)
     yield from _name_servers(config)
+
+
+def _start(config: BrokerConfig) -> Iterator[Look]:
+    """Do what a start does before it binds a port: build all parts, read all files."""
+    from roquet.broker.app import build  # noqa: PLC0415
+    from roquet.broker.wiring.base import make_accounts  # noqa: PLC0415
+    from roquet.remoting.tls import ServerTls, client_tls  # noqa: PLC0415
+
+    clock = SystemClock()
+    folder = config.store.folder
+
+    def certificates() -> str:
+        tls = ServerTls(config.tls, clock)
+        asyncio.run(tls.start())
+        own = client_tls(config.tls.options(), clock)
+        if own is not None:
+            own.context()
+        return f"ports: {'TLS' if tls.is_on else 'plain'}, own calls: {'TLS' if own else 'plain'}"
+
+    def accounts() -> str:
+        files = make_accounts(config, clock)
+        if files is None:
+            return "none needed: aclEnable is false"
+        asyncio.run(files.start())
+        return f"{len(files.table.accounts)} in {files.main}"
+
+    def tables() -> str:
+        StoreFormat(folder, "").check()
+        refuse_if_used(folder)
+        asyncio.run(broker.metadata.start())
+        return "can be read"
+
+    try:
+        broker = build(config)
+    except (RoquetError, OSError) as error:
+        yield Look(Verdict.FAIL, "parts", str(error), _SAME_WORDS)
+        return
+    yield Look(Verdict.OK, "parts", "fit together")
+    yield _tried("TLS", certificates)
+    yield _tried("accounts", accounts)
+    yield _tried("tables", tables)
+
+
+def _tried(about: str, look: Callable[[], str]) -> Look:
+    try:
+        return Look(Verdict.OK, about, look())
+    except (RoquetError, OSError) as error:
+        return Look(Verdict.FAIL, about, str(error), _SAME_WORDS)
 
 
 def _versions() -> Look:
@@ -186,21 +250,37 @@ def _file_system(path: Path) -> str:
 
 
 def _ports(config: BrokerConfig) -> Iterator[Look]:
-    port = config.server.port
-    host = config.server.bind_address or "127.0.0.1"
-    wanted = {"port": port, "fast port": port - 2}
-    for about, number in wanted.items():
+    server = config.server
+    host = server.bind_address or "127.0.0.1"
+    wanted = [("port", server.port, "listenPort"), ("fast port", server.port - 2, "listenPort")]
+    if not config.identity.is_slave:
+        above = server.port + 1 if server.port else 0
+        wanted.append(("port for slaves", server.ha_port or above, "haListenPort"))
+    if server.metrics == "PROM":
+        wanted.append(("metrics port", server.metrics_port, "metricsPromExporterPort"))
+    taken: dict[int, str] = {}
+    for about, number, key in wanted:
         if number <= 0:
             continue
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind((host, number))
-            except OSError as error:
-                helps = f"stop what uses it (ss -ltnp 'sport = :{number}'), or set listenPort"
-                yield Look(Verdict.FAIL, about, f"{host}:{number}: {error.strerror}", helps)
-                continue
-        yield Look(Verdict.OK, about, f"{host}:{number} is free")
+        if number in taken:
+            helps = f"set {key} to a port of its own"
+            found = f"{host}:{number} is the {taken[number]} already"
+            yield Look(Verdict.FAIL, about, found, helps)
+            continue
+        taken[number] = about
+        yield _port(about, host, number, key)
+
+
+def _port(about: str, host: str, number: int, key: str) -> Look:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, number))
+        except OSError as error:
+            helps = f"stop what uses it (ss -ltnp 'sport = :{number}'), or set {key}"
+            return Look(Verdict.FAIL, about, f"{host}:{number}: {error.strerror}", helps)
+    return Look(Verdict.OK, about, f"{host}:{number} is free")
 
 
 def _advertised(config: BrokerConfig) -> Look:
@@ -234,7 +314,7 @@ def _name_servers(config: BrokerConfig) -> Iterator[Look]:
         return
     for address in str(given).split(";"):
         try:
-            with Admin(address) as admin:
+            with Admin(address, config.tls.options()) as admin:
                 known = admin.clusters().brokers
                 brokers = len(known)
                 own = known.get(config.identity.name)

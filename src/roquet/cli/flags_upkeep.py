@@ -80,6 +80,14 @@ def _doctor(commands: Any) -> None:
         "-c", "--config", type=Path, metavar="FILE", help="the broker's property file"
     )
     doctor.add_argument("-n", "--namesrv-addr", metavar="HOST:PORT", help="name servers")
+    doctor.add_argument(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting as for roquet broker; wins over file and environment",
+    )
     doctor.add_argument("--json", dest="as_json", action="store_true", help="one object a line")
     doctor.set_defaults(run=_run_doctor)
 

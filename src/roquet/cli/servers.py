@@ -24,7 +24,7 @@ from roquet.service import runtime
 if TYPE_CHECKING:
     import argparse
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -58,16 +58,23 @@ def given(options: argparse.Namespace, more: Flags | None = None) -> Given:
         "listen-port": options.listen_port,
         "bind-address": options.bind_address,
         **(more or {}),
+        **settings_of(options.set),
     }
-    for pair in options.set:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--set {begin_of(pair)}: it should look like listenPort=9876")
-        flags[key.strip()] = value
     file = options.log_file and logs.LogFile(
         options.log_file, options.log_file_mb << 20, options.log_files
     )
     return Given(options.config, flags, options.show, options.log_level, options.log_style, file)
+
+
+def settings_of(pairs: Sequence[str]) -> Flags:
+    """Return the settings of `-s key=value`. Raises UsageError."""
+    found: Flags = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {begin_of(pair)}: it should look like listenPort=9876")
+        found[key.strip()] = value
+    return found
 
 
 def begin_of(pair: str) -> str:

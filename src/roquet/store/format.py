@@ -29,14 +29,18 @@ class StoreFormat:
 
     async def start(self) -> None:
         """Refuse a newer store, mark an unmarked one. Raises UsageError, Corrupt, OSError."""
+        if self.check() != FORMAT:
+            self._write()
+
+    def check(self) -> int | None:
+        """Return the format of the mark, None without one. Raises as `start` does."""
         found = self._read()
         if found is not None and found > FORMAT:
             raise UsageError(
                 f"{self._path.parent} was written by a newer release (store format {found}, this"
                 f" one reads up to {FORMAT}): start that release, or restore a backup from before"
             )
-        if found != FORMAT:
-            self._write()
+        return found
 
     async def stop(self) -> None:
         """Nothing to release."""

@@ -11,7 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
+from cli_harness import Running, roquet
 from roquet.cli.app import run
 
 if TYPE_CHECKING:
@@ -119,3 +121,94 @@ def test_a_low_limit_of_open_files_is_named(tmp_path: Path) -> None:
     assert rows["open files"]["verdict"] == "warn"
     assert rows["open files"]["found"] == "up to 1024"
     assert "ulimit -n 65536" in rows["open files"]["helps"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def certificate(folder: Path) -> tuple[str, ...]:
+    """Write a CA and a certificate of it; return the settings of servers that use them."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    leaf = authority.issue_cert("127.0.0.1")
+    leaf.private_key_pem.write_to_path(str(folder / "key.pem"))
+    leaf.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    return (
+        "tls.server.mode=enforcing",
+        f"tls.server.certPath={folder}/cert.pem",
+        f"tls.server.keyPath={folder}/key.pem",
+        f"tls.client.trustCertPath={folder}/ca.pem",
+    )
+
+
+def test_doctor_tls_name_server_of_the_file_is_asked_over_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tls = certificate(tmp_path)
+    file = tmp_path / "namesrv.conf"
+    port = free_port()
+    file.write_text("\n".join((f"listenPort={port}", "bindAddress=127.0.0.1", *tls)))
+    name_server = Running(tmp_path, "namesrv", "-c", str(file))
+    try:
+        name_server.lines_until("boot success")
+        here = (f"namesrvAddr=127.0.0.1:{port}", "bindAddress=127.0.0.1")
+        code, found = looks(capsys, tmp_path, *here, *SMALL, *tls)
+    finally:
+        assert name_server.stop() == 0
+    assert found[f"name server 127.0.0.1:{port}"]["verdict"] == "ok"
+    assert found["TLS"]["found"] == "ports: TLS, own calls: TLS"
+    assert code == 0
+
+
+BAD_STARTS = {
+    "certificate": ("tls.server.mode=enforcing", "tls.server.certPath=/nowhere/cert.pem"),
+    "no certificate": ("tls.server.mode=enforcing",),
+    "TLS of slaves": ("haTlsEnable=true",),
+    "no accounts file": ("aclEnable=true", "rocketmq.acl.plain.file=/nowhere/acl.yml"),
+    "broken accounts file": ("aclEnable=true", "rocketmq.acl.plain.file={folder}/acl.yml"),
+    "port of metrics": ("metricsExporterType=PROM", "metricsPromExporterPort={taken}"),
+    "port for slaves": ("haListenPort={taken}",),
+    "newer store": ("storePathRootDir={folder}/newer",),
+    "table": ("storePathRootDir={folder}/broken",),
+}
+
+
+@pytest.mark.parametrize("lines", BAD_STARTS.values(), ids=BAD_STARTS)
+def test_doctor_what_ends_a_start_is_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...]
+) -> None:
+    (tmp_path / "acl.yml").write_text("accounts: [{accessKey: x}]")
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer/roquet-format.json").write_text('{"format": 99}')
+    (tmp_path / "broken/config").mkdir(parents=True)
+    (tmp_path / "broken/config/topics.json").write_text("{")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        rows = [line.format(folder=tmp_path, taken=port) for line in lines]
+        here = ["bindAddress=127.0.0.1", "brokerIP1=127.0.0.1", *SMALL, *rows]
+        code, found = looks(capsys, tmp_path, *here)
+        failed = [row for row in found.values() if row["verdict"] == "FAIL"]
+        started = roquet(tmp_path, "broker", "-c", str(tmp_path / "broker.conf"))
+    assert started.returncode in (253, 254), started.stderr
+    assert code == 1
+    assert len(failed) == 1, failed
+    assert failed[0]["helps"]
+
+
+def test_doctor_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *SMALL)
+    assert code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
+    assert run(["doctor", "-c", str(tmp_path / "broker.conf"), "-s", "brokerId=x"]) == 2
+    assert "brokerId" in capsys.readouterr().err
+
+
+def test_doctor_ca_of_own_calls_missing_is_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("tls.enable=true", "tls.client.trustCertPath=/nowhere/ca.pem")
+    code, found = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *SMALL, *own)
+    assert (code, found["TLS"]["verdict"]) == (1, "FAIL")
+    assert "tls.client.trustCertPath" in found["TLS"]["found"]

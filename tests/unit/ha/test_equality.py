@@ -157,7 +157,8 @@ def test_an_old_master_whose_log_differs_is_refused_and_says_what_to_type(
                 assert helps == [remedy]
                 assert remedy in caplog.text
                 config = broker_config(store, brokerRole="SLAVE", brokerId="1")
-                looks = {it.about: it for it in examine(config)}
+                found = await asyncio.to_thread(lambda: list(examine(config)))
+                looks = {it.about: it for it in found}
                 assert looks["copy of the master"].verdict is Found.FAIL
                 assert remedy in looks["copy of the master"].helps
                 # As the line says: nothing is deleted, and the pair is one again.

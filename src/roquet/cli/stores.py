@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from roquet.base.clock import steady_s
 from roquet.base.errors import UsageError
 from roquet.cli.output import json_line, line, table
 from roquet.protocol.records import message_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from roquet.store.records import Record
 
 EXIT_DAMAGED = 4
+SILENT_S = 3.0
 _MEGABYTE = 1 << 20
 
 
@@ -35,9 +37,8 @@ def run_check(options: argparse.Namespace) -> int:
         table(["level", "where", "found"], rows)
         for helps in dict.fromkeys(it.helps for it in seen.findings if it.helps):
             line(f"→ {helps}")
-    megabytes = seen.record_bytes / _MEGABYTE
     sys.stderr.write(
-        f"{seen.records} records, {megabytes:.1f} MiB,"
+        f"{seen.records} records, {_size(seen.record_bytes)},"
         f" log {seen.log_begin or 0} to {seen.log_end}: {seen.worst.value}\n"
     )
     return EXIT_DAMAGED if seen.worst in (Level.DAMAGE, Level.REPAIRABLE) else 0
@@ -103,7 +104,7 @@ def run_backup(options: argparse.Namespace) -> int:
     done = backup(options.folder, options.target, _progress("copied"))
     _clear()
     line(
-        f"{done.files} log files and {done.bytes / _MEGABYTE:.1f} MiB copied to {options.target},"
+        f"{done.files} log files with {_size(done.bytes)} of messages copied to {options.target},"
         f" the log up to {done.log_end}"
     )
     return 0
@@ -111,19 +112,32 @@ def run_backup(options: argparse.Namespace) -> int:
 
 def run_restore(options: argparse.Namespace) -> int:
     """Make a store from a backup."""
-    done = restore(options.backup, options.folder)
+    done = restore(options.backup, options.folder, _progress("restored"))
+    _clear()
     line(f"{done.files} files restored to {options.folder}; the log ends at {done.log_end}")
     line(f"start it: roquet broker -s storePathRootDir={options.folder}")
     return 0
 
 
-def _progress(what: str) -> Callable[[int], None]:
-    """Return what shows how far it is, on a terminal only."""
+def _size(count: int) -> str:
+    """Return a number of bytes for people: whole bytes below 1 MiB."""
+    return f"{count / _MEGABYTE:,.1f} MiB" if count >= _MEGABYTE else f"{count:,} bytes"
 
-    def show(offset: int) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{what} {offset / _MEGABYTE:,.0f} MiB ")
-            sys.stderr.flush()
+
+def _progress(what: str) -> Callable[[int], None]:
+    """Return what says how far it is: a line that changes on a terminal, else one each 3 s."""
+    on_terminal = sys.stderr.isatty()
+    every_s = 0.1 if on_terminal else SILENT_S
+    last_s = steady_s()
+
+    def show(done: int) -> None:
+        nonlocal last_s
+        if (now_s := steady_s()) - last_s < every_s:
+            return
+        last_s = now_s
+        text = f"{what} {_size(done)}"
+        sys.stderr.write(f"\r{text} \033[K" if on_terminal else f"{text}\n")
+        sys.stderr.flush()
 
     return show
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from broker_harness import dispatched, play, records
 from roquet.base.errors import Corrupt, UsageError
+from roquet.cli import stores
 from roquet.cli.app import run
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
@@ -243,6 +245,47 @@ def test_a_backup_of_a_running_broker_is_whole_and_grows(tmp_path: Path) -> None
         assert "readers" in it.broker.metadata.groups.all()
 
     play(tmp_path / "c", group, storePathRootDir=str(restored))
+
+
+def test_check_restored_backup_has_nothing_to_repair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = filled(tmp_path / "a", 3)
+    written = sum(record.size for record in records_of(store))
+    told: list[int] = []
+    assert backup(store, tmp_path / "copy", told.append).bytes == written
+    assert told
+    copied = log_files(tmp_path / "copy")[0].stat()
+    assert copied.st_size == log_files(store)[0].stat().st_size
+    shutil.rmtree(tmp_path / "copy")
+    assert run(["store", "backup", str(store), str(tmp_path / "copy")]) == 0
+    assert f"1 log files with {written} bytes of messages" in capsys.readouterr().out
+    restored = tmp_path / "restored"
+    assert run(["store", "restore", str(tmp_path / "copy"), str(restored)]) == 0
+    assert check(restored).worst is Level.NOTE
+    assert run(["store", "check", str(restored)]) == 0
+    assert plan(restored) == []
+    assert bodies(tmp_path / "b", restored) == [b"m0", b"m1", b"m2"]
+
+
+def test_check_one_lost_queue_of_two_is_repairable(tmp_path: Path) -> None:
+    store = filled(tmp_path / "a", 3)
+    shutil.rmtree(store / "consumequeue/orders")
+    (store / "consumequeue/other").mkdir()
+    assert check(store).worst is Level.REPAIRABLE
+
+
+def test_store_commands_say_how_far_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path / "a", 3)
+    monkeypatch.setattr(stores, "SILENT_S", 0.0)
+    assert run(["store", "check", str(store)]) == 0
+    assert re.search(r"^checked \d+ bytes$", capsys.readouterr().err, re.MULTILINE)
+    assert run(["store", "backup", str(store), str(tmp_path / "copy")]) == 0
+    assert re.search(r"^copied \d+", capsys.readouterr().err, re.MULTILINE)
+    assert run(["store", "restore", str(tmp_path / "copy"), str(tmp_path / "new")]) == 0
+    assert re.search(r"^restored \d+", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_a_torn_end_of_a_copy_is_cut(tmp_path: Path) -> None:

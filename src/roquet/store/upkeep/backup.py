@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 from roquet.base.durable import sync_folder, write_synced
@@ -33,6 +32,7 @@ class Copied:
 
     files: int
     bytes: int
+    """Bytes of messages: room in a log file that holds none yet does not count."""
     log_end: int
 
 
@@ -48,18 +48,23 @@ def backup(store: Path, target: Path, progress: Callable[[int], None] = lambda _
     _drop_gone(target, {path.name for path in files})
     copied = count = end = 0
     for path in files:
-        done = _copy_log_file(path, target / "commitlog" / path.name, last=path == files[-1])
+        done = _copy_log_file(
+            path,
+            target / "commitlog" / path.name,
+            last=path == files[-1],
+            progress=_behind(copied, progress),
+        )
         if done is None:
             continue
         copied, count, end = copied + done, count + bool(done), int(path.name) + path.stat().st_size
-        progress(copied)
     end = _end_of(target) if files else end
+    copied = max(copied - _unwritten(target, end), 0)
     write_synced(target / MARK, json.dumps({"format": 1, "log_end": end}).encode())
     sync_folder(target)
     return Copied(count, copied, end)
 
 
-def restore(source: Path, store: Path) -> Copied:
+def restore(source: Path, store: Path, progress: Callable[[int], None] = lambda _: None) -> Copied:
     """Make a store from a backup; `store` must be new or empty. Raises UsageError, Corrupt."""
     if not (source / MARK).exists():
         raise UsageError(f"{source} is no backup: it has no {MARK}")
@@ -73,11 +78,26 @@ def restore(source: Path, store: Path) -> Copied:
     for folder in ("config", "commitlog"):
         (store / folder).mkdir(parents=True, exist_ok=True)
         for path in sorted((source / folder).iterdir()) if (source / folder).is_dir() else []:
-            copied += _copy(path, store / folder / path.name)
+            copied += _copy(path, store / folder / path.name, _behind(copied, progress))
             count += 1
         sync_folder(store / folder)
     sync_folder(store)
     return Copied(count, copied, end)
+
+
+def _behind(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    """Return what tells the progress of one file of several."""
+
+    def tell(now: int) -> None:
+        progress(before + now)
+
+    return tell
+
+
+def _unwritten(target: Path, end: int) -> int:
+    """Return how many bytes behind the end of its log a copy's last file has."""
+    files = written_files(target)
+    return int(files[-1].name) + files[-1].stat().st_size - end if files else 0
 
 
 def _copy_tables(store: Path, target: Path) -> None:
@@ -94,13 +114,15 @@ def _drop_gone(target: Path, there: set[str]) -> None:
             path.unlink()
 
 
-def _copy_log_file(path: Path, to: Path, *, last: bool) -> int | None:
+def _copy_log_file(
+    path: Path, to: Path, *, last: bool, progress: Callable[[int], None]
+) -> int | None:
     """Copy one file; return the bytes copied, None when the broker has deleted it meanwhile."""
     try:
         size = path.stat().st_size
         if not last and to.exists() and to.stat().st_size == size and _is_sealed(to):
             return 0
-        return _copy(path, to)
+        return _copy(path, to, progress)
     except FileNotFoundError:
         return None
 
@@ -146,12 +168,19 @@ def _erase_from(path: Path, at: int) -> None:
         os.fsync(file.fileno())
 
 
-def _copy(path: Path, to: Path) -> int:
+def _copy(path: Path, to: Path, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Copy a file; blocks of zeros take no room in the copy. Return its size."""
     draft = to.with_name(to.name + ".part")
     with path.open("rb") as source, draft.open("wb") as target:
-        shutil.copyfileobj(source, target, _BLOCK)
+        while block := source.read(_BLOCK):
+            if block.count(0) == len(block):
+                target.seek(len(block), os.SEEK_CUR)
+            else:
+                target.write(block)
+            progress(target.tell())
+        size = target.tell()
+        target.truncate(size)
         target.flush()
         os.fsync(target.fileno())
-        size = target.tell()
     draft.replace(to)
     return size

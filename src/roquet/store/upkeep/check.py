@@ -33,6 +33,7 @@ _FILLER_SIZE = 0x7FFFFFFF
 _NOT_QUEUED = (0x4, 0xC)
 """Transaction bits of half messages and of those rolled back: no queue has them."""
 _SHOWN_MAX = 20
+_PROGRESS_RECORDS = 500
 
 
 class Level(enum.Enum):
@@ -91,10 +92,13 @@ class Summary:
 
 
 def check(folder: Path, progress: Callable[[int], None] = lambda _: None) -> Summary:
-    """Read a whole store; `progress` is told the log offset now and then. Raises UsageError."""
+    """Read a whole store; `progress` is told now and then how many bytes of records were read.
+
+    Raises UsageError.
+    """
     summary = Summary()
     queues = _read_log(folder, summary, progress)
-    summary.findings.extend(_check_queues(folder, queues))
+    summary.findings.extend(_check_queues(folder, queues, lambda: progress(summary.record_bytes)))
     summary.findings.extend(_check_tables(folder / "config"))
     summary.findings.extend(_check_marks(folder))
     return summary
@@ -116,8 +120,8 @@ def _read_log(
         summary.log_end = piece.physical_offset + piece.size
         if summary.log_begin is None:
             summary.log_begin = piece.physical_offset
-        if summary.records % 10_000 == 0:
-            progress(piece.physical_offset)
+        if summary.records % _PROGRESS_RECORDS == 0:
+            progress(summary.record_bytes)
         if piece.sys_flag & 0xC not in _NOT_QUEUED:
             summary.findings.extend(_enqueue(queues, piece))
     return queues
@@ -164,9 +168,20 @@ def _tag_code(record: Record) -> int:
 # --- queues -------------------------------------------------------------------------------------
 
 
-def _check_queues(folder: Path, queues: dict[tuple[str, int], _Queue]) -> Iterator[Finding]:
+def _check_queues(
+    folder: Path, queues: dict[tuple[str, int], _Queue], progress: Callable[[], None]
+) -> Iterator[Finding]:
     root = folder / "consumequeue"
+    if queues and not (root.is_dir() and any(root.iterdir())):
+        yield Finding(
+            Level.NOTE,
+            "consumequeue",
+            "there are no queues, as in a store that was just restored",
+            "nothing to do: the next start makes them from the log",
+        )
+        return
     for (topic, queue_id), queue in sorted(queues.items()):
+        progress()
         where = f"consumequeue/{topic}/{queue_id}"
         units = dict(_units(root / topic / str(queue_id), queue.first, queue.end))
         wrong = [

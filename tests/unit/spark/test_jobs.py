@@ -141,3 +141,19 @@ def test_sizes_are_readable() -> None:
 def test_audit_options_that_are_wrong(options: dict[str, str], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         audit.plan(options)
+
+
+def test_pipeline_name_servers_come_from_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["pipeline", "run", "stats", "--subscribe", "t", "--out", str(tmp_path), "--dry-run"]
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert app.run(words) == app.EXIT_USAGE
+    assert "nameServers" in capsys.readouterr().err
+    monkeypatch.setenv("NAMESRV_ADDR", "10.9.8.7:9876")
+    assert app.run(words) == 0
+    assert "10.9.8.7:9876" in capsys.readouterr().out
+    assert app.run([*words, "--nameServers", "10.9.8.6:9876"]) == 0
+    assert "10.9.8.7" not in capsys.readouterr().out
+    assert app.run([*words, "--store", str(tmp_path)]) == 0
+    assert "10.9.8.7" not in capsys.readouterr().out

@@ -1,0 +1,62 @@
+"""Pages of the documentation: each can be reached, no link leads nowhere, blocks can be used."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from roquet.cli.app import parser
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/guide/*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def links(page: Path) -> list[Path]:
+    found = LINK.findall(FENCE.sub("", page.read_text()))
+    return [(page.parent / link).resolve() for link in found if "://" not in link]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_every_page_can_be_reached_by_links_from_the_readme() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        waiting.extend(link for link in links(page) if link.suffix == ".md" and link.exists())
+    assert [name(page) for page in PAGES if page not in seen] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    assert [str(link) for link in links(page) if not link.exists()] == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_python_blocks_of_a_guide_compile(page: Path) -> None:
+    for number, (language, text) in enumerate(BLOCK.findall(page.read_text())):
+        if language == "python":
+            compile(text, f"{name(page)} block {number}", "exec")
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_commands_of_a_guide_are_commands_of_ours(page: Path) -> None:
+    for language, text in BLOCK.findall(page.read_text()):
+        if language:
+            continue
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True) if "roquet" in line else []
+            if words[:1] == ["roquet"] and "..." not in words and "|" not in words:
+                parser().parse_args([word for word in words[1:] if word not in ("&", ">")])

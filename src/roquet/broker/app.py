@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
 from roquet.service import runtime
 from roquet.service.lifecycle import App
+from roquet.service.supervisor import supervised
 
 if TYPE_CHECKING:
     import asyncio
@@ -173,7 +175,8 @@ async def serve(
         runtime.settle()
         for line in boot_lines(config, broker.identity, broker.listeners):
             say(line)
-        await stop.wait()
+        async with supervised(os.environ, SystemClock()):
+            await stop.wait()
     finally:
         await broker.app.__aexit__()
     return 0

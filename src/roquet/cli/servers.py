@@ -20,6 +20,7 @@ from roquet.base.config import Report, as_properties
 from roquet.base.errors import UsageError
 from roquet.cli import output
 from roquet.service import runtime
+from roquet.service.supervisor import supervised
 
 if TYPE_CHECKING:
     import argparse
@@ -116,7 +117,8 @@ def namesrv(given: Given) -> int:
             where = f"{config.host}:{built.server.port}"
             say(f"The Name Server boot success. serializeType=JSON, address {where}")
             runtime.settle()
-            await stop.wait()
+            async with supervised(os.environ, SystemClock()):
+                await stop.wait()
         return 0
 
     return guarded(lambda: runtime.run(serve))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK = "roquet-backup.json"
-_BLOCK = 8 << 20
+_BLOCK = 1 << 20
+_ZEROS = bytes(_BLOCK)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _copy(path: Path, to: Path, progress: Callable[[int], None] = lambda _: None
     draft = to.with_name(to.name + ".part")
     with path.open("rb") as source, draft.open("wb") as target:
         while block := source.read(_BLOCK):
-            if block.count(0) == len(block):
+            if block == _ZEROS[: len(block)]:
                 target.seek(len(block), os.SEEK_CUR)
             else:
                 target.write(block)

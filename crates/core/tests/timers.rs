@@ -8,6 +8,7 @@ mod timer_help;
 
 use common::{setting, Rng};
 use roquet_core::disk::Disk;
+use roquet_core::timer::TIMER_TOPIC;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use timer_help::{open, World, START, STEP};
@@ -78,6 +79,83 @@ fn cancelled_message_does_not_fire_and_others_do() {
     let keys: Vec<_> = world.delivered().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["a", "c"]);
     assert_eq!(world.timers.counters.cancelled.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn cancel_stored_before_a_kill_counts_though_its_time_passes_while_nobody_turns() {
+    for (entered, between) in [(true, 0), (false, 0), (true, 600), (false, 600)] {
+        let mut world = World::new();
+        world.send("kept", START + 5_000, None);
+        world.send("gone", START + 5_000, None);
+        if entered {
+            world.turn();
+            world.timers.flush(false).unwrap();
+        }
+        for number in 0..between {
+            world.send(&format!("k{number}"), START + 5_000, None);
+        }
+        assert!(world.send("x", START + 5_000, Some("gone")));
+        world.pass(20_000);
+        world.kill();
+        world.pass_in_steps(2_000);
+        world.check().unwrap();
+        let delivered = world.delivered();
+        assert_eq!(delivered.len(), 1 + between, "{entered} {between}");
+        assert!(delivered.iter().all(|(key, _)| key != "gone"));
+    }
+}
+
+#[test]
+fn cancel_does_not_reach_a_message_of_another_topic() {
+    for key_has_topic in [false, true] {
+        let mut world = World::new();
+        world.config.key_has_topic = key_has_topic;
+        world.restart();
+        world.send("a", START + 5_000, None);
+        let key = if key_has_topic { "T+a" } else { "a" };
+        let cancel = format!(
+            "TIMER_OUT_MS\u{1}{}\u{2}UNIQ_KEY\u{1}x\u{2}TIMER_DEL_UNIQKEY\u{1}{key}\u{2}\
+             REAL_TOPIC\u{1}Mine\u{2}REAL_QID\u{1}0\u{2}",
+            START + 4_000
+        );
+        assert!(world.put(TIMER_TOPIC, b"0", cancel.as_bytes()));
+        world.pass_in_steps(10_000);
+        assert_eq!(world.delivered().len(), 1, "{key_has_topic}");
+    }
+}
+
+#[test]
+fn message_that_rolls_is_not_early_after_the_steps_became_shorter() {
+    let mut world = World::new();
+    world.send("far", START + 70_000, None);
+    world.pass_in_steps(3_000);
+    world.stop();
+    world.config.precision_ms = 100;
+    world.config.slots = 1280;
+    world.config.window = 200;
+    world.reopen();
+    world.pass_in_steps(80_000);
+    world.check().unwrap();
+    assert_eq!(world.delivered().len(), 1);
+}
+
+#[test]
+fn kill_after_the_steps_became_shorter_makes_no_message_early() {
+    let mut world = World::new();
+    for number in 0..30 {
+        world.send(&format!("k{number}"), START + 8_017 + number * 300, None);
+    }
+    world.turn();
+    world.stop();
+    world.config.precision_ms = 100;
+    world.reopen();
+    for _ in 0..3 {
+        world.pass_in_steps(1_000);
+        world.kill();
+    }
+    world.pass_in_steps(20_000);
+    world.check().unwrap();
+    assert_eq!(world.delivered().len(), 30);
 }
 
 #[test]

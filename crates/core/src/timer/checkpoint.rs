@@ -1,8 +1,8 @@
 //! `config/timercheck`: how far the timers are known to be settled (spec: store §8, timercheck).
 //!
 //! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
-//! alone, is a block of ours: whether the files were left whole by an orderly stop, and with which
-//! precision. Its checksum covers Java's numbers, so a block is void once Java has written.
+//! alone, is a block of ours: whether the files were left whole by an orderly stop, with which
+//! precision, and which messages name times of another one. Its checksum covers Java's numbers, so a block is void once Java has written.
 
 use crate::disk::{Disk, DiskFile, Space};
 use crate::store_error::StoreError;
@@ -13,8 +13,8 @@ const FILE_SIZE: u64 = 4096;
 /// Bytes of Java's numbers, and of the answer to GET_TIMER_CHECK_POINT.
 pub const JAVA_SIZE: usize = 56;
 const OURS_AT: usize = 64;
-const SIZE: usize = OURS_AT + 32;
-const MAGIC: u64 = 0x526F_7175_6574_0054;
+const SIZE: usize = OURS_AT + 56;
+const MAGIC: u64 = 0x526F_7175_6574_0055;
 
 /// What our block adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,11 @@ pub struct Known {
     pub whole: bool,
     /// Milliseconds of a step of the wheel.
     pub precision_ms: i64,
+    /// Messages of the timer queue before this offset enter once more, and may have fired before.
+    pub replay_until: i64,
+    /// Messages before the first number, an offset of the timer queue, name times in steps of up to
+    /// so many milliseconds; zeros when all are of this precision.
+    pub other_steps: [i64; 2],
 }
 
 /// The numbers of the file.
@@ -71,6 +76,9 @@ impl TimerCheckpoint {
                 MAGIC,
                 u64::from(known.whole),
                 known.precision_ms.cast_unsigned(),
+                known.replay_until.cast_unsigned(),
+                known.other_steps[0].cast_unsigned(),
+                known.other_steps[1].cast_unsigned(),
             ];
             let places = rest
                 .get_mut(OURS_AT - JAVA_SIZE..)
@@ -105,6 +113,8 @@ impl TimerCheckpoint {
             known: valid.then(|| Known {
                 whole: number(OURS_AT + 8) == 1,
                 precision_ms: number(OURS_AT + 16),
+                replay_until: number(OURS_AT + 24),
+                other_steps: [number(OURS_AT + 32), number(OURS_AT + 40)],
             }),
         };
         let numbers = [found.read_ms, found.log_position, found.queue_offset];

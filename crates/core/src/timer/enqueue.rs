@@ -12,7 +12,7 @@ use crate::store_error::StoreError;
 use std::sync::atomic::Ordering;
 
 /// The time at which a message is due, less one step.
-const OUT_MS: &[u8] = b"TIMER_OUT_MS";
+pub(super) const OUT_MS: &[u8] = b"TIMER_OUT_MS";
 /// The key of the message to cancel.
 pub(super) const CANCEL_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
 pub(super) const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
@@ -57,6 +57,7 @@ impl Timers {
         }
         state.late = (!due.is_empty()).then(|| (begin, fire::Firing::late(due)));
         state.queue_offset += taken;
+        state.lags = taken.cast_unsigned() >= BATCH;
         state.changed |= taken > 0;
         add(&self.counters.enqueued, taken.cast_unsigned());
         Ok(taken > 0)
@@ -103,7 +104,7 @@ impl Timers {
         }
         let fires = self.dequeues.load(Ordering::Relaxed);
         let cancels = find(view.properties, CANCEL_KEY).is_some();
-        if fires && out_ms < state.write_ms {
+        if fires && self.has_passed(state, out_ms) {
             // What a late request was to cancel has fired, or is about to.
             if !cancels {
                 due.push(fire::Due::at_once(view.physical_offset, view.total_size));
@@ -130,6 +131,13 @@ impl Timers {
 }
 
 impl Timers {
+    /// Whether the slot of a time fired already or is about to. One that the clock alone has passed
+    /// takes more: after a pause, a request to cancel still finds its message there.
+    fn has_passed(&self, state: &State, out_ms: i64) -> bool {
+        let slot_ms = self.config.floor(out_ms);
+        slot_ms < state.read_ms || (slot_ms == state.read_ms && state.firing.is_some())
+    }
+
     /// Whether a message that is met once more was settled before: its slot was passed, or so many
     /// turns ago that a younger copy of it waits.
     fn has_fired(&self, state: &State, view: &RecordView<'_>, out_ms: i64) -> bool {

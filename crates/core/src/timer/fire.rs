@@ -1,7 +1,7 @@
 //! From the wheel to where messages were meant for.
 
-use super::enqueue::{count, timer_record, whole, CANCEL_KEY, REAL_TOPIC};
-use super::{add, State, Timers, TIMER_TOPIC};
+use super::enqueue::{count, out_ms, timer_record, whole, CANCEL_KEY, OUT_MS, REAL_TOPIC};
+use super::{add, recover, State, Timers, TIMER_TOPIC};
 use crate::commit_log::{Prepared, PutStatus};
 use crate::properties::{entries, find, push, UNIQ_KEY};
 use crate::record::{NewRecord, RecordView};
@@ -173,7 +173,7 @@ impl Timers {
     fn cancel_key(&self, one: Due) -> Option<Vec<u8>> {
         let lease = self.lease(one)?;
         let view = whole(&lease)?;
-        Some(find(view.properties, CANCEL_KEY)?.to_vec())
+        Some(keyed(&view, find(view.properties, CANCEL_KEY)?))
     }
 
     fn lease(&self, one: Due) -> Option<Lease> {
@@ -184,7 +184,7 @@ impl Timers {
     /// Stores the next few messages of a slot; false when the store takes none at the moment.
     fn fire_batch(&self, state: &mut State, firing: &mut Firing) -> bool {
         let rest = firing.due.get(firing.next..).unwrap_or_default();
-        let (copies, looked) = self.copies(rest, &firing.cancelled);
+        let (copies, looked) = self.copies(rest, &firing.cancelled, state.other_steps);
         let (settled, goes_on) = self.put(state, &copies);
         // Those that were cancelled or unreadable stand between the copies.
         firing.next += copies.get(settled).map_or(looked, |(index, _)| *index);
@@ -196,14 +196,19 @@ impl Timers {
 
     /// Makes what is to be stored of the first messages: (index, copy) of each, and how many were
     /// looked at.
-    fn copies(&self, due: &[Due], cancelled: &HashSet<Vec<u8>>) -> (Vec<(usize, Copy)>, usize) {
+    fn copies(
+        &self,
+        due: &[Due],
+        cancelled: &HashSet<Vec<u8>>,
+        other_steps: Option<(i64, i64)>,
+    ) -> (Vec<(usize, Copy)>, usize) {
         let mut copies = Vec::with_capacity(BATCH.min(due.len()));
         let mut bytes = 0;
         for (index, one) in due.iter().enumerate() {
             if copies.len() >= BATCH || bytes >= BATCH_BYTES {
                 return (copies, index);
             }
-            match self.copy(*one, cancelled) {
+            match self.copy(*one, cancelled, other_steps) {
                 Made::Copy(copy) => {
                     bytes += one.size as usize;
                     copies.push((index, copy));
@@ -215,7 +220,12 @@ impl Timers {
         (copies, due.len())
     }
 
-    fn copy(&self, one: Due, cancelled: &HashSet<Vec<u8>>) -> Made {
+    fn copy(
+        &self,
+        one: Due,
+        cancelled: &HashSet<Vec<u8>>,
+        other_steps: Option<(i64, i64)>,
+    ) -> Made {
         let Some(lease) = self.lease(one) else {
             return Made::Unreadable;
         };
@@ -228,7 +238,7 @@ impl Timers {
         let Some((topic, queue_id)) = target(&view, one.rolls) else {
             return Made::Unreadable;
         };
-        let properties = self.stamped(&view, one);
+        let properties = self.stamped(&view, one, other_steps);
         Made::Copy(Copy {
             lease,
             topic,
@@ -242,20 +252,34 @@ impl Timers {
     fn key_of(&self, view: &RecordView<'_>) -> Vec<u8> {
         let unique = find(view.properties, UNIQ_KEY).unwrap_or_default();
         if !self.config.key_has_topic {
-            return unique.to_vec();
+            return keyed(view, unique);
         }
         let topic = find(view.properties, REAL_TOPIC).unwrap_or_default();
-        [topic, b"+", unique].concat()
+        keyed(view, &[topic, b"+", unique].concat())
     }
 
     /// The properties with the times that Java adds; as they were when there is no room for them.
-    fn stamped(&self, view: &RecordView<'_>, one: Due) -> Vec<u8> {
+    ///
+    /// A copy for another turn names its time in the steps of today, as all that is stored today.
+    fn stamped(&self, view: &RecordView<'_>, one: Due, other_steps: Option<(i64, i64)>) -> Vec<u8> {
+        let other = other_steps.filter(|(until, _)| one.rolls && view.queue_offset < *until);
+        let moved = other.and_then(|(_, steps_ms)| {
+            Some(recover::later(
+                &self.config,
+                out_ms(view.properties)?,
+                steps_ms,
+            ))
+        });
         let mut text = Vec::with_capacity(view.properties.len() + 96);
         let mut rolls = 0_u64;
         for (name, value) in entries(view.properties) {
             if name == ROLLS {
                 let number = std::str::from_utf8(value).ok();
                 rolls = number.and_then(|it| it.parse().ok()).unwrap_or(0);
+            }
+            if let Some(out_ms) = moved.filter(|_| name == OUT_MS) {
+                push(&mut text, OUT_MS, out_ms.to_string().as_bytes());
+                continue;
             }
             let replaced =
                 name == ENQUEUED_MS || name == DEQUEUED_MS || (one.rolls && name == ROLLS);
@@ -331,6 +355,13 @@ impl Timers {
             count(state, view.properties, -1);
         }
     }
+}
+
+/// What a request to cancel and its message have in common. The topic belongs to it, so that who may
+/// send to one topic cancels nothing of another.
+fn keyed(view: &RecordView<'_>, key: &[u8]) -> Vec<u8> {
+    let topic = find(view.properties, REAL_TOPIC).unwrap_or_default();
+    [topic, b"\0", key].concat()
 }
 
 fn record<'a>(view: &RecordView<'a>, copy: &'a Copy) -> NewRecord<'a> {

@@ -149,8 +149,23 @@ struct State {
     /// Messages before this offset name times of a step of so many milliseconds.
     other_steps: Option<(i64, i64)>,
     metrics: HashMap<String, (i64, i64)>,
+    /// Whether the timer topic holds many more messages than have entered the wheel: no slot fires
+    /// then, since a request to cancel may be among them.
+    lags: bool,
     changed: bool,
     flushed_ms: i64,
+}
+
+impl State {
+    /// What the checkpoint says beyond Java's numbers.
+    fn known(&self, config: &TimerConfig, whole: bool) -> Known {
+        Known {
+            whole,
+            precision_ms: config.precision_ms,
+            replay_until: self.replay_until,
+            other_steps: self.other_steps.map_or([0, 0], |(end, ms)| [end, ms]),
+        }
+    }
 }
 
 /// The engine. Every method may be called from any thread.
@@ -208,10 +223,11 @@ impl Timers {
         let state = &mut *held;
         state.write_ms = state.write_ms.max(self.config.floor(now));
         let mut more = false;
+        state.lags = false;
         if self.enqueues.load(Ordering::Relaxed) {
             more |= self.enqueue(state)?;
         }
-        if self.dequeues.load(Ordering::Relaxed) {
+        if self.dequeues.load(Ordering::Relaxed) && !state.lags {
             more |= self.fire(state)?;
         }
         if (now - state.flushed_ms).abs() >= self.config.flush_ms {
@@ -243,10 +259,7 @@ impl Timers {
             queue_offset,
             master_queue_offset: queue_offset,
             version: [version, (self.store.env.clock)(), counter + 1],
-            known: Some(Known {
-                whole: whole && state.late.is_none(),
-                precision_ms: self.config.precision_ms,
-            }),
+            known: Some(state.known(&self.config, whole && state.late.is_none())),
         };
         self.note(state.checkpoint_file.write(&next))?;
         state.saved = next;

@@ -43,9 +43,14 @@ pub(super) fn open(
     };
     find_queue_offset(store, &mut state, &mut recovered);
     let trusted = whole && recovered.cut_bytes == 0 && within_log(&state);
+    state.other_steps = known_steps(found);
     if let Some(other_ms) = other_steps(config, found) {
         let end = store.queues().max(TIMER_TOPIC, 0).cast_signed();
-        state.other_steps = Some((end, other_ms));
+        // Of several changes the longest steps count for all: late by a step, never early.
+        let longest_ms = state
+            .other_steps
+            .map_or(other_ms, |(_, ms)| ms.max(other_ms));
+        state.other_steps = Some((end, longest_ms));
         recovered.rebuilt_units = Some(refile(&mut state, config, other_ms)?);
     } else if !trusted {
         let (mut units, mut damaged) = rebuild(&mut state, config);
@@ -61,7 +66,7 @@ pub(super) fn open(
         let times = state.wheel.used().map(|(time, _)| time);
         state.read_ms = times.min().unwrap_or(state.write_ms).min(state.write_ms);
     }
-    begin(&mut state)?;
+    begin(&mut state, config)?;
     state.changed = recovered != TimerRecovered::default() || !state.filed.is_empty();
     Ok((state, recovered))
 }
@@ -93,6 +98,7 @@ fn load(
         filed: HashSet::new(),
         other_steps: None,
         metrics: HashMap::new(),
+        lags: false,
         changed: true,
         flushed_ms: 0,
     };
@@ -100,9 +106,9 @@ fn load(
 }
 
 /// Notes that from now on the files change: only an orderly stop leaves them whole again.
-fn begin(state: &mut State) -> Result<(), StoreError> {
+fn begin(state: &mut State, config: &TimerConfig) -> Result<(), StoreError> {
     let mut begun = state.saved;
-    begun.known = None;
+    begun.known = Some(state.known(config, false));
     begun.read_ms = state.read_ms;
     begun.version[2] += 1;
     if state.filed.is_empty() {
@@ -112,6 +118,12 @@ fn begin(state: &mut State) -> Result<(), StoreError> {
     state.checkpoint_file.write(&begun)?;
     state.saved = begun;
     Ok(())
+}
+
+/// The messages that earlier runs with other steps left, as the last run knew them.
+fn known_steps(found: Option<TimerCheckpoint>) -> Option<(i64, i64)> {
+    let [until, steps_ms] = found.and_then(|found| found.known)?.other_steps;
+    (until > 0 && steps_ms > 0).then_some((until, steps_ms))
 }
 
 /// Milliseconds of a step of the last run, if they were others.
@@ -146,17 +158,19 @@ fn find_queue_offset(store: &Store, state: &mut State, recovered: &mut TimerReco
     let first = store.queues().min(TIMER_TOPIC, 0).cast_signed();
     let end = store.queues().max(TIMER_TOPIC, 0).cast_signed().max(first);
     let saved = state.saved;
+    let known_until = saved.known.map_or(0, |known| known.replay_until);
     let has_all = state.log.end().cast_signed() >= saved.log_position;
     if has_all && saved != TimerCheckpoint::default() {
         state.queue_offset = saved.queue_offset.clamp(first, end);
         let from = saved.log_position.cast_unsigned();
         let behind = state.log.units_from(from);
         state.filed = behind.map(|(_, unit)| unit.physical_offset).collect();
+        state.replay_until = known_until.min(end);
         return;
     }
     let logged = last_logged(store, &state.log).map_or(first, |offset| offset + 1);
     state.queue_offset = logged.clamp(first, end);
-    state.replay_until = saved.queue_offset.min(end);
+    state.replay_until = saved.queue_offset.max(known_until).min(end);
     recovered.replayed = (state.replay_until - state.queue_offset)
         .max(0)
         .cast_unsigned();
@@ -215,7 +229,8 @@ fn rebuild(state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
     (units, None)
 }
 
-/// Appends the open units once more: chains of another precision do not fit the slots.
+/// Writes the log anew with the open units: chains of another precision do not fit the slots, and
+/// a later recovery must not take them for chains of this one.
 ///
 /// The time that a message names is one step early, of the steps it was stored with; a slot must not
 /// fire sooner than it would have with those.
@@ -228,6 +243,7 @@ fn refile(state: &mut State, config: &TimerConfig, old_ms: i64) -> Result<u64, S
         .map(|(_, unit)| unit)
         .filter(|unit| unit.slot_ms() >= read_ms)
         .collect();
+    state.log.find_end(0, |_, _| false)?;
     let mut units = 0;
     for mut unit in open {
         let wanted = later(config, unit.slot_ms(), old_ms).max(state.read_ms);
@@ -237,6 +253,7 @@ fn refile(state: &mut State, config: &TimerConfig, old_ms: i64) -> Result<u64, S
             units += 1;
         }
     }
+    state.log.sync()?;
     Ok(units)
 }
 

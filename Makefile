@@ -32,7 +32,7 @@ NEXT_TESTS := \
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash powerloss \
+	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers powerloss \
 	powerloss-ext4 process-faults attack iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
 
 help: ## show this list
@@ -110,6 +110,10 @@ deploy: setup ## the systemd units, verified by systemd
 
 crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message
 	$(PY) -m tools.crash --cycles $(CYCLES)
+
+crash-timers: setup ## kill -9 the broker CYCLES times while timer messages wait, account for each of them
+	$(PY) -m tools.timer_crash --cycles $(CYCLES)
+	$(PY) -m tools.timer_crash --cycles $(CYCLES) --flush async --harm
 
 powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture

@@ -53,7 +53,7 @@ from roquet.testing.java import free_port
 from tools.crash_more import More
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from roquet.testing.history_rules import Event
     from tools.crash_more import Caller
@@ -88,8 +88,16 @@ class CrashError(RoquetError):
 class Broker:
     """The broker process and its folder."""
 
-    def __init__(self, folder: Path, port: int, flush: str, *, processors: bool = False) -> None:
-        """Write the property file; with `processors` one without the fast path."""
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        flush: str,
+        *,
+        processors: bool = False,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the property file with `more`; with `processors` one without the fast path."""
         self.address = f"127.0.0.1:{port}"
         self.starts = 0
         self._folder = folder
@@ -101,6 +109,7 @@ class Broker:
             "flushDiskType": f"{flush.upper()}_FLUSH",
             "storePathRootDir": str(folder / "store"),
             "fastPathEnable": str(not processors).lower(),
+            **(more or {}),
         }
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (folder / "broker.conf").write_text("".join(lines))

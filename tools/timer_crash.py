@@ -364,16 +364,12 @@ class Campaign:
 
     def _harm(self) -> None:
         path = self._folder / "store" / self._rng.choice(HARMED)
-        ways = ["zero", "tail", "remove"]
         if path.is_dir():
-            # A log with a gap or a short file is refused by name at the start: not one of these.
-            path = max(path.iterdir(), default=path)
-        else:
-            ways.append("truncate")
+            path = self._rng.choice(sorted(path.iterdir()) or [path])
         if not path.is_file():
             return
         size = path.stat().st_size
-        how = self._rng.choice(ways)
+        how = self._rng.choice(("truncate", "zero", "tail", "remove"))
         if how == "remove":
             path.unlink()
             return

@@ -30,12 +30,9 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "serverLoadBalancerEnable",
         "defaultMessageRequestMode",
     ),
-    "timers of any length": (
-        "timer*",
-        "mappedFileSizeTimerLog",
-        "appendTopicForTimerDeleteKey",
-        "*[rR]ecall*",
-    ),
+    "snapshots of the timer wheel": ("timerWheelSnapshot*",),
+    "timers in RocksDB": ("timerRocksDB*", "timerRecallTo*", "timerReputService*"),
+    "checks of the counts of timer messages": ("timer*CheckMetrics*", "timerMetric*"),
     "consume queues and indexes in RocksDB": (
         "*[rR]ocks[dD][bB]*",
         "*[rR]ocksdb*",
@@ -128,6 +125,15 @@ DECLINED: Mapping[str, tuple[str, ...]] = {
         "transferMsgByHeap",
         "enableNetWorkFlowControl",
         "processReplyMessageThreadPoolNums",
+    ),
+    "one thread of the core turns the timer wheel, and never drops a due message": (
+        "timer*MessageThreadNum",
+        "timerEnableDisruptor",
+        "timerEnableRetryUntilSuccess",
+        "timerSkipUnknownError",
+        "timerWarmEnable",
+        "timerProgressLogIntervalMs",
+        "timerColdDataCheckIntervalMs",
     ),
     "there are no thread pools: lanes bound what waits": (
         "*ThreadPoolNums",
@@ -226,6 +232,7 @@ DECLINED: Mapping[str, tuple[str, ...]] = {
 """Reason -> keys."""
 
 EXACTLY: Mapping[str, str] = {
+    "timerInterceptDelayLevel": "delay levels are not turned into timers",
     "accessMessageInMemoryHotRatio": "only flow control of cold reads looks at it",
     "autoDeleteUnusedStats": "statistics of deleted topics and groups always go",
     "maxStatsIdleTimeInMinutes": "statistics go with their topic or group; their number is bounded",
@@ -300,6 +307,8 @@ AT_START: Mapping[str, tuple[str, ...]] = {
         "kvConfigPath",
         "mappedFileSize*",
         "checkCRCOnRecover",
+        "timer*",
+        "appendTopicForTimerDeleteKey",
     ),
     "a broker that changes who it is must register and recover anew": (
         "broker*",

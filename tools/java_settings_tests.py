@@ -272,5 +272,29 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "sendThreadPoolQueueCapacity",
         ),
     },
+    "test_timer_settings.py": {
+        "test_stopped_wheel_keeps_due_messages_until_it_goes_on": (
+            "timerStopEnqueue",
+            "timerStopDequeue",
+        ),
+        "test_files_of_the_timer_log_have_the_size_of_the_settings": ("mappedFileSizeTimerLog",),
+        "test_message_beyond_the_window_takes_several_turns": ("timerRollWindowSlot",),
+        "test_wheel_is_saved_at_the_interval_of_the_settings": ("timerFlushIntervalMs",),
+        "test_key_of_a_recall_begins_with_the_topic_as_the_settings_say": (
+            "appendTopicForTimerDeleteKey",
+        ),
+        "test_recall_at_a_broker_that_takes_no_sends_follows_its_setting": (
+            "allowRecallWhenBrokerNotWriteable",
+        ),
+    },
+    "test_timers_broker.py": {
+        "test_timer_message_arrives_after_its_time_with_the_properties_of_java": (
+            "timerPrecisionMs",
+        ),
+        "test_timer_send_is_refused_when_the_wheel_is_off": ("timerWheelEnable",),
+        "test_timer_send_with_a_bad_time_is_refused": ("timerMaxDelaySec",),
+        "test_crowded_step_refuses_more_messages": ("timerCongestNumEachSlot",),
+        "test_recall_is_refused_unless_it_is_switched_on": ("recallMessageEnable",),
+    },
 }
 """File -> test -> declared keys whose effect it shows."""

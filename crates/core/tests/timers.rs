@@ -169,6 +169,25 @@ fn cancel_of_a_message_beyond_the_window_rolls_with_it() {
 }
 
 #[test]
+fn cancelled_message_beyond_the_window_does_not_fire_after_a_stop_until_it_was_due() {
+    let mut world = World::new();
+    world.send("far", START + 70_000, None);
+    world.send("x", START + 70_000, Some("far"));
+    world.turn();
+    world.stop();
+    world.pass(100_000);
+    world.reopen();
+    world.pass_in_steps(5_000);
+    assert_eq!(world.delivered(), vec![]);
+    assert_eq!(world.timers.counters.cancelled.load(Ordering::Relaxed), 1);
+    assert!(world
+        .timers
+        .metrics()
+        .iter()
+        .all(|(_, count, _)| *count == 0));
+}
+
+#[test]
 fn start_after_a_pause_longer_than_the_wheel_fires_everything() {
     let mut world = World::new();
     for number in 1..=19 {

@@ -338,6 +338,20 @@ class Driver:
         """Have the Java client do a transaction or a request-reply (Exchanges.java)."""
         return self.ask({"do": "exchange", "what": what, **fields}, timeout_s)
 
+    def timers(
+        self, namesrv: str, topic: str, steps: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Send and recall timer messages by the Java producer (Timers.java); an answer a step.
+
+        A step is a message (body, and delay_s, delay_ms or deliver_ms) or `recall`, a handle.
+        """
+        encoded = [
+            {**one, "body": base64.b64encode(one["body"]).decode()} if "body" in one else {**one}
+            for one in steps
+        ]
+        request = {"do": "timers", "namesrv": namesrv, "topic": topic, "steps": encoded}
+        return cast("list[dict[str, Any]]", self.ask(request, 60.0))
+
     def filter(self, cases: Sequence[Mapping[str, Any]]) -> str:
         """Ask Java's SQL92 filter: a letter for each expression and properties.
 

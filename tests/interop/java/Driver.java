@@ -73,6 +73,8 @@ public final class Driver {
                 return consume(request);
             case "exchange":
                 return Exchanges.answer(request);
+            case "timers":
+                return Timers.answer(request);
             case "filter":
                 return Filters.evaluate(request);
             case "stay":

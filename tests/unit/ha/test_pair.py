@@ -193,11 +193,21 @@ def test_what_a_master_keeps_beside_the_log_is_copied(tmp_path: Path) -> None:
             assert slave.metadata.groups.version == master.metadata.groups.version
             path = world.folder / "slave" / "config" / "delayOffset.json"
             await until(lambda: delays(path) == {1: 1}, "the delay offset is copied")
-            check, metrics = path.with_name("timercheck"), path.with_name("timermetrics")
-            await until(check.exists, "the timers' checkpoint is copied")
-            await until(metrics.exists, "the counts of timers are copied")
-            answer = await world.ask(master, RequestCode.GET_TIMER_CHECK_POINT)
-            assert check.read_bytes() == answer.body.ljust(4096, b"\0")
+            for code in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS):
+                answer = await world.ask(master, code)
+                assert answer.code == ResponseCode.SUCCESS, code
+            later = await world.send(master, b"in an hour", "TIMER_DELAY_SEC\x013600\x02")
+            assert later.code == ResponseCode.SUCCESS
+            check, counts = path.with_name("timercheck"), path.with_name("timermetrics")
+            # The third number: the offset of the next message to enter the wheel.
+            await until(
+                lambda: check.exists() and check.read_bytes()[16:24] == (1).to_bytes(8),
+                "the checkpoint of the timers is copied",
+            )
+            await until(
+                lambda: counts.exists() and b'"Pair"' in counts.read_bytes(),
+                "the counts of the timers are copied",
+            )
 
     play(tmp_path, tell)
 

@@ -9,6 +9,7 @@ use crate::record::{parse, Parsed, RecordView};
 use crate::segment::Lease;
 use crate::store::Store;
 use crate::store_error::StoreError;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 /// The time at which a message is due, less one step.
@@ -27,6 +28,13 @@ struct Place {
     rolls: bool,
 }
 
+/// What was due before it could enter the wheel.
+#[derive(Default)]
+struct Late {
+    due: Vec<fire::Due>,
+    cancelled: HashSet<Vec<u8>>,
+}
+
 impl Timers {
     /// Files the next messages of the timer topic; true when there may be more.
     pub(super) fn enqueue(&self, state: &mut State) -> Result<bool, StoreError> {
@@ -40,7 +48,7 @@ impl Timers {
             return Ok(self.jump(state));
         }
         let begin = (state.queue_offset, state.log.end());
-        let mut due = Vec::new();
+        let mut late = Late::default();
         let mut taken = 0;
         for (physical_offset, size, _) in units {
             let offset = state.queue_offset + taken;
@@ -50,12 +58,13 @@ impl Timers {
                 taken += 1;
                 continue;
             };
-            if !self.enqueue_one(state, &lease, offset, &mut due)? {
+            if !self.enqueue_one(state, &lease, offset, &mut late)? {
                 break;
             }
             taken += 1;
         }
-        state.late = (!due.is_empty()).then(|| (begin, fire::Firing::late(due)));
+        let Late { due, cancelled } = late;
+        state.late = (!due.is_empty()).then(|| (begin, fire::Firing::late(due, cancelled)));
         state.queue_offset += taken;
         state.lags = taken.cast_unsigned() >= BATCH;
         state.changed |= taken > 0;
@@ -82,7 +91,7 @@ impl Timers {
         state: &mut State,
         lease: &Lease,
         offset: i64,
-        due: &mut Vec<fire::Due>,
+        late: &mut Late,
     ) -> Result<bool, StoreError> {
         let Some(view) = whole(lease) else {
             add(&self.counters.unreadable, 1);
@@ -103,11 +112,15 @@ impl Timers {
             return Ok(true);
         }
         let fires = self.dequeues.load(Ordering::Relaxed);
-        let cancels = find(view.properties, CANCEL_KEY).is_some();
+        let cancel_key = find(view.properties, CANCEL_KEY);
+        let cancels = cancel_key.is_some();
         if fires && self.has_passed(state, out_ms) {
-            // What a late request was to cancel has fired, or is about to.
-            if !cancels {
-                due.push(fire::Due::at_once(view.physical_offset, view.total_size));
+            // What a late request is to cancel has fired, or is late itself: then the two rolled.
+            match cancel_key {
+                Some(key) => drop(late.cancelled.insert(fire::keyed(&view, key))),
+                None => late
+                    .due
+                    .push(fire::Due::at_once(view.physical_offset, view.total_size)),
             }
             return Ok(true);
         }

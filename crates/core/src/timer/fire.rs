@@ -53,12 +53,13 @@ pub(super) struct Firing {
 }
 
 impl Firing {
-    /// Messages that were due before they could enter the wheel.
-    pub(super) fn late(due: Vec<Due>) -> Self {
+    /// Messages that were due before they could enter the wheel, and the keys of those among them
+    /// that are cancelled.
+    pub(super) fn late(due: Vec<Due>, cancelled: HashSet<Vec<u8>>) -> Self {
         Self {
             due,
             next: 0,
-            cancelled: HashSet::new(),
+            cancelled,
         }
     }
 
@@ -352,14 +353,16 @@ impl Timers {
         };
         add(counter, 1);
         if let Some(view) = whole(&copy.lease).filter(|_| !copy.was_late) {
-            count(state, view.properties, -1);
+            // What its filing added: a request to cancel took one off.
+            let cancels = find(view.properties, CANCEL_KEY).is_some();
+            count(state, view.properties, if cancels { 1 } else { -1 });
         }
     }
 }
 
 /// What a request to cancel and its message have in common. The topic belongs to it, so that who may
 /// send to one topic cancels nothing of another.
-fn keyed(view: &RecordView<'_>, key: &[u8]) -> Vec<u8> {
+pub(super) fn keyed(view: &RecordView<'_>, key: &[u8]) -> Vec<u8> {
     let topic = find(view.properties, REAL_TOPIC).unwrap_or_default();
     [topic, b"\0", key].concat()
 }

@@ -35,6 +35,8 @@ _REMARKS = {
     PutStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, server is busy or broken.",
     PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
     PutStatus.WHEEL_TIMER_NOT_ENABLE: "accurate timer message is not enabled on this broker",
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "timer message illegal",
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: "timer message is under flow control",
     PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough",
 }
 

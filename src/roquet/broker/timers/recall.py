@@ -68,7 +68,7 @@ class TimerProcessor:
         self._check_open()
         if self._topics.get(header.topic) is None:
             raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, topic[{header.topic}] not exist"
+                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist"
             )
         handle = self._handle(header)
         result = await self._appender.append(self._draft(request, handle))
@@ -77,7 +77,8 @@ class TimerProcessor:
                 ResponseCode.SYSTEM_ERROR, f"recall failed, {result.status.name} {result.why}"
             )
         answer = RecallMessageResponse(msg_id=handle.unique_key)
-        return reply_to(request.command, ext=answer.encode())
+        region = {props.MSG_REGION: self._stamps.rules.region}
+        return reply_to(request.command, ext={**region, **answer.encode()})
 
     def _check_open(self) -> None:
         if not self._rules.recall:
@@ -101,7 +102,7 @@ class TimerProcessor:
         try:
             handle = RecallHandle.decode(header.recall_handle)
         except ValueError as error:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {error}") from error
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
         left_ms = handle.due_ms - self._stamps.clock.now_ms()
         why = ""
         if handle.topic != header.topic:

@@ -1,0 +1,110 @@
+"""Each setting of timer messages has its effect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remoting_harness import until
+from roquet.base.clock import SystemClock
+from roquet.protocol import properties as props
+from roquet.protocol.codes import RequestCode, ResponseCode
+from timer_desk import Desk, desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def queue_offset(running: Desk) -> int:
+    """Return how many messages entered the wheel, as the last checkpoint has it."""
+    answer = await running.ask(RequestCode.GET_TIMER_CHECK_POINT, {})
+    return int.from_bytes(answer.body[16:24])
+
+
+@pytest.mark.parametrize("key", ["timerStopEnqueue", "timerStopDequeue"])
+def test_stopped_wheel_keeps_due_messages_until_it_goes_on(tmp_path: Path, key: str) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, **{key: "true"}) as running:
+            assert (await running.send(b"kept", TIMER_DELAY_MS="100")).code == 0
+            await asyncio.sleep(0.5)
+            assert await running.pull() == []
+            live = await running.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, f"{key}=false".encode())
+            assert live.code == 0, live.remark
+            (came,) = await running.arrived(1)
+            assert came.body == b"kept"
+
+    asyncio.run(story())
+
+
+def test_files_of_the_timer_log_have_the_size_of_the_settings(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, mappedFileSizeTimerLog="4096") as running:
+            await running.send(b"later", TIMER_DELAY_SEC="60")
+            file = tmp_path / "timerlog" / ("0" * 20)
+            await until(lambda: file.exists() and file.stat().st_size == 4096)
+
+    asyncio.run(story())
+
+
+def test_message_beyond_the_window_takes_several_turns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, timerRollWindowSlot="3") as running:
+            begun_ms = SystemClock().now_ms()
+            await running.send(b"rolls", TIMER_DELAY_MS="900")
+            (came,) = await running.arrived(1)
+            assert came.store_timestamp >= begun_ms + 900
+            assert int(props.read(came.properties)["TIMER_ROLL_TIMES"]) >= 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("interval_ms", "saved"), [("50", 1), ("60000", 0)])
+def test_wheel_is_saved_at_the_interval_of_the_settings(
+    tmp_path: Path, interval_ms: str, saved: int
+) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, timerFlushIntervalMs=interval_ms) as running:
+            # The first step saves in any case.
+            await asyncio.sleep(0.3)
+            await running.send(b"later", TIMER_DELAY_SEC="60")
+            await asyncio.sleep(0.4)
+            assert await queue_offset(running) == saved
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("with_topic", ["false", "true"])
+def test_key_of_a_recall_begins_with_the_topic_as_the_settings_say(
+    tmp_path: Path, with_topic: str
+) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, appendTopicForTimerDeleteKey=with_topic) as running:
+            due = str(SystemClock().now_ms() + 500)
+            await running.send(b"gone", UNIQ_KEY="A", TIMER_DELIVER_MS=due)
+            await running.send(b"kept", UNIQ_KEY="B", TIMER_DELIVER_MS=due)
+            key = "Orders+A" if with_topic == "true" else "A"
+            await running.send(b"0", TIMER_DEL_UNIQKEY=key, TIMER_DELIVER_MS=due)
+            other = "B" if with_topic == "true" else "Orders+B"
+            await running.send(b"0", TIMER_DEL_UNIQKEY=other, TIMER_DELIVER_MS=due)
+            (came,) = await running.arrived(1)
+            assert came.body == b"kept"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+def test_recall_at_a_broker_that_takes_no_sends_follows_its_setting(
+    tmp_path: Path, allowed: str
+) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, allowRecallWhenBrokerNotWriteable=allowed) as running:
+            sent = await running.send(b"gone", TIMER_DELAY_SEC="60")
+            closing = b"brokerPermission=4"
+            assert (await running.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, closing)).code == 0
+            answer = await running.recall((sent.ext or {})["recallHandle"])
+            closed = ResponseCode.SERVICE_NOT_AVAILABLE
+            assert answer.code == (ResponseCode.SUCCESS if allowed == "true" else closed)
+
+    asyncio.run(story())

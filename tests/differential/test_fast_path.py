@@ -38,6 +38,7 @@ from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settl
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.stamps import SendRules
+from roquet.broker.timers.rules import TimerRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
@@ -120,6 +121,8 @@ def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: boo
             pull=PullRules(property_filter=True),
             # Nobody is asked what became of a half message, which would be stored once more.
             transactions=TransactionRules(interval_ms=10**9),
+            # When a timer message is stored once more depends on the machine's clock.
+            timers=TimerRules(stop_dequeue=True),
             acl=accounts,
         ),
         from_file=False,

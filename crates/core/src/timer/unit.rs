@@ -74,7 +74,7 @@ impl Unit {
 
     /// Reads a unit; `None` for bytes that are none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Cursor::new(bytes);
+        let mut from = Cursor::new(bytes.get(..UNIT_SIZE)?);
         let size = from.u32()?;
         let previous = from.i64()?;
         let magic = from.i32()?;

@@ -67,7 +67,9 @@ pub(super) fn open(
         state.read_ms = times.min().unwrap_or(state.write_ms).min(state.write_ms);
     }
     begin(&mut state, config)?;
-    state.changed = recovered != TimerRecovered::default() || !state.filed.is_empty();
+    let made_anew = recovered.rebuilt_units.is_some_and(|units| units > 0);
+    let mended = made_anew || recovered.cut_bytes > 0 || recovered.replayed > 0;
+    state.changed = mended || !state.filed.is_empty();
     Ok((state, recovered))
 }
 

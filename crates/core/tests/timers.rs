@@ -290,6 +290,36 @@ fn damaged_wheel_and_log_lose_no_message() {
 }
 
 #[test]
+fn shorter_steps_keep_messages_that_are_further_off_than_the_wheel_reaches_then() {
+    let mut world = World::new();
+    // With steps of 100 ms this wheel reaches 13 s, and a turn is 2 s.
+    for number in 0..19 {
+        world.send(&format!("k{number}"), START + 1_500 + number * 1_000, None);
+    }
+    world.turn();
+    world.stop();
+    world.pass(3_000);
+    world.config.precision_ms = 100;
+    world.config.slots = 130;
+    world.reopen();
+    for number in 0..40 {
+        let due = world.now() + 150 + number * 100;
+        world.send(&format!("n{number}"), due, None);
+    }
+    world.pass_in_steps(30_000);
+    world.check().unwrap();
+    let delivered = world.delivered();
+    assert_eq!(delivered.len(), 59);
+    for (key, stored_ms) in delivered {
+        let late = stored_ms - world.asked[&key].due_ms;
+        assert!(
+            key.starts_with('k') || late <= STEP,
+            "{key} is {late} ms late"
+        );
+    }
+}
+
+#[test]
 fn other_precision_after_a_restart_keeps_every_message() {
     for precision in [100, 500, 2_000] {
         let mut world = World::new();

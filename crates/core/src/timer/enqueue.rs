@@ -23,9 +23,9 @@ const LATE_MS: i64 = 3_600_000;
 const BATCH: u64 = 512;
 
 /// Where a message belongs in the wheel.
-struct Place {
-    slot_ms: i64,
-    rolls: bool,
+pub(super) struct Place {
+    pub(super) slot_ms: i64,
+    pub(super) rolls: bool,
 }
 
 /// What was due before it could enter the wheel.
@@ -201,7 +201,7 @@ pub(super) fn file(
 }
 
 /// Where a message goes: its own slot, or a turn when that is beyond the window (spec: store §16.4).
-fn place(config: &TimerConfig, out_ms: i64, write_ms: i64) -> Place {
+pub(super) fn place(config: &TimerConfig, out_ms: i64, write_ms: i64) -> Place {
     let window = config.window_ms();
     let wait = out_ms - write_ms;
     if wait < window {

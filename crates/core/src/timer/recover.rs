@@ -4,7 +4,7 @@
 //! commit log does not have any more. The wheel is trusted after an orderly stop only; otherwise it
 //! is made anew from the log. Messages of the timer topic behind the last unit enter the wheel again.
 
-use super::enqueue::{file, timer_record};
+use super::enqueue::{file, place, timer_record};
 use super::wheel::{Slot, Wheel};
 use super::{
     State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered, Unit,
@@ -248,12 +248,16 @@ fn refile(state: &mut State, config: &TimerConfig, old_ms: i64) -> Result<u64, S
     state.log.find_end(0, |_, _| false)?;
     let mut units = 0;
     for mut unit in open {
-        let wanted = later(config, unit.slot_ms(), old_ms).max(state.read_ms);
+        // What is overdue fires with the next slot, and what is beyond the window waits in turns: so
+        // all open slots lie within one turn of the wheel, and none is another's.
+        let wanted = later(config, unit.slot_ms(), old_ms).max(state.write_ms);
+        let place = place(config, wanted, state.write_ms);
+        unit.rolls |= place.rolls;
         unit.written_ms = state.write_ms;
-        unit.wait_ms = i32::try_from(wanted - state.write_ms).unwrap_or(i32::MAX);
-        if file(state, config, unit)? {
-            units += 1;
-        }
+        unit.wait_ms = i32::try_from(place.slot_ms - state.write_ms).unwrap_or(i32::MAX);
+        let filed = file(state, config, unit)?;
+        debug_assert!(filed, "two times in one slot");
+        units += u64::from(filed);
     }
     state.log.sync()?;
     Ok(units)

@@ -120,8 +120,9 @@ impl World {
     /// Stores a timer message as the broker does; false when it could not be acknowledged.
     pub(crate) fn send(&mut self, key: &str, due_ms: i64, cancels: Option<&str>) -> bool {
         // The time is noted one step early (spec: store §16.1), since a slot fires one step late.
-        let floor = due_ms - due_ms.rem_euclid(STEP);
-        let out = if floor == due_ms { floor - STEP } else { floor };
+        let step = self.config.precision_ms;
+        let floor = due_ms - due_ms.rem_euclid(step);
+        let out = if floor == due_ms { floor - step } else { floor };
         let mut properties = format!(
             "TIMER_DELIVER_MS\u{1}{due_ms}\u{2}TIMER_OUT_MS\u{1}{out}\u{2}UNIQ_KEY\u{1}{key}\u{2}"
         );

@@ -66,7 +66,7 @@ pub enum Step<R> {
 /// How the bytes at a place are to be passed over.
 #[derive(Clone, Copy)]
 enum Next {
-    Skip(usize, &'static str),
+    Skip(usize, Why),
     Search(&'static str),
     Zeros,
     Done,
@@ -140,7 +140,7 @@ impl LogScan {
             Parsed::End => Next::Zeros,
             // What lies inside the lengths of a record is content, whatever it looks like.
             Parsed::Broken { why, .. } => match (size, extent(self.from(self.at), here)) {
-                (Some(size), Some(_)) => Next::Skip(size, text(why)),
+                (Some(size), Some(_)) => Next::Skip(size, why),
                 _ => Next::Search(text(why)),
             },
         };
@@ -174,14 +174,14 @@ impl LogScan {
                 Ok(Step::End)
             }
             Next::Skip(size, why) => {
-                let half = self.place.live && why != text(Why::Checksum);
+                let half = self.place.live && why != Why::Checksum;
                 if half && self.search(begin + size as u64)?.0.is_none() {
                     // Somebody is writing it.
                     self.done = true;
                     return Ok(Step::End);
                 }
                 self.at += size as u64;
-                Ok(self.damage(begin, self.offset(), why))
+                Ok(self.damage(begin, self.offset(), text(why)))
             }
             Next::Zeros => match self.search(begin)? {
                 (None, dirty) if dirty == begin && self.may_end() => {

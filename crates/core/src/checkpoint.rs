@@ -102,14 +102,16 @@ const _: () = assert!(
     "one sector is written at once"
 );
 
-fn fill(bytes: &mut [u8], at: usize, numbers: &[u64]) {
+/// Writes numbers one behind the other.
+pub(crate) fn fill(bytes: &mut [u8], at: usize, numbers: &[u64]) {
     let places = bytes.get_mut(at..).unwrap_or_default().chunks_exact_mut(8);
     for (place, number) in places.zip(numbers) {
         place.copy_from_slice(&number.to_be_bytes());
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
+/// The number at a place; 0 where the bytes end.
+pub(crate) fn number(bytes: &[u8], at: usize) -> u64 {
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk::<8>())

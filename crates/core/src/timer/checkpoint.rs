@@ -2,8 +2,10 @@
 //!
 //! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
 //! alone, is a block of ours: whether the files were left whole by an orderly stop, with which
-//! precision, and which messages name times of another one. Its checksum covers Java's numbers, so a block is void once Java has written.
+//! precision, and which messages name times of another one. Its checksum covers Java's numbers, so
+//! a block is void once Java has written.
 
+use crate::checkpoint::{fill, number};
 use crate::disk::{Disk, DiskFile, Space};
 use crate::store_error::StoreError;
 use std::path::{Path, PathBuf};
@@ -61,46 +63,29 @@ impl TimerCheckpoint {
             counter,
         ];
         let mut bytes = [0; JAVA_SIZE];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_be_bytes());
-        }
+        fill(&mut bytes, 0, &numbers.map(i64::cast_unsigned));
         bytes
     }
 
     fn encode(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
-        let (java, rest) = bytes.split_at_mut(JAVA_SIZE);
-        java.copy_from_slice(&self.java());
+        if let Some(java) = bytes.first_chunk_mut() {
+            *java = self.java();
+        }
         if let Some(known) = self.known {
-            let ours = [
-                MAGIC,
-                u64::from(known.whole),
-                known.precision_ms.cast_unsigned(),
-                known.replay_until.cast_unsigned(),
-                known.other_steps[0].cast_unsigned(),
-                known.other_steps[1].cast_unsigned(),
-            ];
-            let places = rest
-                .get_mut(OURS_AT - JAVA_SIZE..)
-                .unwrap_or_default()
-                .chunks_exact_mut(8);
-            for (place, number) in places.zip(ours) {
-                place.copy_from_slice(&number.to_be_bytes());
-            }
-            let sum = u64::from(crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default()));
-            if let Some(place) = bytes.last_chunk_mut::<8>() {
-                *place = sum.to_be_bytes();
-            }
+            let [until, steps_ms] = known.other_steps;
+            let ours = [known.precision_ms, known.replay_until, until, steps_ms];
+            fill(&mut bytes, OURS_AT, &[MAGIC, u64::from(known.whole)]);
+            fill(&mut bytes, OURS_AT + 16, &ours.map(i64::cast_unsigned));
+            let sum = crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default());
+            fill(&mut bytes, SIZE - 8, &[u64::from(sum)]);
         }
         bytes
     }
 
     /// Reads the numbers; `None` when they cannot be a checkpoint.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let number = |at: usize| {
-            let field = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
-            field.map_or(0, |field| i64::from_be_bytes(*field))
-        };
+        let number = |at: usize| number(bytes, at).cast_signed();
         let sum = bytes.get(..SIZE - 8).map(crc32fast::hash);
         let valid = number(OURS_AT).cast_unsigned() == MAGIC
             && sum.is_some_and(|sum| u64::from(sum) == number(SIZE - 8).cast_unsigned());

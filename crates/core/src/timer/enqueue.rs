@@ -1,7 +1,6 @@
 //! From the timer topic into the wheel.
 
 use super::unit::Unit;
-use super::wheel::Slot;
 use super::{add, fire, recover, State, TimerConfig, Timers, TIMER_TOPIC};
 use crate::java_hash;
 use crate::properties::find;
@@ -179,24 +178,14 @@ pub(super) fn file(
     mut unit: Unit,
 ) -> Result<bool, StoreError> {
     let time_ms = unit.slot_ms();
-    let step = time_ms.div_euclid(config.precision_ms);
-    let occupant = state.wheel.occupant(time_ms);
-    let same = occupant.filter(|slot| slot.step == step);
-    if let Some(other) = occupant.filter(|slot| slot.step != step) {
-        if other.step.saturating_mul(config.precision_ms) >= state.read_ms {
-            return Ok(false);
-        }
+    let same = state.wheel.get(time_ms);
+    let other = state.wheel.occupant(time_ms).filter(|_| same.is_none());
+    if other.is_some_and(|slot| slot.step.saturating_mul(config.precision_ms) >= state.read_ms) {
+        return Ok(false);
     }
     unit.previous = same.map_or(-1, |slot| slot.last);
-    let at = state.log.append(&unit)?.cast_signed();
-    let more = if unit.cancels { -1 } else { 1 };
-    let slot = Slot {
-        step,
-        first: same.map_or(at, |slot| slot.first),
-        last: at,
-        count: same.map_or(0, |slot| slot.count) + more,
-    };
-    state.wheel.put(time_ms, slot);
+    let at = state.log.append(&unit)?;
+    state.wheel.chain(&unit, at);
     Ok(true)
 }
 

@@ -95,11 +95,6 @@ impl TimerLog {
         self.end
     }
 
-    /// Bytes of a file.
-    pub fn file_size(&self) -> u64 {
-        self.file_size
-    }
-
     /// Walks over all units from the file that holds `from` on, and ends the log behind the last
     /// one for which `keep` holds: what follows is removed. Returns the removed bytes.
     pub fn find_end(

@@ -5,7 +5,7 @@
 //! is made anew from the log. Messages of the timer topic behind the last unit enter the wheel again.
 
 use super::enqueue::{file, place, timer_record};
-use super::wheel::{Slot, Wheel};
+use super::wheel::Wheel;
 use super::{
     State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered, Unit,
     TIMER_TOPIC,
@@ -216,16 +216,7 @@ fn rebuild(state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
         if time_ms < state.read_ms {
             continue;
         }
-        let same = state.wheel.get(time_ms);
-        let more = if unit.cancels { -1 } else { 1 };
-        let at = at.cast_signed();
-        let slot = Slot {
-            step,
-            first: same.map_or(at, |slot| slot.first),
-            last: at,
-            count: same.map_or(0, |slot| slot.count) + more,
-        };
-        state.wheel.put(time_ms, slot);
+        state.wheel.chain(&unit, at);
         units += 1;
     }
     (units, None)

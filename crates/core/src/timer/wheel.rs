@@ -4,6 +4,8 @@
 //! the engine asks for it. A slot belongs to one time at a time; what it holds for another time is
 //! ignored and overwritten, which is why slots need no clearing after they fired.
 
+use super::unit::Unit;
+use crate::checkpoint::number;
 use crate::disk::{Disk, DiskFile, Space};
 use crate::segment::all_zero;
 use crate::store_error::StoreError;
@@ -51,20 +53,20 @@ impl Wheel {
     ) -> Result<(Self, bool), StoreError> {
         let length = slots * SLOT_SIZE;
         let fail = |error: std::io::Error| StoreError::io("open", path, &error);
-        let (file, found) = match disk.open(path) {
-            Ok(file) if file.len().map_err(fail)? == length => (file, true),
-            Ok(_) => {
-                disk.remove(path).map_err(fail)?;
-                (
-                    disk.create(path, length, Space::Sparse).map_err(fail)?,
-                    false,
-                )
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (
-                disk.create(path, length, Space::Sparse).map_err(fail)?,
-                false,
-            ),
+        let found = match disk.open(path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(fail(error)),
+        };
+        let whole = match &found {
+            Some(file) => file.len().map_err(fail)? == length,
+            None => false,
+        };
+        let file = if let Some(file) = found.filter(|_| whole) {
+            file
+        } else {
+            disk.remove(path).map_err(fail)?;
+            disk.create(path, length, Space::Sparse).map_err(fail)?
         };
         let size = usize::try_from(length).unwrap_or(usize::MAX);
         let mut wheel = Self {
@@ -75,10 +77,10 @@ impl Wheel {
             slots,
             precision_ms,
         };
-        if found {
+        if whole {
             wheel.load().map_err(fail)?;
         }
-        Ok((wheel, found))
+        Ok((wheel, whole))
     }
 
     fn load(&mut self) -> std::io::Result<()> {
@@ -98,11 +100,6 @@ impl Wheel {
         Ok(())
     }
 
-    /// How far the wheel reaches, milliseconds.
-    pub fn span_ms(&self) -> i64 {
-        self.slots.cast_signed().saturating_mul(self.precision_ms)
-    }
-
     /// The slot of a time as it is; `None` when it belongs to another time or is empty.
     pub fn get(&self, time_ms: i64) -> Option<Slot> {
         let step = time_ms.div_euclid(self.precision_ms);
@@ -114,8 +111,21 @@ impl Wheel {
         self.read(self.place(time_ms))
     }
 
-    /// Replaces the slot of a time.
-    pub fn put(&mut self, time_ms: i64, slot: Slot) {
+    /// Makes a unit of the log, at a position, the last of its slot's chain.
+    pub fn chain(&mut self, unit: &Unit, at: u64) {
+        let (time_ms, at) = (unit.slot_ms(), at.cast_signed());
+        let same = self.get(time_ms);
+        let more = if unit.cancels { -1 } else { 1 };
+        let slot = Slot {
+            step: time_ms.div_euclid(self.precision_ms),
+            first: same.map_or(at, |slot| slot.first),
+            last: at,
+            count: same.map_or(0, |slot| slot.count) + more,
+        };
+        self.put(time_ms, slot);
+    }
+
+    fn put(&mut self, time_ms: i64, slot: Slot) {
         let at = self.place(time_ms);
         let parts = [slot.step, slot.first, slot.last];
         let Some(place) = self.bytes.get_mut(at..at + 32) else {
@@ -181,10 +191,7 @@ impl Wheel {
 
     fn read(&self, at: usize) -> Option<Slot> {
         let bytes = self.bytes.get(at..at + 32)?;
-        let number = |from: usize| {
-            let field = bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
-            field.map_or(0, |field| i64::from_be_bytes(*field))
-        };
+        let number = |from: usize| number(bytes, from).cast_signed();
         let slot = Slot {
             step: number(0),
             first: number(8),

@@ -53,22 +53,6 @@ SYSTEM_TOPICS = frozenset(
 )
 """The fixed ones; a broker adds those named after its cluster and itself."""
 
-SEND_BLACK_LIST = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        TIMER_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-        ROCKSDB_TRANS_HALF_TOPIC,
-        ROCKSDB_TRANS_OP_HALF_TOPIC,
-        TRANS_CHECK_MAX_TIME_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_EVENT,
-        TIMER_TOPIC,
-    }
-)
-"""Nobody sends to these; the broker alone writes there."""
-
 WAITING_ROOMS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -81,6 +65,9 @@ WAITING_ROOMS = frozenset(
     }
 )
 """Topics of the broker's own in which messages of all other topics wait, or what settles them."""
+
+SEND_BLACK_LIST = WAITING_ROOMS | {SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
+"""Nobody sends to these; the broker alone writes there."""
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"

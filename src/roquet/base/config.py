@@ -8,7 +8,6 @@ it, from flags, environment and a Java property file, in this order of precedenc
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import re
 import typing
@@ -194,19 +193,25 @@ def read_property_file(file: Path, cls: type[Any]) -> dict[str, str]:
 
 def resembling(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean listenPort?`, or nothing when no setting is like `name`."""
+    close = _closest(name, known)
+    return f"; did you mean {close}?" if close else ""
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    # Slips of the pen are seldom, and a start imports no more than it needs.
+    import difflib  # noqa: PLC0415
+
     spelled = {_plain(java): java for java in known}
     close = difflib.get_close_matches(_plain(name[:80]), spelled, n=1, cutoff=0.75)
-    return f"; did you mean {spelled[close[0]]}?" if close else ""
+    return spelled[close[0]] if close else None
 
 
 def _meant(unknown: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for key in itertools.islice(unknown, _UNKNOWN_SHOWN):
-        is_env = key.startswith(ENV_PREFIX)
-        close = resembling(key.removeprefix(ENV_PREFIX), known)
-        if close:
-            java = close.removeprefix("; did you mean ").removesuffix("?")
-            found[key] = known[java] if is_env else java
+        close = _closest(key.removeprefix(ENV_PREFIX), known)
+        if close is not None:
+            found[key] = known[close] if key.startswith(ENV_PREFIX) else close
     return found
 
 

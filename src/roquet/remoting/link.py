@@ -112,7 +112,8 @@ class Link(asyncio.BufferedProtocol):
         """Requests that were given to the owner and are not done."""
         self.has_answered = False
         """Whether the peer ever answered a call of ours."""
-        self._owner = owner  # What follows is bound once, being asked for every read.
+        self._owner = owner
+        # Bound once: both are asked for every read.
         self._now_ms = owner.now_ms
         self._feed = ingest.feed
         self._ingest = ingest

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from roquet.base.config import env_name, flag_name, load, setting, settings
 from roquet.base.errors import Unreachable, UsageError
 from roquet.base.properties_file import read_properties
+from roquet.protocol.hosts import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -266,15 +267,14 @@ class TlsMismatch(Unreachable):
 
 def why_not_plain(address: str, within_s: float = 1.0) -> TlsMismatch | None:
     """Look why `host:port` closed a connection without TLS; None when TLS is not the reason."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
+    host, port = split_address(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Nothing is said over this connection: the question is only whether the peer speaks TLS.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((host, int(port)), within_s) as plain,
+            socket.create_connection((host, port), within_s) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             pass

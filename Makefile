@@ -14,6 +14,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
 
 CYCLES ?= 200
+KILLS ?= 500
+FAIL_OVERS ?= 100
+FRAMES ?= 5000
 MUTANTS ?= 200
 MUTANTS_CORE ?= 30
 SEED ?= 1
@@ -33,7 +36,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers powerloss \
-	powerloss-ext4 process-faults attack iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
+	powerloss-ext4 process-faults attack kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -128,6 +131,10 @@ process-faults: setup ## calls that fail, a full disk, a clock that jumps, in a 
 attack: setup ## every request code by a raw client, with accounts that may do nothing or read one topic
 	$(PY) -m tools.attack
 	$(PY) -m tools.attack --slow-path
+	$(PY) -m tools.attack.frames --frames $(FRAMES)
+
+kills: setup ## KILLS kills of a broker and FAIL_OVERS of a pair, judged by a client and checker of their own
+	$(PY) -m tools.attack.kills --cycles $(KILLS) --fail-overs $(FAIL_OVERS)
 
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
@@ -151,7 +158,8 @@ faults: ## the short form of every fault programme
 	$(MAKE) crash CYCLES=5
 	$(PY) -m tools.powerloss_ext4 --states 50 --load 1 --window 10 --if-possible
 	$(PY) -m tools.process_faults --short
-	$(MAKE) attack
+	$(MAKE) attack FRAMES=500
+	$(MAKE) kills KILLS=5 FAIL_OVERS=2
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20
@@ -168,6 +176,8 @@ test-nightly: setup ## every folder of tests/nightly: what takes hours
 nightly: all interop partition powerloss test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash
 	$(PY) -m tools.crash --processors --cycles $(CYCLES)
+	$(MAKE) attack
+	$(MAKE) kills
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000
 	$(MAKE) process-faults

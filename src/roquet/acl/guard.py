@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from roquet.acl.accounts import Account, Table
     from roquet.acl.needs import Need, Needs
+    from roquet.acl.rights import Asking
     from roquet.protocol.command import Command
 
 JAVA = "org.apache.rocketmq.acl.common.AclException: "
@@ -61,7 +62,7 @@ class Guard:
         """Return who sent a request that `check` let pass."""
         return Caller((command.ext or {}).get(ACCESS_KEY) or "", address)
 
-    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+    def require(self, caller: Asking, needs: Sequence[Need]) -> None:
         """Raise Refused unless the caller has all of the permissions, by the accounts in force."""
         table = self._source.table
         account = table.accounts.get(caller.access_key)
@@ -71,7 +72,7 @@ class Guard:
             raise refused("No accessKey is configured")
         _require(account, needs, table)
 
-    def has(self, caller: Caller, needs: Sequence[Need]) -> bool:
+    def has(self, caller: Asking, needs: Sequence[Need]) -> bool:
         """Tell whether the caller has all of the permissions, by the accounts in force."""
         try:
             self.require(caller, needs)

@@ -24,6 +24,20 @@ class Caller(NamedTuple):
     """`ip:port`."""
 
 
+class Asking(Protocol):
+    """Whoever asks, as far as rights go by it."""
+
+    @property
+    def access_key(self) -> str:
+        """The account, verified; empty where nobody needs one."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """`ip:port`."""
+        ...
+
+
 class Rights(Protocol):
     """Knows what callers may do."""
 
@@ -31,11 +45,11 @@ class Rights(Protocol):
         """Return who sent a request that the guard let pass."""
         ...
 
-    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+    def require(self, caller: Asking, needs: Sequence[Need]) -> None:
         """Raise Refused unless the caller has all of the permissions."""
         ...
 
-    def has(self, caller: Caller, needs: Sequence[Need]) -> bool:
+    def has(self, caller: Asking, needs: Sequence[Need]) -> bool:
         """Tell whether the caller has all of the permissions."""
         ...
 
@@ -48,10 +62,10 @@ class Everybody:
         del command
         return Caller("", address)
 
-    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+    def require(self, caller: Asking, needs: Sequence[Need]) -> None:
         """Refuse nothing."""
 
-    def has(self, caller: Caller, needs: Sequence[Need]) -> bool:
+    def has(self, caller: Asking, needs: Sequence[Need]) -> bool:
         """Allow everything."""
         del caller, needs
         return True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from roquet.base.errors import Refused
 from roquet.broker.hooks import ConsumeContext, Outcome, SendContext
+from roquet.broker.remoting.refusals import translated
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
@@ -139,6 +140,7 @@ def _begun(
 
 def _failed(request: Request, error: Exception, end: _End) -> Command:
     """Return the answer of a refusal; what else went wrong is the router's business."""
+    error = translated(error)
     if isinstance(error, Refused):
         return reply_to(request.command, error.code, remark=error.remark)
     end(None)

@@ -188,11 +188,14 @@ class Router:
         *,
         guard: Guard | None = None,
         body_max: Callable[[int], int] | None = None,
+        translate: Callable[[Exception], Exception] | None = None,
     ) -> None:
         """Build the table for one port. Raises UsageError when a code comes twice.
 
-        `body_max` tells how many bytes the body of a request may have, by its code.
+        `body_max` tells how many bytes the body of a request may have, by its code. `translate`
+        returns what handlers raise as an error that this router knows: `Refused`, for instance.
         """
+        self._translate = translate
         self._guard = guard
         self._body_max = body_max
         self._rows: dict[int, _Row] = {}
@@ -279,6 +282,8 @@ class Router:
     def failure(self, request: Request, error: Exception) -> Command:
         """Return the answer that says what went wrong: the only place where errors become codes."""
         command = request.command
+        if self._translate is not None:
+            error = self._translate(error)
         if isinstance(error, Refused):
             return reply_to(command, error.code, remark=error.remark)
         if isinstance(error, HeaderError):

@@ -8,6 +8,7 @@ from roquet.broker.answers import Answers
 from roquet.broker.body_limits import body_max
 from roquet.broker.peers import Registration
 from roquet.broker.ports import Listeners
+from roquet.broker.remoting.refusals import translated
 from roquet.broker.watch import Watch
 from roquet.broker.wiring.security import make_guard
 from roquet.remoting.router import Ports, Router
@@ -30,7 +31,16 @@ def make_routers(base: Base, routes: Sequence[Route]) -> tuple[Router, Router]:
     guard = make_guard(base)
 
     def router(port: Ports) -> Router:
-        return Router(routes, None, base.lanes, base.clock, port, guard=guard, body_max=body_max)
+        return Router(
+            routes,
+            None,
+            base.lanes,
+            base.clock,
+            port,
+            guard=guard,
+            body_max=body_max,
+            translate=translated,
+        )
 
     return router(Ports.MAIN), router(Ports.FAST)
 

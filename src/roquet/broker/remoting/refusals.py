@@ -1,0 +1,50 @@
+"""From a refusal to its response code and remark: the one table of the remoting front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CODES: Mapping[Reason, ResponseCode] = {
+    Reason.FAILED: ResponseCode.SYSTEM_ERROR,
+    Reason.BUSY: ResponseCode.SYSTEM_BUSY,
+    Reason.UNSUPPORTED: ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    Reason.NOT_MASTER: ResponseCode.SLAVE_NOT_AVAILABLE,
+    Reason.ILLEGAL_MESSAGE: ResponseCode.MESSAGE_ILLEGAL,
+    Reason.STORE_UNAVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    Reason.FORBIDDEN: ResponseCode.NO_PERMISSION,
+    # Java's answer to everything that an account may not do.
+    Reason.ACCOUNT_REFUSED: ResponseCode.SYSTEM_ERROR,
+    Reason.UNKNOWN_TOPIC: ResponseCode.TOPIC_NOT_EXIST,
+    Reason.UNKNOWN_GROUP: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    Reason.NOT_FOUND: ResponseCode.QUERY_NOT_FOUND,
+    Reason.UNPARSABLE_FILTER: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    Reason.NOT_SUBSCRIBED: ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    Reason.SUBSCRIPTION_OUTDATED: ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    Reason.UNKNOWN_FILTER: ResponseCode.FILTER_DATA_NOT_EXIST,
+    Reason.FILTER_OUTDATED: ResponseCode.FILTER_DATA_NOT_LATEST,
+    Reason.INVALID_ARGUMENT: ResponseCode.INVALID_PARAMETER,
+    Reason.CLIENT_OFFLINE: ResponseCode.CONSUMER_NOT_ONLINE,
+    Reason.CLIENT_TIMEOUT: ResponseCode.CONSUME_MSG_TIMEOUT,
+    Reason.NO_MESSAGE: ResponseCode.NO_MESSAGE,
+    Reason.POLLING_FULL: ResponseCode.POLLING_FULL,
+    Reason.RATE_LIMITED: ResponseCode.FLOW_CONTROL,
+    Reason.ILLEGAL_OPERATION: ResponseCode.ILLEGAL_OPERATION,
+}
+"""Every reason has a code."""
+
+
+def refused(refusal: Refusal) -> Refused:
+    """Return a refusal as this front answers it. The remark is the refusal's text, unchanged."""
+    return Refused(CODES[refusal.reason], refusal.text)
+
+
+def translated(error: Exception) -> Exception:
+    """Return a service's refusal as `refused` does, and any other error as it is."""
+    return refused(error) if isinstance(error, Refusal) else error

@@ -1,0 +1,37 @@
+"""What the account of a caller may do, asked when a service knows what a request is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.acl.accounts import Perm
+from roquet.acl.needs import Need, topic
+from roquet.acl.rights import EVERYBODY
+from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Reason, Refusal
+
+if TYPE_CHECKING:
+    from roquet.acl.rights import Rights
+    from roquet.broker.api.caller import Caller
+
+
+class Access:
+    """Answers for services; fronts verify who it is before that."""
+
+    def __init__(self, rights: Rights = EVERYBODY) -> None:
+        """Without `rights` everybody may do everything."""
+        self._rights = rights
+
+    def require_read(self, caller: Caller, name: str) -> None:
+        """Raise Refusal unless the caller may read a topic; a retry topic is its group's."""
+        self._require(caller, topic(name, Perm.SUB))
+
+    def require_write(self, caller: Caller, name: str) -> None:
+        """Raise Refusal unless the caller may send to a topic."""
+        self._require(caller, topic(name, Perm.PUB))
+
+    def _require(self, caller: Caller, need: Need) -> None:
+        try:
+            self._rights.require(caller, (need,))
+        except Refused as refused:
+            raise Refusal(Reason.ACCOUNT_REFUSED, refused.remark) from refused

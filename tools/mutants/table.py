@@ -41,7 +41,7 @@ AREAS = (
         (
             "broker/holds.py",
             "broker/processors/pull.py",
-            "broker/processors/offsets.py",
+            "broker/services/offsets.py",
             "store/offsets.py",
             "store/filters.py",
         ),

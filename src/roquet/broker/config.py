@@ -16,10 +16,10 @@ from roquet.base.errors import UsageError
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
-from roquet.broker.processors.offsets import OffsetRules
-from roquet.broker.processors.query import QueryRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.schedule import ScheduleRules
+from roquet.broker.services.offsets import OffsetRules
+from roquet.broker.services.query import QueryRules
 from roquet.broker.stamps import SendRules
 from roquet.broker.timers.rules import TimerRules
 from roquet.broker.transactions.verdict import TransactionRules

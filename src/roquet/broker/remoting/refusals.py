@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import reply_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from roquet.protocol.command import Command
 
 CODES: Mapping[Reason, ResponseCode] = {
     Reason.FAILED: ResponseCode.SYSTEM_ERROR,
@@ -48,3 +51,10 @@ def refused(refusal: Refusal) -> Refused:
 def translated(error: Exception) -> Exception:
     """Return a service's refusal as `refused` does, and any other error as it is."""
     return refused(error) if isinstance(error, Refusal) else error
+
+
+def refusal_reply(
+    command: Command, refusal: Refusal, *, ext: Mapping[str, str] | None = None
+) -> Command:
+    """Return the answer that says no, with the fields that clients read from it."""
+    return reply_to(command, CODES[refusal.reason], remark=refusal.text, ext=ext)

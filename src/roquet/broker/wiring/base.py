@@ -19,6 +19,8 @@ from roquet.broker.metadata import Metadata
 from roquet.broker.processors.admin.brokers import LiveSettings
 from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.services.access import Access
 from roquet.broker.stamps import Stamps
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
@@ -74,6 +76,10 @@ class Base:
     """None: requests need no account."""
     rights: Rights
     """What callers may do, by these accounts."""
+    access: Access
+    """The same for services."""
+    callers: Callers
+    """Who sent a frame."""
     messages: ProvenMessages
     """The one way to read what a request names by its place in the log."""
 
@@ -93,6 +99,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     lag = LoopLag(metrics)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
     accounts = make_accounts(config, clock)
+    rights: Rights = EVERYBODY if accounts is None else Guard(accounts, broker_needs)
     return Base(
         config=config,
         settings=LiveSettings(config, config.file),
@@ -135,7 +142,9 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         hooks=load_hooks(),
         tls=ServerTls(config.tls, clock),
         accounts=accounts,
-        rights=EVERYBODY if accounts is None else Guard(accounts, broker_needs),
+        rights=rights,
+        access=Access(rights),
+        callers=Callers(rights),
         messages=ProvenMessages(store, clock),
     )
 

@@ -12,13 +12,15 @@ from roquet.broker.lock_votes import LockVotes
 from roquet.broker.notices import GroupNotices
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.lock import Lock
-from roquet.broker.processors.offsets import OffsetProcessor
 from roquet.broker.processors.pull import PullChecks, PullProcessor
-from roquet.broker.processors.query import QueryProcessor
 from roquet.broker.processors.reply import ReplyProcessor
 from roquet.broker.processors.send import Retries, SendProcessor
 from roquet.broker.processors.send_back import SendBack
+from roquet.broker.remoting.offsets import OffsetAdapter
+from roquet.broker.remoting.query import QueryAdapter
 from roquet.broker.schedule import DelaySchedule
+from roquet.broker.services.offsets import Offsets
+from roquet.broker.services.query import Queries
 from roquet.broker.wiring.base import make_stamps
 from roquet.protocol.hosts import split_addresses
 from roquet.store.files import JsonFile
@@ -198,19 +200,19 @@ def _client_rules(config: BrokerConfig) -> ClientRules:
     )
 
 
-def make_offsets(base: Base) -> OffsetProcessor:
-    """Make the processor of offsets."""
+def make_offsets(base: Base) -> OffsetAdapter:
+    """Make what answers requests about offsets."""
     tables, rules = base.metadata, base.config.offsets
-    offsets = OffsetProcessor(tables.topics, tables.groups, tables.offsets, base.store, rules)
+    offsets = Offsets(tables.topics, tables.groups, tables.offsets, base.store, rules)
     base.settings.listen(lambda new, _: offsets.follow(new.offsets))
-    return offsets
+    return OffsetAdapter(offsets, base.callers)
 
 
-def make_query(base: Base) -> QueryProcessor:
-    """Make the processor of queries by key and by place."""
-    query = QueryProcessor(base.store, base.messages, base.config.query, base.rights)
-    base.settings.listen(lambda new, _: query.follow(new.query))
-    return query
+def make_query(base: Base) -> QueryAdapter:
+    """Make what answers queries by key and by place."""
+    queries = Queries(base.store, base.messages, base.config.query, base.access)
+    base.settings.listen(lambda new, _: queries.follow(new.query))
+    return QueryAdapter(queries, base.callers)
 
 
 def make_pull(base: Base, expressions: Expressions) -> PullProcessor:

@@ -1,0 +1,124 @@
+"""Finding stored messages by key and by place."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.base.config import setting
+from roquet.broker.api.query import QueryResult
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.services.access import Access
+from roquet.store.records import read_records
+
+if TYPE_CHECKING:
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.query import QueryRequest, ViewRequest
+    from roquet.broker.proof import ProvenMessages
+    from roquet.store.results import Found
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRules:
+    """How many messages one answer may have."""
+
+    unique_max: int = setting(
+        "defaultQueryMaxNum",
+        32,
+        "Messages of one answer to a query by unique key.",
+        low=1,
+        high=1024,
+        live=True,
+    )
+    batch_max: int = setting(
+        "maxMsgsNumBatch",
+        64,
+        "Messages of one answer to a query of any kind.",
+        low=1,
+        high=1024,
+        live=True,
+    )
+
+
+class Archive(Protocol):
+    """What is asked of the message store."""
+
+    def query(self, topic: str, key: str, max_messages: int, begin: int, end: int) -> Found:
+        """Return the messages with a key, stored between two times."""
+        ...
+
+    def read(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        """Return the record at an offset, None when there is none."""
+        ...
+
+
+class Queries:
+    """Finds messages."""
+
+    def __init__(
+        self,
+        store: Archive,
+        messages: ProvenMessages,
+        rules: QueryRules | None = None,
+        access: Access | None = None,
+    ) -> None:
+        """Answer within `rules`, those of a fresh broker by default."""
+        self._store = store
+        self._messages = messages
+        self._rules = rules or QueryRules()
+        self._access = access or Access()
+
+    def follow(self, rules: QueryRules) -> None:
+        """Answer within other rules from now on."""
+        self._rules = rules
+
+    def by_key(self, request: QueryRequest, caller: Caller) -> QueryResult:
+        """Return the messages with a key; damaged ones are left out and named in the log."""
+        del caller
+        key = f"T#{request.key}" if request.by_tag else request.key
+        wanted = self._rules.unique_max if request.by_unique_key else request.messages_max
+        found = self._store.query(
+            request.topic,
+            key,
+            max(0, min(wanted, self._rules.batch_max)),
+            request.begin_ms,
+            request.end_ms,
+        )
+        return QueryResult(
+            records=[record for record in found.records if self._is_served(record)],
+            index_time_ms=found.index_time,
+            index_offset=found.index_offset,
+        )
+
+    async def by_place(self, request: ViewRequest, caller: Caller) -> bytes:
+        """Return the record at a physical offset.
+
+        Raises Refusal when there is none, or its topic is not the caller's to read.
+        """
+        offset = request.physical_offset
+        found = await self._messages.record(offset)
+        record = None if found is None else self._store.read(offset, found.size)
+        if found is None or record is None:
+            raise Refusal(Reason.FAILED, f"can not find message by the offset, {offset}")
+        self._access.require_read(caller, found.topic)
+        return record
+
+    def _is_served(self, data: bytes) -> bool:
+        """Tell whether a record that the index names is whole, and one that its queue has."""
+        if not is_whole(data):
+            return False
+        at = read_records(data, check_crc=False)[0].physical_offset
+        return self._messages.record_now(at) is not None
+
+
+def is_whole(record: bytes) -> bool:
+    """Tell whether a record is as it was stored; a damaged one is named in the log."""
+    try:
+        read_records(record)
+    except ValueError as error:
+        log.warning("a message that was looked for is damaged and is not served: %s", error)
+        return False
+    return True

@@ -38,18 +38,22 @@ def roquet(home: Path, *arguments: str, given: str = "") -> subprocess.Completed
 class Running:
     """A server process and what it has printed."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, packages: Path | None = None) -> None:
+        """`packages`: a folder of them that may print."""
         self.errors = home / "errors"
+        env = environment(home)
+        if packages is not None:
+            env |= {"PYTHONPATH": f"{SOURCES}:{packages}", "PYTHONUNBUFFERED": "1"}
         with self.errors.open("ab") as errors:
-            self._start(home, errors, arguments)
+            self._start(env, errors, arguments)
 
-    def _start(self, home: Path, errors: IO[bytes], arguments: tuple[str, ...]) -> None:
+    def _start(self, env: dict[str, str], errors: IO[bytes], arguments: tuple[str, ...]) -> None:
         self.child = subprocess.Popen(
             [sys.executable, "-m", "roquet", *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             bufsize=0,  # what select sees is all there is
-            env=environment(home),
+            env=env,
         )
 
     def line(self) -> str:

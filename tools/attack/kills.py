@@ -41,6 +41,7 @@ SENDERS = 3
 SEND, PULL, MAX_OFFSET = 310, 11, 30
 PATIENCE_S = 120.0
 DISPATCH_S = 20.0
+PAUSE_S = 0.01
 FULL_CHECK_EVERY = 50
 LOG_FILE = 1 << 20
 Queue = tuple[str, int]
@@ -167,7 +168,7 @@ def body_of(rng: random.Random, name: str) -> bytes:
 class Sender(threading.Thread):
     """Sends until it is stopped; every answer goes into the ledger."""
 
-    def __init__(self, number: int, ledger: Ledger, seed: int) -> None:
+    def __init__(self, number: int, ledger: Ledger, seed: int, pause_s: float) -> None:
         """Draw by `seed`; `number` makes its bodies differ from those of others."""
         super().__init__(daemon=True)
         self.address = ""
@@ -175,6 +176,7 @@ class Sender(threading.Thread):
         self._ledger = ledger
         self._rng = random.Random(seed)
         self._end = threading.Event()
+        self._pause_s = pause_s
 
     @override
     def run(self) -> None:
@@ -187,6 +189,7 @@ class Sender(threading.Thread):
                     while not self._end.is_set() and self.address == address:
                         turn += 1
                         self._send(client, f"{self._number}-{turn}")
+                        time.sleep(self._pause_s)
             except (OSError, ValueError):
                 time.sleep(0.02)
 
@@ -283,9 +286,11 @@ def verify(address: str, ledger: Ledger, begins: dict[Queue, int]) -> None:
 
 
 @contextlib.contextmanager
-def sending(ledger: Ledger, address: str, seed: int) -> Generator[list[Sender]]:
+def sending(
+    ledger: Ledger, address: str, seed: int, pause_s: float = 0.0
+) -> Generator[list[Sender]]:
     """Let senders run for a block."""
-    senders = [Sender(number, ledger, seed + number) for number in range(SENDERS)]
+    senders = [Sender(number, ledger, seed + number, pause_s) for number in range(SENDERS)]
     for one in senders:
         one.address = address
         one.start()
@@ -351,7 +356,8 @@ def fail_overs(folder: Path, rounds: int, rng: random.Random, ports: tuple[int, 
     """Swap master and slave again and again. Raises Finding."""
     ledger, begins = Ledger(), dict[Queue, int]()
     log = {
-        "mappedFileSizeCommitLog": str(1 << 28),
+        # A new slave begins with its master's last file: all has to fit into one.
+        "mappedFileSizeCommitLog": str(1 << 29),
         "syncFlushTimeout": "5000",
         "haHousekeepingInterval": "2000",
         "slaveSyncInterval": "1000",
@@ -361,7 +367,7 @@ def fail_overs(folder: Path, rounds: int, rng: random.Random, ports: tuple[int, 
     diverged = 0
     master.start(brokerId="0", brokerRole="SYNC_MASTER", haListenPort=ha[id(master)])
     master.ready()
-    with sending(ledger, master.address, rng.randrange(1 << 30)) as senders:
+    with sending(ledger, master.address, rng.randrange(1 << 30), PAUSE_S) as senders:
         for turn in range(rounds):
             role = {
                 "brokerId": "1",

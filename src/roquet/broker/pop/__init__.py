@@ -1,0 +1,1 @@
+"""POP consumption: what the broker keeps of messages in flight, and their redelivery."""

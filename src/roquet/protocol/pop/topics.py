@@ -1,0 +1,67 @@
+"""Topics and groups of POP consumption (Java: PopAckConstants, KeyBuilder; spec: store §17).
+
+A group's pop retry topic is `%RETRY%group_topic` (V1) or `%RETRY%group+topic` (V2). `+` is in no
+legal name, so V2 can be taken apart without knowing the group; V1 cannot, because `_` may be part
+of both names.
+"""
+
+from __future__ import annotations
+
+from roquet.protocol import names
+
+REVIVE_TOPIC_PREFIX = names.SYSTEM_TOPIC_PREFIX + "REVIVE_LOG_"
+REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
+"""Its committed offset of a revive queue is the last settled record, not the next one."""
+
+REVIVE_QUEUES = 8
+"""Queues of the revive topic unless the broker is configured otherwise (`reviveQueueNum`)."""
+ORDER_REVIVE_QUEUE = 999
+"""The revive queue that a receipt handle of ordered pop names. It does not exist."""
+ALL_QUEUES = -1
+"""The queue id of a pop that reads every queue of its topic."""
+
+_V1 = "_"
+_V2 = "+"
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic of checkpoints and acknowledgements of a cluster."""
+    return REVIVE_TOPIC_PREFIX + cluster
+
+
+def is_revive_topic(topic: str) -> bool:
+    """Tell whether a topic holds checkpoints and acknowledgements."""
+    return topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
+def pop_retry_topic(topic: str, group: str, *, v2: bool) -> str:
+    """Return the topic that messages go to which a group popped and did not acknowledge."""
+    return f"{names.RETRY_PREFIX}{group}{_V2 if v2 else _V1}{topic}"
+
+
+def normal_topic(topic: str, group: str) -> str:
+    """Return the topic that the messages of a pop retry topic of a group came from.
+
+    A topic that is no retry topic is its own. A retry topic that is not of this group, for example
+    the group's pull retry topic, gives "".
+    """
+    if not topic.startswith(names.RETRY_PREFIX):
+        return topic
+    for separator in (_V2, _V1):
+        prefix = names.RETRY_PREFIX + group + separator
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return ""
+
+
+def is_retry_v2(topic: str) -> bool:
+    """Tell whether a topic is a pop retry topic with `+`."""
+    return topic.startswith(names.RETRY_PREFIX) and _V2 in topic
+
+
+def split_retry_v2(topic: str) -> tuple[str, str] | None:
+    """Return group and topic of a V2 pop retry topic; None for every other topic."""
+    if not is_retry_v2(topic):
+        return None
+    group, _, rest = topic[len(names.RETRY_PREFIX) :].partition(_V2)
+    return (group, rest) if group and rest and _V2 not in rest else None

@@ -12,9 +12,10 @@ from demo.servers import free_port
 from roquet import sync
 from roquet.client import Message, MessageQueue
 from roquet.testing.cluster import running_broker, running_name_server
+from roquet.testing.pair import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
 BROKERS = ("broker-a", "broker-b")
@@ -56,6 +57,17 @@ class World:
     def start_later(self, name: str, after_s: float) -> None:
         """Start a broker while something else waits for it."""
         timer = threading.Timer(after_s, self.start_broker, [name])
+        self._timers.append(timer)
+        timer.start()
+
+    def start_when(self, name: str, ready: Callable[[], bool]) -> None:
+        """Start a broker once something is so, which it has to be within a minute."""
+
+        def start() -> None:
+            wait_until(f"the start of {name}", ready, 60)
+            self.start_broker(name)
+
+        timer = threading.Timer(0, start)
         self._timers.append(timer)
         timer.start()
 

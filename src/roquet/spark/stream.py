@@ -60,6 +60,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Connect at the first question."""
         self._options = options
         self._metadata: Metadata | None = None
+        self._freezes = False
+        """Whether the next plan of an end is the end of the whole query."""
         self._frozen: Offsets | None = None
         self._recent: list[tuple[dict[str, Any], Reach]] = []
         self._planned: tuple[dict[str, Any], View] | None = None
@@ -98,6 +100,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reach = self._from_json(start)
         begin, options = reach.offsets, self._options
         view = self._settled(self._last_plan(begin))
+        if self._freezes:
+            self._freezes = False
+            self._frozen = {queue: it.high for queue, it in view.bounds.items()}
         self._check_gone(begin, view)
         anew = planning.judged(
             reach, view, self._known(), options.group, fail_on_data_loss=options.fail_on_data_loss
@@ -119,10 +124,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({queue: bounds.high for queue, bounds in view.bounds.items()})
 
     @override
-    @planning.uncollected()
     def prepareForTriggerAvailableNow(self) -> None:
-        bounds = self._settled(Need({}, self._options.brokers)).bounds
-        self._frozen = {queue: it.high for queue, it in bounds.items()}
+        # What was read before is not known yet, so a broker that is away would not be missed here,
+        # and the query would end without its messages.
+        self._freezes, self._frozen = True, None
 
     @override
     @planning.uncollected()

@@ -26,68 +26,24 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxBytes,
     ReadMaxRows,
 )
-from typing_extensions import override
 
 from roquet.base.errors import UsageError
 from roquet.spark import keys, planning
 from roquet.spark.batch import PushdownReader
-from roquet.spark.metadata import Connections, Metadata, View
+from roquet.spark.metadata import View
 from roquet.spark.offsets import Bounds, DataLoss, Offsets, QueueKey, Range, from_json, split
-from roquet.spark.options import SinkOptions, SourceOptions, Topics, Wire
+from roquet.spark.options import SinkOptions, SourceOptions
 from roquet.spark.partitions import QueuePartition
 from roquet.spark.pushdown import Scope
 from roquet.spark.stream import StreamReader
+from spark_metadata import ADDRESSES, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 BASE = {"nameServers": "a:1", "subscribePattern": ".*", "startingOffsets": "earliest"}
-ADDRESSES = {"b0": ("127.0.0.1:1",), "b1": ("127.0.0.1:2", "127.0.0.1:3")}
 QUEUES = [QueueKey(f"t{n % 3}", f"b{n % 2}", n // 6) for n in range(12)]
-
-
-class Known(Metadata):
-    """Answers with `held`, as a test changes it."""
-
-    def __init__(self, held: dict[QueueKey, Bounds]) -> None:
-        super().__init__(Wire(name_servers=()), Connections(Wire(name_servers=())))
-        self.held = held
-        self.size = 100.0
-
-        self.views = 0
-        self.times: dict[QueueKey, int] = {}
-        """Store time of the first message of a queue; those that follow are a millisecond apart."""
-
-    @override
-    def view(self, topics: Topics, *, missing_ok: bool = False) -> View:
-        self.views += 1
-        held = dict(sorted(self.held.items()))
-        last = {queue: self.time(queue, it.high - 1) for queue, it in held.items() if it.high}
-        return View(held, ADDRESSES, stored=last)
-
-    @override
-    def confirmed(self, view: View, queues: Iterable[QueueKey]) -> View:
-        return view
-
-    @override
-    def stored_at(
-        self, wanted: Mapping[QueueKey, int], view: View, group: str
-    ) -> dict[QueueKey, int]:
-        return {
-            queue: self.time(queue, offset)
-            for queue, offset in wanted.items()
-            if self.held[queue].low <= offset < self.held[queue].high
-        }
-
-    def time(self, queue: QueueKey, offset: int) -> int:
-        return self.times.get(queue, 1) + offset
-
-    @override
-    def mean_size(
-        self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str
-    ) -> float | None:
-        return self.size
 
 
 def stream(known: Known, **options: str) -> StreamReader:
@@ -230,16 +186,30 @@ def test_stream_micro_batch_asks_the_cluster_once(tmp_path: Path) -> None:
         at = end
 
 
-def test_available_now_ends_where_it_began_to_run() -> None:
+def test_available_now_ends_where_its_first_plan_saw_the_end() -> None:
     known = Known({QUEUES[0]: Bounds(0, 10)})
     reader = stream(known)
     start: Any = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
+    middle = reader.latestOffset(start, ReadMaxRows(4))
+    assert from_json(middle) == {QUEUES[0]: 4}
     known.held[QUEUES[0]] = Bounds(0, 99)
     known.held[QUEUES[1]] = Bounds(0, 99)
-    end = reader.latestOffset(start, ReadAllAvailable())
+    end = reader.latestOffset(middle, ReadAllAvailable())
     assert from_json(end) == {QUEUES[0]: 10}
     assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_available_now_reads_a_broker_that_was_away_when_it_began() -> None:
+    known = Known({QUEUES[0]: Bounds(0, 10), QUEUES[1]: Bounds(0, 10)})
+    start: Any = stream(known).initialOffset()
+    assert {queue.broker for queue in known.held} == {"b0", "b1"}
+    # A query that goes on, started while a broker is away that it has read before.
+    reader = stream(known, unreachableTimeoutMs="1")
+    known.away = {"b1"}
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert from_json(end) == {QUEUES[0]: 10, QUEUES[1]: 10}
 
 
 def test_a_queue_that_is_gone_fails_or_is_left() -> None:

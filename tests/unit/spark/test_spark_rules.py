@@ -8,45 +8,22 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from typing_extensions import override
 
 from roquet.client import MessageQueue
 from roquet.spark import keys
-from roquet.spark.metadata import Connections, Metadata, View
 from roquet.spark.offsets import Bounds, DataLoss, QueueKey, from_json
-from roquet.spark.options import SinkOptions, SourceOptions, Topics, Wire
+from roquet.spark.options import SinkOptions, SourceOptions
 from roquet.spark.partitions import QueuePartition
 from roquet.spark.stream import StreamReader
 from roquet.spark.write import _Sender
+from spark_metadata import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from roquet.client import Message, Producer
 
 OLD, NEW = QueueKey("t", "b0", 0), QueueKey("t", "b0", 1)
-
-
-class Known(Metadata):
-    """Answers with `held`, as a test changes it."""
-
-    def __init__(self, held: dict[QueueKey, Bounds]) -> None:
-        super().__init__(Wire(name_servers=()), Connections(Wire(name_servers=())))
-        self.held = held
-
-    @override
-    def view(self, topics: Topics, *, missing_ok: bool = False) -> View:
-        return View(dict(sorted(self.held.items())), {"b0": ("127.0.0.1:1",)})
-
-    @override
-    def confirmed(self, view: View, queues: Iterable[QueueKey]) -> View:
-        return view
-
-    @override
-    def stored_at(
-        self, wanted: Mapping[QueueKey, int], view: View, group: str
-    ) -> dict[QueueKey, int]:
-        return {}
 
 
 def stream(held: dict[QueueKey, Bounds], **options: str) -> StreamReader:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     Sign = Callable[[Command, bool], Command]
     """Signs a command; surely well, or perhaps badly."""
 
-TOPICS = ("Plain", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compacted", "Lost")
+TYPED = {"message.type": "NORMAL", "queue.type": "SimpleCQ", "topic.reserve.time": "-1"}
+"""Attributes that change nothing for a plain message."""
+TOPICS = (
+    *("Plain", "Typed", "Other", "Multi", "Ordered", "ReadOnly", "WriteOnly", "Compacted", "Lost"),
+)
 BY_SQL = ("TAGS = 'TagA' OR p0 IS NOT NULL", "TAGS IN ('TagB', 'TagÄ') AND KEYS IS NULL")
 GROUPS = ("cg", "cg_tags", "cg_off", "cg_reset", "cg_nobody")
 BODY_MAX = 4096

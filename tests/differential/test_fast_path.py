@@ -27,6 +27,7 @@ from differential_frames import (
     GROUPS,
     HOLD_MS,
     TOPICS,
+    TYPED,
     Frames,
     Sent,
     Waiting,
@@ -148,6 +149,7 @@ def furnish(broker: Broker) -> None:
         TopicConfig(name="ReadOnly", read_queues=2, write_queues=4, perm=4),
         TopicConfig(name="WriteOnly", read_queues=4, write_queues=2, perm=2),
         TopicConfig(name="Compacted", write_queues=4, attributes={"cleanup.policy": "COMPACTION"}),
+        TopicConfig(name="Typed", read_queues=4, write_queues=4, attributes=TYPED),
     )
     groups = broker.metadata.groups
     for name in GROUPS:

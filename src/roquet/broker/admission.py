@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.broker.expressions import Choice
 from roquet.broker.processors.pull import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
-from roquet.model.topic import FilterType, can_read
+from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
 from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
@@ -24,7 +24,7 @@ from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from roquet.broker.account_rows import AccountRows
     from roquet.broker.answers import Answers
@@ -49,6 +49,15 @@ PARKED_MAX = 100_000
 
 ROWS_AT_ONCE = 1_000
 """Rows written between two looks at sockets: some five milliseconds."""
+
+PLAIN_ATTRIBUTES: Mapping[str, frozenset[str]] = {
+    "message.type": MESSAGE_TYPES - {"LITE"},
+    "queue.type": frozenset({"SimpleCQ"}),
+    "cleanup.policy": frozenset({"DELETE"}),
+}
+"""Values of topic attributes with which plain messages are stored as without them."""
+FREE_ATTRIBUTES = frozenset({"topic.reserve.time"})
+"""Attributes with which they are, whatever the value."""
 
 BARRIER = (
     RequestCode.SEND_MESSAGE,
@@ -291,7 +300,7 @@ class Admission:
             return 0
         if names.check_topic(config.name) or names.check_may_send(config.name):
             return 0
-        if names.is_retry(config.name) or config.attributes:
+        if names.is_retry(config.name) or not _is_plain(config.attributes):
             return 0
         return max(config.read_queues, config.write_queues)
 
@@ -374,6 +383,14 @@ class Admission:
         """Count how long answers took, if anybody asks."""
         if self._answers is not None:
             self._answers.answered_many(answers)
+
+
+def _is_plain(attributes: Mapping[str, str]) -> bool:
+    """Tell whether no attribute of a topic changes how a plain message is stored."""
+    return all(
+        key in FREE_ATTRIBUTES or value in PLAIN_ATTRIBUTES.get(key, ())
+        for key, value in attributes.items()
+    )
 
 
 class FastIngest:

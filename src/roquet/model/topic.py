@@ -50,6 +50,12 @@ def can_inherit(perm: int) -> bool:
     return bool(perm & Perm.INHERIT)
 
 
+MESSAGE_TYPES = frozenset(
+    {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED", "LITE"}
+)
+"""Values of the attribute `message.type` (TopicMessageType in Java)."""
+
+
 class FilterType(enum.StrEnum):
     """How many tags a message of the topic has (Java: TopicFilterType)."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from broker_harness import dispatched, ext, play, records
 from roquet.broker.admission import ROWS_AT_ONCE
-from roquet.model.topic import TopicConfig
+from roquet.model.topic import MESSAGE_TYPES, TopicConfig
 from roquet.remoting.codec import decode, encode
 from roquet.store.results import Draft, PutStatus
 from roquet.testing.cluster import send_command
@@ -254,3 +254,32 @@ def answer_code(peer: socket.socket) -> int:
         commands, _ = decode(data)
         if commands:
             return commands[0].code
+
+
+PLAIN = {"message.type": "NORMAL", "cleanup.policy": "DELETE", "topic.reserve.time": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_fast"),
+    [
+        (PLAIN, True),
+        *(({"message.type": kind}, kind != "LITE") for kind in sorted(MESSAGE_TYPES)),
+        ({"queue.type": "BatchCQ"}, False),
+        ({"cleanup.policy": "COMPACTION"}, False),
+        ({"unheard.of": "x"}, False),
+    ],
+)
+def test_topics_are_fast_when_their_attributes_mean_nothing_for_plain_messages(
+    tmp_path: Path, attributes: dict[str, str], is_fast: bool
+) -> None:
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="typed", attributes=attributes))
+        assert (await it.send("first")).code == 0  # The table is filled with what comes first.
+        answers = [
+            await it.send("typed", b"m", properties=f"UNIQ_KEY\x01U{n}\x02KEYS\x01k\x02")
+            for n in range(3)
+        ]
+        assert {answer.code for answer in answers} == {0}
+        assert it.broker.path.native.counters()["sends"] == (3 if is_fast else 0)
+
+    play(tmp_path, tell)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.broker.processors.admin.common import NOT_SET, body_of, page_of
 from roquet.model.data_version import DataVersion
-from roquet.model.topic import TopicConfig
+from roquet.model.topic import MESSAGE_TYPES, TopicConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import (
     TopicTableBody,
@@ -45,9 +45,8 @@ log = logging.getLogger(__name__)
 QUEUES_MAX = 65_535
 PERM_MAX = 15
 
-_MESSAGE_TYPES = {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"}
 _ATTRIBUTES: Mapping[str, tuple[bool, frozenset[str]]] = {
-    "message.type": (True, frozenset({*_MESSAGE_TYPES, "MIXED"})),
+    "message.type": (True, MESSAGE_TYPES),
     "queue.type": (False, frozenset({"SimpleCQ"})),
     "cleanup.policy": (False, frozenset({"DELETE"})),
 }

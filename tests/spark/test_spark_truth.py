@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from roquet.base.errors import Unreachable
 from roquet.client import Message
 from roquet.remoting.server import Server
+from roquet.spark.jobs import audit, dlq, stats, trace
 from roquet.spark.jobs.patience import patiently
 from spark_world import World
 
@@ -151,6 +153,10 @@ def test_batch_broker_away_is_waited_for_or_named(spark: SparkSession, world: Wo
     try:
         with pytest.raises(PySparkException, match="broker broker-b is not registered"):
             load(spark, world.name_servers, topic, unreachableTimeoutMs="500", **both).count()
+        # Without any names, the name server says who left.
+        with pytest.raises(PySparkException, match="broker broker-b is not registered"):
+            load(spark, world.name_servers, topic, unreachableTimeoutMs="500").count()
+        assert load(spark, world.name_servers, topic, brokers="broker-a").count() == 100
         # A queue that is named names its broker.
         window = {"endingOffsets": json.dumps({topic: {"broker-b": {"0": 50}}})}
         frame = load(spark, world.name_servers, topic, unreachableTimeoutMs="500", **window)
@@ -158,7 +164,38 @@ def test_batch_broker_away_is_waited_for_or_named(spark: SparkSession, world: Wo
             frame.count()
     finally:
         world.start_later("broker-b", 2.0)
-    assert load(spark, world.name_servers, topic, **both).count() == 200
+    assert load(spark, world.name_servers, topic).count() == 200
+
+
+def test_jobs_broker_away_is_waited_for_or_named(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    topic, group = named(), named()
+    for filled in (topic, f"%DLQ%{group}"):
+        world.fill(filled, 5, queues=1)
+    given = {
+        "out": str(tmp_path),
+        "nameServers": world.name_servers,
+        "unreachableTimeoutMs": "500",
+    }
+    live = f"topic:{world.name_servers}"
+    both = {"left": live, "right": live, "nameServers": ""}
+    jobs: list[tuple[Any, dict[str, str]]] = [
+        (stats.run, {"subscribe": topic}),
+        (audit.run, {"subscribe": topic, **both}),
+        (trace.run, {"traceTopic": topic}),
+        (dlq.run, {"groups": group}),
+    ]
+    world.stop_broker("broker-b")
+    try:
+        for run, more in jobs:
+            options = {name: it for name, it in {**given, **more}.items() if it}
+            with pytest.raises(
+                (PySparkException, Unreachable), match="broker broker-b is not registered"
+            ):
+                run(spark, options, print)
+    finally:
+        world.start_broker("broker-b")
 
 
 def test_stream_broker_away_is_no_lost_message(

@@ -104,6 +104,14 @@ class NamesrvConfig:
         low=10,
         high=3_600_000,
     )
+    departed_keep_ms: int = setting(
+        "departedBrokerKeepMs",
+        86_400_000,
+        "How long readers of whole topics are told of a broker that left; 0: not at all.",
+        unit="ms",
+        high=31_536_000_000,
+        live=True,
+    )
     unregister_queue_max: int = setting(
         "unRegisterBrokerQueueCapacity", 3_000, "Brokers that may wait to be forgotten.", low=1
     )

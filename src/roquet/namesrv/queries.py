@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.namesrv import views
 from roquet.namesrv.kv import ORDER_TOPICS
+from roquet.protocol import departed
 from roquet.protocol.bodies.routes import encode_member_group, encode_route, wants_standard
 from roquet.protocol.bodies.topics import encode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -77,8 +78,10 @@ class Queries:
         # Java answers a request without topic as one for the topic "null".
         header = headers.GetRouteInfoRequest.decode({"topic": "null", **(command.ext or {})})
         found = views.route(self._table, header.topic, acting_master=config.support_acting_master)
+        left = self._left(command, header.topic)
         if found is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(header.topic))
+            remark = NO_ROUTE.format(header.topic)
+            return reply_to(command, ResponseCode.TOPIC_NOT_EXIST, remark=remark, ext=left)
         if config.order_message_enable:
             order = self._order.get(ORDER_TOPICS, header.topic)
             found = dataclasses.replace(found, order_topic_conf=order)
@@ -87,7 +90,16 @@ class Queries:
         if ext.get(ZONE_MODE, "").lower() == "true" and ext.get(ZONE_NAME):
             # Java writes the answer anew here, always in the older form.
             found, strict = views.in_zone(found, ext[ZONE_NAME]), False
-        return reply_to(command, body=encode_route(found, standard=strict))
+        return reply_to(command, ext=left, body=encode_route(found, standard=strict))
+
+    def _left(self, command: Command, topic: str) -> dict[str, str] | None:
+        """Return the field about brokers that left for those who ask, None for others."""
+        keep_ms = self._settings.now.departed_keep_ms
+        if not departed.asked(command.ext) or not keep_ms:
+            return None
+        self._table.departed.expire(self._clock.now_ms() - keep_ms)
+        here = self._table.topics.get(topic, {})
+        return departed.told(it for it in self._table.departed.of(topic) if it not in here)
 
     def clusters(self, request: Request) -> Command:
         """Show all clusters and brokers (106)."""
@@ -104,7 +116,10 @@ class Queries:
         """List every topic (206)."""
         if not self._settings.now.enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return _topic_list(request, self._table.topics)
+        topics: Iterable[str] = self._table.topics
+        if departed.asked(request.command.ext) and self._settings.now.departed_keep_ms:
+            topics = {*topics, *self._table.departed.topics()}
+        return _topic_list(request, topics)
 
     def topics_of_cluster(self, request: Request) -> Command:
         """List the topics of a cluster (224)."""

@@ -47,9 +47,12 @@ class Departures:
     Whoever registers applies them first, so a broker that left and came back at once stays.
     """
 
-    def __init__(self, table: RouteTable, queue_max: int, notices: MinimumNotices) -> None:
+    def __init__(
+        self, table: RouteTable, queue_max: int, notices: MinimumNotices, clock: Clock
+    ) -> None:
         """Work on `table`; hold at most `queue_max` (Java: unRegisterBrokerQueueCapacity)."""
         self._table = table
+        self._clock = clock
         self._notices = notices
         self._queue_max = queue_max
         self._waiting: list[Departure] = []
@@ -69,7 +72,7 @@ class Departures:
         if leaving:
             log.info("forgetting %s", ", ".join(f"{d.name}@{d.address}" for d in leaving))
             before = lowest(self._table, {one.name for one in leaving})
-            self._table.depart(leaving)
+            self._table.depart(leaving, self._clock.now_ms())
             if self._notices.is_on:
                 gone = {one.name: one.address for one in leaving}
                 self._notices.send(after_departure(self._table, before, gone))
@@ -92,7 +95,7 @@ class Registrations:
         self._settings = settings
         self._order = order
         self._clock = clock
-        self._departures = Departures(table, settings.now.unregister_queue_max, notices)
+        self._departures = Departures(table, settings.now.unregister_queue_max, notices, clock)
         self._peers: dict[int, Peer] = {}
         self._order_of_arrival = asyncio.Lock()
 
@@ -199,6 +202,7 @@ class Registrations:
 
     async def scan(self) -> None:
         """Forget brokers not heard of for too long, and close their connections."""
+        self._table.departed.expire(self._clock.now_ms() - self._settings.now.departed_keep_ms)
         for leaving in self._table.silent(self._clock.now_ms()):
             log.warning("broker %s at %s has expired", leaving.name, leaving.address)
             self._forget(leaving)

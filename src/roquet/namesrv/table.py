@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.errors import Refused
 from roquet.model.route import MASTER_ID, QueueData
 from roquet.model.topic import READ_WRITE, Perm
+from roquet.namesrv.departed import DepartedBrokers
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class RouteTable:
         self.live: dict[BrokerKey, LiveEntry] = {}
         self.filters: dict[BrokerKey, tuple[str, ...]] = {}
         self.mappings: dict[str, dict[str, StaticMapping]] = {}
+        self.departed = DepartedBrokers()
 
     def follow(self, *, drop_absent_topics: bool) -> None:
         """Drop the topics that a registration lacks, or keep them, from now on."""
@@ -175,6 +177,8 @@ class RouteTable:
         first = entry.addresses.get(said.broker_id) is None or first
         entry.addresses[said.broker_id] = said.address
         self._take_topics(entry, said, first=first)
+        if said.broker_id == MASTER_ID:
+            self.departed.back(said.name)
         self.live[said.key] = LiveEntry(
             name=said.name,
             last_ms=now_ms,
@@ -309,8 +313,8 @@ class RouteTable:
 
     # -- leaving --------------------------------------------------------------------------
 
-    def depart(self, leaving: Iterable[Departure]) -> None:
-        """Forget brokers, as one step, and what only they served."""
+    def depart(self, leaving: Iterable[Departure], now_ms: int) -> None:
+        """Forget brokers, as one step, and what only they served; `departed` keeps that."""
         removed: set[str] = set()
         reduced: set[str] = set()
         for one in leaving:
@@ -321,11 +325,16 @@ class RouteTable:
             self.live.pop(key, None)
             self.filters.pop(key, None)
             (removed if self._forget_address(one) else reduced).add(one.name)
-        self._drop_queues(list(self.topics), removed)
+        served: dict[str, set[str]] = {name: set() for name in removed}
+        for topic, by in self.topics.items() if removed else ():
+            for name in removed & by.keys():
+                served[name].add(topic)
+        self._drop_queues(set[str]().union(*served.values()), removed)
         for name in reduced - removed:
             entry = self.brokers.get(name)
             if entry is not None and entry.acting_master and entry.without_master():
                 self._change_perm(name, lambda perm: perm & ~Perm.WRITE)
+        self.departed.add(served, now_ms)
 
     def _forget_address(self, one: Departure) -> bool:
         """Return whether nobody is left under the broker's name."""
@@ -374,6 +383,7 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic everywhere, or only where brokers of one cluster serve it."""
+        self.departed.delete_topic(topic)
         if topic not in self.topics:
             return
         if cluster is None:

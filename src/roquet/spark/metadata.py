@@ -13,7 +13,7 @@ from roquet.acl.credentials import from_environment
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.topic import can_read
-from roquet.protocol import names, sys_flag
+from roquet.protocol import departed, names, sys_flag
 from roquet.protocol.bodies.clients import ConsumerConnection
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.bodies.routes import ClusterInfo, decode_route
@@ -35,7 +35,7 @@ from roquet.remoting.tls import client_tls, environment_options
 from roquet.spark.offsets import Bounds, QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from roquet.model.queue import MessageQueue
     from roquet.model.route import BrokerData, TopicRoute
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_WITH_DEPARTED = {departed.ASK: "true"}
 SAMPLE = 32
 """Messages whose sizes are looked at."""
 WINDOW = 64
@@ -215,6 +216,8 @@ class View:
     """When the last message of a queue was stored, Unix milliseconds; none of an empty queue."""
     absent: tuple[str, ...] = ()
     """What was named and is nowhere, a sentence each."""
+    departed: frozenset[str] | None = frozenset()
+    """Brokers that served the topics and left; None when the name server does not keep that."""
 
 
 class Metadata:
@@ -243,7 +246,8 @@ class Metadata:
         masters: dict[str, str] = {}
         absent: list[str] = []
         counts: list[tuple[str, str, int]] = []
-        for topic, route in self._routes(topics, absent):
+        routes, departed = self._routes(topics, absent)
+        for topic, route in routes:
             queues = {it.broker_name: it.read_queues for it in route.queues if can_read(it.perm)}
             for broker in sorted(route.brokers, key=lambda it: it.broker_name):
                 if broker.addresses:
@@ -267,7 +271,7 @@ class Metadata:
             bounds = {queue: it for queue, it in bounds.items() if queue in topics.queues}
         if absent and not missing_ok:
             raise UsageError(absent[0])
-        return View(bounds, addresses, masters, stored, tuple(absent))
+        return View(bounds, addresses, masters, stored, tuple(absent), departed)
 
     def confirmed(self, view: View, queues: Iterable[QueueKey]) -> View:
         """Return a view with what the masters themselves say of some of its queues.
@@ -328,7 +332,8 @@ class Metadata:
             return list(topics.names)
         if topics.queues:
             return sorted({queue.topic for queue in topics.queues})
-        command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        # Those too that only brokers have which are away: their routes say so.
+        command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ext=_WITH_DEPARTED)
         answer = self._connections.ask(self._wire.name_servers, command)
         known, _ = _read(decode_topic_list, answer)
         if system:
@@ -394,21 +399,34 @@ class Metadata:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _routes(self, topics: Topics, absent: list[str]) -> Iterator[tuple[str, TopicRoute]]:
-        """Yield topics that are there, with their routes; note others in `absent`."""
+    def _routes(
+        self, topics: Topics, absent: list[str]
+    ) -> tuple[list[tuple[str, TopicRoute]], frozenset[str] | None]:
+        """Return topics that are there with their routes, and the brokers that left them.
+
+        Notes other topics in `absent`.
+        """
+        found: list[tuple[str, TopicRoute]] = []
+        left: set[str] = set()
+        is_kept = True
         known = self.topics(topics)
         asked = [(self._wire.name_servers, _route_request(topic)) for topic in known]
         for topic, answer in zip(known, self._connections.call_all(asked), strict=True):
+            names = departed.read(answer.ext)
+            is_kept = is_kept and names is not None
+            left.update(names or ())
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                if topics.pattern is None:
+                if topics.pattern is None and not names:
                     absent.append(f"topic {topic} does not exist: {answer.remark or ''}")
                 continue
-            yield topic, _read(decode_route, _succeeded(answer))
+            found.append((topic, _read(decode_route, _succeeded(answer))))
+        return found, frozenset(left) if is_kept else None
 
 
 def _route_request(topic: str) -> Command:
     header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
-    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
+    ext = {**header.encode(), **_WITH_DEPARTED}
+    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext)
 
 
 def _stats_request(topic: str) -> Command:

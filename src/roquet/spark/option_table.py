@@ -121,7 +121,8 @@ SOURCE: Final[Table] = (
         "brokers",
         "",
         "brokers by comma that a read must see: one that is away is waited for, then an error; for"
-        " a stream also the only ones of its last plan that are waited for",
+        " a stream also the only ones of its last plan that are waited for. Without it, a read that"
+        " has no plan yet waits for the brokers that our name server says have left",
     ),
     _text(
         "startingOffsets",

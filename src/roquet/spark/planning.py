@@ -110,7 +110,8 @@ def needed(options: SourceOptions, *positions: Position) -> Need:
         for queue, offset in position.offsets.items():
             if options.topics.has(queue):
                 queues[queue] = max(queues.get(queue, 0), offset)
-    return Need(queues, options.brokers)
+    everything = not options.brokers and not options.topics.queues
+    return Need(queues, options.brokers, everything)
 
 
 def present(need: Need, view: View, *, fail_on_data_loss: bool) -> None:

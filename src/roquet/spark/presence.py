@@ -1,13 +1,16 @@
 """What a plan must see: brokers that are away are waited for, never taken for lost messages.
 
-A name server forgets a broker that restarts or is cut off, and one that restarts itself forgets
-all of them until they register again. So absence from a route says nothing about messages. A queue
+Routes lack a broker that restarts or is cut off, and those of a name server that restarts itself
+lack all brokers until they register again. So absence from a route says nothing about messages.
+What a plan must see is what the options name, what a stream read before, and, where there is
+neither, also the brokers that our name server says have left; Java's does not keep them. A queue
 is gone only when its broker is registered and does not have it, and its end has moved back only
 when its master says so: a slave may not have got that far yet.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.base.errors import Refused, Unreachable, UsageError
@@ -23,12 +26,22 @@ if TYPE_CHECKING:
 
 _STARTING = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
+_UNSURE = (
+    "read of the brokers that are registered now: %s. The name server does not keep who left; name"
+    " all brokers in the option brokers to have one that is away waited for"
+)
+log = logging.getLogger(__name__)
+
 
 class Need(NamedTuple):
-    """What a plan must see: these brokers, and these queues up to an offset each."""
+    """What a plan must see: these brokers, and these queues up to an offset each.
+
+    With `everything`, also the brokers that served the topics and have left.
+    """
 
     queues: Mapping[QueueKey, int]
     brokers: Collection[str] = ()
+    everything: bool = False
 
 
 def settled(
@@ -45,6 +58,8 @@ def settled(
             view = metadata.view(topics, missing_ok=True)
             away = _away(metadata, view, need, missing_ok=missing_ok)
             if away is None:
+                if need.everything and view.departed is None:
+                    log.warning(_UNSURE, ", ".join(sorted(view.addresses)) or "none")
                 found = _confirmed(metadata, view, need)
                 patience.reset()
                 return found
@@ -60,6 +75,8 @@ def settled(
 def missing(view: View, need: Need) -> list[str]:
     """Return the brokers that are needed and in no route. Pure."""
     wanted = set(need.brokers)
+    if need.everything:
+        wanted |= view.departed or frozenset()
     wanted |= {queue.broker for queue in need.queues if queue not in view.bounds}
     return sorted(wanted - view.addresses.keys())
 
@@ -71,7 +88,9 @@ def _away(metadata: Metadata, view: View, need: Need, *, missing_ok: bool) -> st
     if not absent and not nowhere:
         return None
     registered = metadata.clusters().brokers.keys()
-    if away := [name for name in absent if name not in registered]:
+    # Of one that left, a slave alone may be back, which does not say what it has.
+    left = view.departed if need.everything and view.departed else frozenset[str]()
+    if away := [name for name in absent if name not in registered or name in left]:
         return (
             f"broker {', '.join(away)} is not registered at the name servers (registered:"
             f" {', '.join(sorted(registered)) or 'none'}); if it was removed for good, name those"

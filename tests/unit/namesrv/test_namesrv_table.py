@@ -124,7 +124,7 @@ class Teller:
         assert broker is not None
         channel = int(words[1].removeprefix("ch=")) if len(words) > 1 else None
         self.table.depart(
-            [Departure(broker["cluster"], broker["name"], broker["address"], channel)]
+            [Departure(broker["cluster"], broker["name"], broker["address"], channel)], self.now_ms
         )
         return "ok"
 
@@ -144,7 +144,7 @@ class Teller:
         return " ".join(f"{d.cluster}/{d.name}@{d.address} ch={d.channel}" for d in gone) or "-"
 
     def closed(self, words: list[str]) -> str:
-        self.table.depart(self.table.on_channel(int(words[0])))
+        self.table.depart(self.table.on_channel(int(words[0])), self.now_ms)
         return "ok"
 
     def delete(self, words: list[str]) -> str:
@@ -293,7 +293,7 @@ def test_any_history_leaves_tables_that_agree(seed: int) -> None:
             teller.table.wipe_write_perm(name)
         else:
             teller.now_ms += chance.randrange(50_000)
-            teller.table.depart(teller.table.silent(teller.now_ms))
+            teller.table.depart(teller.table.silent(teller.now_ms), teller.now_ms)
         check_agreement(teller.table)
 
 

@@ -18,7 +18,7 @@ from roquet.client import Message, MessageQueue
 from roquet.model.route import BrokerData
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import ResponseCode
-from roquet.spark import marks, table_schema
+from roquet.spark import marks, planning, table_schema
 from roquet.spark.marks import Reach
 from roquet.spark.metadata import Connections, Metadata, View
 from roquet.spark.offsets import Bounds, QueueKey
@@ -113,6 +113,40 @@ def test_settled_broker_away_for_too_long_is_named() -> None:
 def test_settled_broker_without_the_queue_is_not_away() -> None:
     known = Changing([view(A)], [{"broker-a", "broker-b"}])
     assert settled(known, TOPICS, Need({B: 5}), Time().patience(60)).bounds.keys() == {A}
+
+
+def test_settled_plan_without_names_waits_for_who_left() -> None:
+    time = Time()
+    left = dataclasses.replace(view(A), departed=frozenset({"broker-b"}))
+    known = Changing([left, left, left, view(A, B)], [{"broker-a"}, {"broker-a", "broker-b"}])
+    # Registered again by a slave alone, which does not say what it has.
+    found = settled(known, TOPICS, Need({}, everything=True), time.patience(60))
+    assert found.bounds.keys() == {A, B}
+    assert "broker broker-b is not registered" in time.said[0]
+    assert time.now_s == 103
+    # What a stream has read before says what it needs, and so do names.
+    assert settled(Changing([left], [set()]), TOPICS, Need({A: 5}), time.patience(60)) is left
+
+
+def test_settled_name_server_that_keeps_nobody_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    unsure = dataclasses.replace(view(A), departed=None)
+    found = settled(
+        Changing([unsure], [set()]), TOPICS, Need({}, everything=True), Time().patience(60)
+    )
+    assert found is unsure
+    assert "brokers that are registered now: broker-a." in caplog.text
+
+
+def test_needed_everything_unless_brokers_or_queues_are_named() -> None:
+    given = {"nameServers": "a:1"}
+    for more, everything in (
+        ({"subscribe": "t"}, True),
+        ({"subscribePattern": "t.*"}, True),
+        ({"subscribe": "t", "brokers": "broker-a"}, False),
+        ({"assign": '{"t": {"broker-a": [0]}}'}, False),
+    ):
+        options = SourceOptions.parse({**given, **more}, streaming=False)
+        assert planning.needed(options).everything is everything
 
 
 def test_settled_slave_with_less_waits_for_the_master() -> None:

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from roquet.base.errors import UsageError
 from roquet.protocol import names
 from roquet.protocol.properties import RESERVED, SHARDING_KEY
+from roquet.spark import planning
 from roquet.spark.jobs import dlq_queries, metrics
 from roquet.spark.jobs.dlq_page import gauges, lines, page
 from roquet.spark.jobs.option_kinds import presence
@@ -20,8 +21,11 @@ from roquet.spark.jobs.page import write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
 from roquet.spark.jobs.watch_tables import DLQ, out_and_report
+from roquet.spark.metadata import Metadata
 from roquet.spark.option_table import Given
-from roquet.spark.options import MetaOptions
+from roquet.spark.options import MetaOptions, SourceOptions
+from roquet.spark.patience import Patience
+from roquet.spark.presence import settled
 from roquet.spark.schema import COLUMNS, ddl
 from roquet.spark.source import register
 
@@ -36,6 +40,8 @@ POINTS: Final = 200
 MARGIN_MS: Final = 600_000
 """How much earlier than it was born, by its producer's clock, an original may be stored."""
 PERM_READ: Final = 4
+LETTERS: Final = f"({names.DLQ_PREFIX}|{names.RETRY_PREFIX}).*"
+"""Topics that a group has for what it could not consume."""
 _HEADER: Final = tuple(name for name in COLUMNS if name != "body")
 
 
@@ -131,6 +137,7 @@ class _Messages:
         """Topics that exist and have no read permission."""
         self._perms: dict[str, int] = {}
         if wanted.name_servers:
+            _wait_for_brokers(wanted)
             meta = spark.read.format("roquet-meta").option("nameServers", wanted.name_servers)
             rows = meta.option("table", "topics").load().collect()
             for row in rows:
@@ -185,6 +192,18 @@ class _Messages:
             raise UsageError(f"{folder}: there is no column {', '.join(lacking)}")
         # What `archive` wrote has the columns of its folders besides.
         return self._spark.read.schema(ddl(columns)).parquet(folder).select(*columns)
+
+
+def _wait_for_brokers(wanted: DlqOptions) -> None:
+    """Wait for brokers of dead letters and retries that are away. Raises Unreachable naming one."""
+    given = {"nameServers": wanted.name_servers, "subscribePattern": LETTERS, **wanted.presence}
+    options = SourceOptions.parse(given, streaming=False)
+    metadata = Metadata(options.wire)
+    try:
+        need = planning.needed(options)
+        settled(metadata, options.topics, need, Patience(options.wire.unreachable_s))
+    finally:
+        metadata.close()
 
 
 def parquet_columns(spark: SparkSession, folder: str) -> set[str]:

@@ -34,7 +34,7 @@ PRESENCE: Final = (
         "brokers",
         "",
         "brokers by comma that live topics must be read of: one that is away is waited for, then an"
-        " error",
+        " error; without it, those that our name server says have left are",
     ),
     number(
         "unreachableTimeoutMs",

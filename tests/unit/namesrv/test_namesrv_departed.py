@@ -1,0 +1,131 @@
+"""Who left, for those who ask; whoever does not ask gets what Java's name server says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from namesrv_harness import Asker, looped, serving
+from roquet.model.data_version import DataVersion
+from roquet.model.topic import TopicConfig
+from roquet.namesrv import departed as departed_module
+from roquet.namesrv.departed import DepartedBrokers
+from roquet.protocol import departed
+from roquet.protocol.bodies.routes import decode_route
+from roquet.protocol.bodies.topics import TopicTableBody, decode_topic_list
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.register_body import RegisterBody
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from roquet.protocol.command import Command
+
+ASK = {departed.ASK: "true"}
+
+
+def who(name: str, **changes: str) -> dict[str, str]:
+    number = 1 + "ab".index(name[-1])
+    return {
+        "brokerName": name,
+        "brokerAddr": f"10.0.0.{number}:10911",
+        "clusterName": "c1",
+        "haServerAddr": f"10.0.0.{number}:10912",
+        "brokerId": "0",
+        **changes,
+    }
+
+
+async def register(asker: Asker, name: str, *topics: str, **changes: str) -> None:
+    table = TopicTableBody(
+        topics={it: TopicConfig(name=it, read_queues=4, write_queues=4) for it in topics},
+        version=DataVersion(timestamp=7, counter=3),
+    )
+    body = RegisterBody(table=table).encode()
+    answer = await asker.ask(RequestCode.REGISTER_BROKER, who(name, **changes), body)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def route(asker: Asker, topic: str, ext: dict[str, str]) -> Command:
+    return await asker.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **ext})
+
+
+async def topics(asker: Asker, ext: dict[str, str]) -> list[str]:
+    answer = await asker.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ext)
+    return decode_topic_list(answer.body)[0]
+
+
+@looped
+async def test_route_names_who_left_to_those_who_ask_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path) as found:
+        asker = await found.connect()
+        await register(asker, "broker-a", "Both", "A")
+        await register(asker, "broker-b", "Both", "B")
+        assert departed.read((await route(asker, "Both", ASK)).ext) == []
+        await asker.ask(RequestCode.UNREGISTER_BROKER, who("broker-b"))
+        told = await route(asker, "Both", ASK)
+        assert departed.read(told.ext) == ["broker-b"]
+        plain = await route(asker, "Both", {})
+        assert not plain.ext
+        assert plain.body == told.body
+        assert [it.broker_name for it in decode_route(plain.body).brokers] == ["broker-a"]
+        gone, silent = await route(asker, "B", ASK), await route(asker, "B", {})
+        assert gone.code == silent.code == ResponseCode.TOPIC_NOT_EXIST
+        assert gone.remark == silent.remark
+        assert departed.read(gone.ext) == ["broker-b"]
+        assert not silent.ext
+        assert await topics(asker, {}) == ["A", "Both"]
+        assert await topics(asker, ASK) == ["A", "B", "Both"]
+        # A deleted topic is not missed, and a broker that is back says itself what it has.
+        await asker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "B"})
+        assert departed.read((await route(asker, "B", ASK)).ext) == []
+        await register(asker, "broker-b", "Both", "C", brokerId="1")
+        assert departed.read((await route(asker, "Both", ASK)).ext) == ["broker-b"], "a slave alone"
+        await register(asker, "broker-b", "Both", "C")
+        assert departed.read((await route(asker, "Both", ASK)).ext) == []
+
+
+@looped
+async def test_broker_that_lost_its_connection_is_kept_until_the_limit(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with serving(tmp_path, clock=clock, departed_keep_ms=5000) as found:
+        asker, other = await found.connect(), await found.connect()
+        await register(asker, "broker-a", "T", "U")
+        await register(other, "broker-b", "T", "U")
+        other.writer.close()
+        while len(found.namesrv.table.live) > 1:
+            await topics(asker, {})
+        assert departed.read((await route(asker, "T", ASK)).ext) == ["broker-b"]
+        await clock.advance(6)
+        assert departed.read((await route(asker, "T", ASK)).ext) == []
+
+
+@looped
+async def test_name_server_that_keeps_nobody_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, departed_keep_ms=0) as found:
+        asker = await found.connect()
+        await register(asker, "broker-a", "T", "U")
+        assert departed.read((await route(asker, "T", ASK)).ext) is None
+
+
+def test_table_of_departed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departed_module, "NAMES_MAX", 3)
+    monkeypatch.setattr(departed_module, "TOPICS_MAX", 4)
+    table = DepartedBrokers()
+    for number in range(5):
+        table.add({f"b{number}": ["T"]}, number)
+    assert table.of("T") == ["b2", "b3", "b4"]
+    table.add({"b2": ["T", "U", "V"]}, 9)
+    assert table.of("T") == ["b2", "b4"]
+    assert table.topics() == {"T", "U", "V"}
+    table.expire(9)
+    assert table.of("T") == ["b2"]
+
+
+def test_field_of_departed_is_bounded_and_checked() -> None:
+    names = [f"b{number:03}" for number in range(200)]
+    assert departed.read(departed.told(reversed(names))) == names[:100]
+    for wrong in ("", "{}", "[1]", "[" * 100_000):
+        assert departed.read({departed.NAMES: wrong}) is None

@@ -1,4 +1,4 @@
-"""A micro-batch of `archive` that Spark makes a second time changes nothing in the lake."""
+"""Archiving what was archived before changes nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
 
 from lake_harness import World
 
@@ -43,3 +44,26 @@ def test_archive_killed_before_spark_noted_the_micro_batch_writes_it_once(
     world.archive()
     world.is_whole()
     assert capsys.readouterr().err == ""
+
+
+def test_archive_of_a_topic_made_anew_stops_and_changes_nothing(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path)
+    world.send(20)
+    world.archive()
+    running.delete_topic(world.topic)
+    running.create_topic(world.topic, 2)
+    # Longer than the old one: what it has at the old offsets is other messages all the same.
+    sent, world.sent = world.sent, 100
+    world.send(30)
+    with pytest.raises(PySparkException, match="another one now"):
+        world.archive()
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="Either its topic was made anew"):
+            world.archive(failOnDataLoss="false")
+    world.sent = sent
+    world.is_whole()
+    new = tmp_path / "new"
+    report = world.archive(out=str(new))
+    assert report.lines[0].startswith("60 messages archived")

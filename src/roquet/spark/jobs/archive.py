@@ -187,7 +187,6 @@ class Archiver:
 
     def run(self) -> None:
         """Archive up to the present, or until the query is stopped."""
-        # Only what is known when the job begins is compared: this job makes all that follows.
         if self._lake.exists():
             self._ends = ends(self._lake)
         self._lake.create(self._shaped(self._lake.spark.createDataFrame([], ddl())).schema)
@@ -222,6 +221,10 @@ class Archiver:
             if entries:
                 self._lake.move(part, entries)
             self._lake.commit(part, entries)
+            # A topic may be made anew while the job runs.
+            for it in entries:
+                queue = QueueKey(it.place.topic, it.broker, it.queue)
+                self._ends[queue] = max(it.to_offset, self._ends.get(queue, 0))
         if not entries:
             # A new query begins with a micro-batch, whether there is anything or not.
             return
@@ -271,8 +274,10 @@ class Archiver:
             if it.from_offset < self._ends.get(queue, 0):
                 raise LakeError(
                     f"{queue} is in the lake up to offset {self._ends[queue]}, and this query reads"
-                    f" it again from {it.from_offset}: its checkpoint is an older one; without"
-                    " the checkpoint folder the job goes on where the lake ends"
+                    f" it again from {it.from_offset}. Either its topic was made anew: a lake has"
+                    " one message at an offset, so archive the new topic to a lake of its own. Or"
+                    " its checkpoint is an older one: without the checkpoint folder the job goes on"
+                    " where the lake ends"
                 )
 
     def _frame(self) -> DataFrame:

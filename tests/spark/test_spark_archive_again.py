@@ -1,19 +1,22 @@
-"""Archiving what was archived before changes nothing."""
+"""Archiving what was archived before changes nothing; replaying keeps brokers and queues."""
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
 from lake_harness import World
+from roquet.spark.jobs import archive, replay
+from spark_world import World as Two
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from spark_harness import Running
 
@@ -67,3 +70,32 @@ def test_archive_of_a_topic_made_anew_stops_and_changes_nothing(
     new = tmp_path / "new"
     report = world.archive(out=str(new))
     assert report.lines[0].startswith("60 messages archived")
+
+
+def test_replay_of_two_brokers_keeps_broker_and_queue(spark: SparkSession, tmp_path: Path) -> None:
+    two = Two(tmp_path / "world")
+    two.start()
+    try:
+        for topic in ("From", "To", "Few"):
+            two.fill(topic, 10 if topic == "From" else 0, queues=1 if topic == "Few" else 2)
+        servers, lake = {"nameServers": two.name_servers}, str(tmp_path / "lake")
+        archive.run(spark, {**servers, "subscribe": "From", "out": lake}, print)
+        said: dict[str, list[str]] = {"To": [], "Few": []}
+        for topic, lines in said.items():
+            to = {**servers, "lake": lake, "topic": topic, "run": topic}
+            replay.run(spark, to, lines.append)
+        reader = spark.read.format("roquet").options(**servers)
+
+        def rows(topic: str) -> list[Row]:
+            found = reader.option("subscribe", topic).load()
+            return sorted(found.select("brokerName", "queueId", "queueOffset", "body").collect())
+
+        assert rows("To") == rows("From")
+        counts = Counter((row.brokerName, row.queueId) for row in rows("Few"))
+        assert counts == {("broker-a", 0): 20, ("broker-b", 0): 20}
+    finally:
+        two.stop()
+    merges = {topic: [it for it in lines if "merged" in it] for topic, lines in said.items()}
+    assert merges["To"] == []
+    (line,) = merges["Few"]
+    assert line.startswith("Few: 4 queues of the archive are merged into 2")

@@ -12,7 +12,17 @@ from roquet.cli import app
 from roquet.spark.jobs import archive, lake_upkeep, metrics, replay
 from roquet.spark.jobs.lake_catalog import Entry, Part, merged
 from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
-from roquet.spark.jobs.replay_plan import Slice, from_text, to_text, wave_rows, waves
+from roquet.spark.jobs.replay_plan import (
+    Origin,
+    Place,
+    Slice,
+    from_text,
+    places,
+    to_text,
+    wave_rows,
+    waves,
+)
+from roquet.spark.jobs.replay_plan import merged as merged_lines
 from roquet.spark.offsets import QueueKey, to_json
 
 if TYPE_CHECKING:
@@ -189,3 +199,36 @@ def test_metrics_are_a_textfile(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     metrics.write_plain(str(tmp_path / "file"), "replay", {})
     assert (tmp_path / "file").read_text() == ""
+
+
+def test_replay_places_keep_broker_and_queue_where_the_topic_has_them() -> None:
+    from_two = [Origin("t", broker, queue) for broker in ("a", "b") for queue in range(4)]
+    same = [Place(it.broker, it.queue) for it in from_two]
+    targets = dict.fromkeys(from_two, "t")
+    kept = places(targets, {"t": same})
+    assert kept == dict(zip(from_two, same, strict=True))
+    assert merged_lines(targets, kept) == []
+
+
+def test_replay_places_that_are_not_there_are_merged_and_said() -> None:
+    from_two = [Origin("t", broker, queue) for broker in ("a", "b") for queue in range(4)]
+    targets = dict.fromkeys(from_two, "copy")
+    # Fewer queues: the broker stays.
+    fewer = places(targets, {"copy": [Place(it, n) for it in "ab" for n in range(2)]})
+    assert fewer == {it: Place(it.broker, it.queue % 2) for it in from_two}
+    assert merged_lines(targets, fewer) == [
+        "copy: 8 queues of the archive are merged into 4, 4 of them change broker or number"
+    ]
+    # Another broker: numbers stay, and all that has one number goes to one queue.
+    moved = places(targets, {"copy": [Place("c", n) for n in range(4)]})
+    assert moved == {it: Place("c", it.queue) for it in from_two}
+    (line,) = merged_lines(targets, moved)
+    assert line.endswith("into 4, 8 of them change broker or number; it has no broker a, b")
+    # One of two brokers is another one.
+    partly = places(targets, {"copy": [Place(it, n) for it in "ac" for n in range(4)]})
+    assert {it: to for it, to in partly.items() if it.broker == "a"} == {
+        it: Place("a", it.queue) for it in from_two if it.broker == "a"
+    }
+    renamed = places({from_two[0]: "copy"}, {"copy": [Place("c", 0)]})
+    (line,) = merged_lines({from_two[0]: "copy"}, renamed)
+    assert "1 queues of the archive go to 1, 1 of them change" in line

@@ -22,7 +22,17 @@ from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.lake_catalog import Part, entry
 from roquet.spark.jobs.lake_tables import REPLAY
 from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.replay_plan import Wave, from_text, to_text, wave_rows, waves
+from roquet.spark.jobs.replay_plan import (
+    Origin,
+    Place,
+    Wave,
+    from_text,
+    merged,
+    places,
+    to_text,
+    wave_rows,
+    waves,
+)
 from roquet.spark.jobs.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.options import SinkOptions
@@ -65,12 +75,14 @@ select if(:topic = '', topic, :topic) as topic, body, keys, tags,
       'replay.bornTimestamp', cast(unix_millis(bornTimestamp) as string),
       'replay.storeTimestamp', cast(unix_millis(storeTimestamp) as string))
   ) as properties,
-  cast(queueId % q.queues as int) as queueId,
+  q.toBroker as brokerName, q.toQueue as queueId,
   upper(substr(sha2(concat_ws('/', :run, topic, brokerName, cast(queueId as string),
     cast(queueOffset as string)), 256), 1, 32))
     as uniqKey, brokerName as fromBroker, topic as fromTopic, queueId as fromQueue, queueOffset
-from {rows} join {queues} q on q.target = if(:topic = '', topic, :topic)"""
-_SENT: Final = ("topic", "body", "keys", "tags", "properties", "queueId", "uniqKey")
+from {rows} join {places} q
+  on q.fromTopic = topic and q.fromBroker = brokerName and q.fromQueue = queueId"""
+_SENT: Final = ("topic", "body", "keys", "tags", "properties", "brokerName", "queueId", "uniqKey")
+_PLACES: Final = "fromTopic string, fromBroker string, fromQueue int, toBroker string, toQueue int"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +241,9 @@ class Replay:
         first = len([it for it in self._lake.files.names(folder) if it.endswith(".json")])
         if first:
             self._say(f"{first:,} of {len(planned):,} waves were done before")
-        queues = self._queues({it.topic for wave in planned[first:] for it in wave})
+        places = self._places({it.origin for wave in planned[first:] for it in wave})
         for number in range(first, len(planned)):
-            count = self._send(planned[number], queues)
+            count = self._send(planned[number], places)
             self.sent += count
             self.done += 1
             note = f'{{"sent": {count}}}\n'
@@ -251,7 +263,7 @@ class Replay:
         files.write_new(path, to_text(wanted.selection(), found))
         return found
 
-    def _send(self, wave: Wave, queues: DataFrame) -> int:
+    def _send(self, wave: Wave, places: DataFrame) -> int:
         from pyspark.sql import Observation  # noqa: PLC0415  (slow to import)
         from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -261,7 +273,7 @@ class Replay:
         slices = f.broadcast(spark.createDataFrame([tuple(it) for it in wave], _SLICES))
         chosen = wanted.narrow(spark, sql(spark, _OF_WAVE, rows=rows, slices=slices))
         arguments = {"topic": wanted.topic, "run": wanted.run}
-        made = sql(spark, _MESSAGES, arguments, rows=chosen, queues=f.broadcast(queues))
+        made = sql(spark, _MESSAGES, arguments, rows=chosen, places=f.broadcast(places))
         # A queue's messages stay in their order: one task sends them, to one queue.
         made = made.repartition("fromTopic", "fromBroker", "fromQueue")
         made = made.sortWithinPartitions("fromTopic", "fromBroker", "fromQueue", "queueOffset")
@@ -271,11 +283,18 @@ class Replay:
         sending.write.format("roquet").mode("append").options(**to).save()
         return int(seen.get["rows"])
 
-    def _queues(self, topics: set[str]) -> DataFrame:
-        """Return how many queues each target has. Raises UsageError for one that is not there."""
-        targets = {self._wanted.topic} if self._wanted.topic else topics
-        found = asyncio.run(_count_queues(self._wanted.servers, sorted(targets) if topics else []))
-        return self._lake.spark.createDataFrame(found, "target string, queues int")
+    def _places(self, origins: set[Origin]) -> DataFrame:
+        """Return where each queue of the archive goes; say what is merged.
+
+        Raises UsageError for a topic that is not there.
+        """
+        targets = {it: self._wanted.topic or it.topic for it in origins}
+        held = asyncio.run(_queues(self._wanted.servers, sorted(set(targets.values()))))
+        found = places(targets, held)
+        for line in merged(targets, found):
+            self._say(line)
+        rows = [(*origin, *place) for origin, place in sorted(found.items())]
+        return self._lake.spark.createDataFrame(rows, _PLACES)
 
     def _tell(self, left: int) -> None:
         took = max(1, self._clock.now_ms() - self._begun)
@@ -299,14 +318,12 @@ class Replay:
 # --- inside --------------------------------------------------------------------------------------
 
 
-async def _count_queues(servers: str, topics: Sequence[str]) -> list[tuple[str, int]]:
+async def _queues(servers: str, topics: Sequence[str]) -> dict[str, list[Place]]:
     async with connect(servers) as mq, mq.producer("roquet_replay") as producer:
-        found: list[tuple[str, int]] = []
-        for topic in topics:
-            # Queues are told apart by number: with several brokers the first that has it.
-            numbers = {it.queue_id for it in await producer.queues(topic)}
-            found.append((topic, 1 + max(numbers)))
-        return found
+        return {
+            topic: [Place(it.broker_name, it.queue_id) for it in await producer.queues(topic)]
+            for topic in topics
+        }
 
 
 def _counted(spark: SparkSession, lake: Lake, wanted: ReplayOptions) -> Report:

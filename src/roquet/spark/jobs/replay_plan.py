@@ -8,13 +8,30 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from roquet.spark.jobs.lake_catalog import Entry
 
 VERSION: Final = 1
+NAMED_MAX: Final = 5
+"""Brokers that a line names."""
 RATE_SECONDS: Final = 2
 """How long a rate may be exceeded before the replay waits."""
+
+
+class Origin(NamedTuple):
+    """A queue of the archive."""
+
+    topic: str
+    broker: str
+    queue: int
+
+
+class Place(NamedTuple):
+    """A queue of the topic that gets the messages."""
+
+    broker: str
+    queue: int
 
 
 class Slice(NamedTuple):
@@ -26,6 +43,11 @@ class Slice(NamedTuple):
     queue: int
     begin: int
     end: int
+
+    @property
+    def origin(self) -> Origin:
+        """The queue that it is of."""
+        return Origin(self.topic, self.broker, self.queue)
 
 
 Wave = list[Slice]
@@ -60,6 +82,48 @@ def waves(entries: Iterable[Entry], rows: int) -> list[Wave]:
         found[-1].append(piece)
         room -= size
     return found
+
+
+def places(
+    targets: Mapping[Origin, str], held: Mapping[str, Collection[Place]]
+) -> dict[Origin, Place]:
+    """Return where each queue goes, given its target topic and the queues that topics have.
+
+    It keeps broker and number where the topic has them, the broker at least where it has that one.
+    A queue goes to one other, so messages of a queue stay in their order.
+    """
+    found: dict[Origin, Place] = {}
+    for origin, target in targets.items():
+        every = sorted(held[target])
+        mine = [it for it in every if it.broker == origin.broker] or every
+        same = Place(origin.broker, origin.queue)
+        if same in mine:
+            found[origin] = same
+            continue
+        numbers = sorted({it.queue for it in mine})
+        number = numbers[origin.queue % len(numbers)]
+        having = [it for it in mine if it.queue == number]
+        found[origin] = having[number % len(having)]
+    return found
+
+
+def merged(targets: Mapping[Origin, str], found: Mapping[Origin, Place]) -> list[str]:
+    """Return a line for each topic whose queues do not all keep broker and number."""
+    lines: list[str] = []
+    for target in sorted(set(targets.values())):
+        mine = {it: found[it] for it, topic in targets.items() if topic == target}
+        moved = [it for it, to in mine.items() if (it.broker, it.queue) != to]
+        shared = len(set(mine.values()))
+        if not moved and shared == len(mine):
+            continue
+        brokers = sorted({it.broker for it, to in mine.items() if it.broker != to.broker})
+        why = f"; it has no broker {', '.join(brokers[:NAMED_MAX])}" if brokers else ""
+        verb = "are merged into" if shared < len(mine) else "go to"
+        lines.append(
+            f"{target}: {len(mine):,} queues of the archive {verb} {shared:,},"
+            f" {len(moved):,} of them change broker or number{why}"
+        )
+    return lines
 
 
 def to_text(options: Mapping[str, object], planned: Iterable[Wave]) -> str:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from roquet.client import Message
 from roquet.spark.schema import COLUMNS
+from spark_streams import micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,38 +156,15 @@ def test_wrong_options_say_what_is_right(load: Callable[..., DataFrame]) -> None
         load("NoSuchTopic").count()
 
 
-def stream_into(
-    spark: SparkSession, running: Running, topic: str, folder: Path, **options: str
-) -> list[int]:
-    """Run an AvailableNow query into Parquet; return the rows of its micro-batches."""
-    given = {
-        "nameServers": running.name_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        **options,
-    }
-    query = (
-        spark.readStream.format("roquet")
-        .options(**given)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "out"))
-    )
-    assert query.awaitTermination(400)
-    return [progress.numInputRows for progress in query.recentProgress]
-
-
 def test_stream_goes_on_where_it_stopped(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     topic = new_topic(running)
     fill(running, topic, 100)
-    rows = stream_into(spark, running, topic, tmp_path, maxOffsetsPerTrigger="40")
+    rows = micro_batches(spark, running.name_servers, topic, tmp_path, maxOffsetsPerTrigger="40")
     assert [count for count in rows if count] == [40, 40, 20]
     fill(running, topic, 60, begin=100)
-    stream_into(spark, running, topic, tmp_path)
+    micro_batches(spark, running.name_servers, topic, tmp_path)
     out = spark.read.parquet(str(tmp_path / "out"))
     assert bodies(out) == expected(160)
     offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
@@ -201,10 +179,10 @@ def test_stream_goes_on_where_it_stopped(
 def test_stream_takes_up_new_queues(spark: SparkSession, running: Running, tmp_path: Path) -> None:
     topic = new_topic(running, 2)
     fill(running, topic, 20, queues=2)
-    stream_into(spark, running, topic, tmp_path)
+    micro_batches(spark, running.name_servers, topic, tmp_path)
     running.create_topic(topic, 4)
     fill(running, topic, 40, begin=20)
-    stream_into(spark, running, topic, tmp_path)
+    micro_batches(spark, running.name_servers, topic, tmp_path)
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == expected(60)
 
 
@@ -213,11 +191,14 @@ def test_stream_fails_when_a_topic_is_gone(
 ) -> None:
     topic = new_topic(running, 1)
     fill(running, topic, 5, queues=1)
-    stream_into(spark, running, topic, tmp_path)
+    micro_batches(spark, running.name_servers, topic, tmp_path)
     running.delete_topic(topic)
     with pytest.raises(PySparkException, match=r"queue .* is gone, read up to 5"):
-        stream_into(spark, running, topic, tmp_path)
-    assert sum(stream_into(spark, running, topic, tmp_path, failOnDataLoss="false")) == 0
+        micro_batches(spark, running.name_servers, topic, tmp_path)
+    assert (
+        sum(micro_batches(spark, running.name_servers, topic, tmp_path, failOnDataLoss="false"))
+        == 0
+    )
 
 
 def test_filters_are_pushed_down_when_asked_for(
@@ -241,8 +222,13 @@ def test_a_stream_tells_its_lag(spark: SparkSession, running: Running, tmp_path:
     topic = new_topic(running, 2)
     fill(running, topic, 60, queues=2)
     told = tmp_path / "metrics"
-    rows = stream_into(
-        spark, running, topic, tmp_path, metricsPath=str(told), maxBytesPerTrigger="5000"
+    rows = micro_batches(
+        spark,
+        running.name_servers,
+        topic,
+        tmp_path,
+        metricsPath=str(told),
+        maxBytesPerTrigger="5000",
     )
     assert sum(rows) == 60
     assert len([count for count in rows if count]) > 1
@@ -262,6 +248,6 @@ def test_sql92_chooses_in_batch_and_stream(
     frame = spark.read.format("roquet").options(**given).load()
     chosen = sorted(f"body {n}" for n in range(11, 20, 2))
     assert bodies(frame) == chosen
-    rows = stream_into(spark, filtering, topic, tmp_path, **wanted)
+    rows = micro_batches(spark, filtering.name_servers, topic, tmp_path, **wanted)
     assert sum(rows) == 5
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == chosen

@@ -13,7 +13,7 @@ from roquet.base.errors import Unreachable
 from roquet.client import Message
 from roquet.remoting.server import Server
 from roquet.spark.jobs import audit, dlq, stats, trace
-from roquet.spark.jobs.patience import patiently
+from spark_streams import follow
 from spark_world import World
 
 if TYPE_CHECKING:
@@ -44,34 +44,6 @@ def named() -> str:
 def load(spark: SparkSession, servers: str, topic: str, **options: str) -> DataFrame:
     given = {"nameServers": servers, "subscribe": topic, **options}
     return spark.read.format("roquet").options(**given).load()
-
-
-def follow(spark: SparkSession, servers: str, topic: str, folder: Path, **options: str) -> int:
-    """Run an AvailableNow query into Parquet; return how many rows it read."""
-    given = {
-        "nameServers": servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "columns": "brokerName,queueId,queueOffset,body",
-        **options,
-    }
-    counts: list[int] = []
-
-    def run() -> None:
-        query = (
-            spark.readStream.format("roquet")
-            .options(**given)
-            .load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(folder / "out"))
-        )
-        assert query.awaitTermination(300)
-        counts.append(sum(progress.numInputRows for progress in query.recentProgress))
-
-    patiently(run, print)
-    return counts[-1]
 
 
 def refill(running: Running, topic: str, bodies: list[str], *, anew: bool) -> None:
@@ -268,8 +240,19 @@ def test_sql_table_and_schema_choose_columns(spark: SparkSession, running: Runni
         ).collect()
         assert (row.n, row.q, row.b) == (10, 0, "new 0")
         assert spark.readStream.table(f"sql_{topic}").columns == ["queueId", "body"]
+        # Spark hands over the options of a catalog's table only when it is made without columns.
+        with pytest.raises(PySparkException, match="hands over no option of a catalog's table"):
+            spark.sql(f"insert into sql_{topic} select * from sql_{topic}")
+        spark.sql(f"create table listed_{topic} (body binary) using roquet options ({where})")
+        with pytest.raises(PySparkException, match="leave the columns out"):
+            spark.sql(f"select * from listed_{topic}")
+        spark.sql(f"create temporary view v_{topic} (body binary) using roquet options ({where})")
+        assert spark.table(f"v_{topic}").columns == ["body"]
+        assert spark.table(f"v_{topic}").count() == 10
     finally:
         spark.sql(f"drop table sql_{topic}")
+        spark.sql(f"drop table if exists listed_{topic}")
+        spark.sql(f"drop view if exists v_{topic}")
     given = {"nameServers": running.name_servers, "subscribe": topic}
     reader = spark.read.format("roquet").options(**given)
     chosen = reader.schema("body binary, queueOffset bigint").load()

@@ -168,7 +168,7 @@ class QueueReader:
             self._connections.forgive()
             outcome, answer, body = self._ask(wanted)
         if outcome is not _Outcome.READ:
-            outcome, answer, body = self._ask_master(wanted)
+            outcome, answer, body = self._ask(wanted, master=True)
         if outcome is _Outcome.READ:
             collected.add(body, answer.next_begin_offset)
             self._ahead.go_on(Pulled(wanted, answer.next_begin_offset, body))
@@ -198,29 +198,20 @@ class QueueReader:
         }
         return Command(RequestCode.PULL_MESSAGE, ext=header)
 
-    def _ask(self, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
-        """Ask the broker, waiting for it while it is away. Raises Unreachable, Refused."""
-        while True:
-            try:
-                answer = self._connections.call(self._addresses, self._request(offset, PULL_ROWS))
-                if answer.code not in _LATER:
-                    self._patience.reset()
-                    return self._read(answer, offset)
-                away = answer.remark or "it is busy"
-            except Unreachable as error:
-                away = str(error)
-            self._patience.wait(f"broker {self._range.queue.broker}: {away}")
-            self._look_again()
+    def _ask(
+        self, offset: int, *, master: bool = False
+    ) -> tuple[_Outcome, PullMessageResponse, bytes]:
+        """Ask the broker, or its master alone; wait for it while it is away.
 
-    def _ask_master(self, offset: int) -> tuple[_Outcome, PullMessageResponse, bytes]:
-        """Ask the master alone, which decides on what is lost; wait for it while it is away."""
+        The master decides on what is lost. Raises Unreachable, Refused.
+        """
         broker = self._range.queue.broker
+        addresses = self._masters() if master else self._addresses
         while True:
-            master = self._look_again()
             away = f"broker {broker} has no master now, and its slave lacks offset {offset}"
-            if master is not None:
+            if addresses:
                 try:
-                    answer = self._connections.call((master,), self._request(offset, PULL_ROWS))
+                    answer = self._connections.call(addresses, self._request(offset, PULL_ROWS))
                     if answer.code not in _LATER:
                         self._patience.reset()
                         return self._read(answer, offset)
@@ -228,15 +219,20 @@ class QueueReader:
                 except Unreachable as error:
                     away = f"broker {broker}: {error}"
             self._patience.wait(away)
+            masters = self._masters()
+            addresses = masters if master else self._addresses
 
-    def _look_again(self) -> str | None:
-        """Look for the broker, which may be elsewhere after a restart; return its master."""
+    def _masters(self) -> tuple[str, ...]:
+        """Look for the broker, which may be elsewhere after a restart; return its master's address.
+
+        None when it has no master now, or is not found.
+        """
         found = self._locate()
         if found is None or not found.addresses:
-            return None
+            return ()
         self._addresses = addresses_of(found)
         self._ahead.move(self._addresses)
-        return found.master
+        return () if found.master is None else (found.master,)
 
     def _find(self) -> BrokerData | None:
         queue = self._range.queue

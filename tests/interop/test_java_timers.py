@@ -75,11 +75,7 @@ def answers(broker: TimerBroker, hour_ms: int) -> dict[str, tuple[int, list[str]
     texts |= {"torn": "bm8gaGFuZGxl", "none": "", "odd": "%%%"}
     asked |= {f"recall {what}": broker.recall(text) for what, text in texts.items()}
     asked["recall no topic"] = broker.recall(texts["known"], "NoSuchTopic")
-    return {
-        # Java names the region in refusals of a recall as well.
-        what: (int(answer.code), sorted({*(answer.ext or {})} - {"MSG_REGION"}))
-        for what, answer in asked.items()
-    }
+    return {what: (int(answer.code), sorted(answer.ext or {})) for what, answer in asked.items()}
 
 
 def test_timer_answers_and_files_are_those_of_java(twins: dict[str, TimerBroker]) -> None:

@@ -30,6 +30,8 @@ CLIENT_LANE = "client"
 LANE = "default"
 ZONE_MODE = "__ZONE_MODE"
 ZONE_NAME = "__ZONE_NAME"
+NOT_SET = "not set any response code"
+"""The remark with which 5.5.0 says yes to code 901."""
 NO_ROUTE = (
     "No topic route info in name server for the topic: {}"
     "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -110,7 +112,7 @@ class Queries:
         header = headers.GetBrokerMemberGroupRequest.decode(request.command.ext)
         addresses = views.members(self._table, header.broker_name)
         body = encode_member_group(header.cluster_name, header.broker_name, addresses)
-        return reply_to(request.command, body=body)
+        return reply_to(request.command, remark=NOT_SET, body=body)
 
     def all_topics(self, request: Request) -> Command:
         """List every topic (206)."""

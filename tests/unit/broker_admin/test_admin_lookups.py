@@ -119,3 +119,24 @@ def test_system_topics_are_listed_before_anything_was_stored_there(tmp_path: Pat
         assert {"CHECKPOINT_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "broker-a"} <= listed
 
     play(tmp_path, story)
+
+
+def test_topic_with_an_unknown_filter_type_is_refused_as_by_java(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        refused = await broker.ask(code, **{**TOPIC, "topicFilterType": "ANY_TAG"})
+        assert (refused.code, refused.remark) == (1, "topicFilterType = [ANY_TAG] value invalid")
+        assert broker.topics.get("T") is None
+        taken = await broker.ask(code, **{**TOPIC, "topicFilterType": "MULTI_TAG"})
+        assert (taken.code, taken.remark) == (0, "not set any response code")
+
+    play(tmp_path, story)
+
+
+def test_created_topic_list_is_answered_with_javas_remark(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        body = json.dumps({"topicConfigList": [{"topicName": "T"}, {"topicName": "U"}]}).encode()
+        taken = await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
+        assert (taken.code, taken.remark) == (0, "not set any response code")
+
+    play(tmp_path, story)

@@ -273,6 +273,11 @@ def test_questions_are_passed_on_to_the_client(tmp_path: Path) -> None:
         )
         _, by_client = decode_consumer_status(answer.body)
         assert by_client == {"c1": {MessageQueue("T", "broker-a", 0): 9}}
+        assert answer.remark == "not set any response code"
+        other = await broker.ask(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="G", clientAddr="c2"
+        )
+        assert (other.code, decode_consumer_status(other.body)[1]) == (0, {})
         gone = await broker.ask(code, **ext | {"clientId": "c2"})
         assert (gone.code, gone.remark) == (1, "The Consumer <G> <c2> not online")
         join(broker, "Old", "c3", FakePeer(), version=61)
@@ -296,7 +301,12 @@ def test_units_of_a_queue(tmp_path: Path) -> None:
         shown = json.loads((await broker.ask(code, **ext)).body)
         assert (shown["minQueueIndex"], shown["maxQueueIndex"]) == (0, 2)
         assert [unit["tagsCode"] for unit in shown["queueData"]] == [ord("A"), ord("B")]
+        beyond = await broker.ask(code, **ext | {"index": "2"})
+        assert (beyond.code, beyond.body) == (0, b"")
+        assert beyond.remark == "Index 2 of 0@T is not exist!"
         assert (await broker.ask(code, **ext | {"topic": "U"})).code == 1
+        empty = await broker.ask(code, **ext | {"queueId": "1"})
+        assert (empty.code, empty.remark) == (1, "1@T is not exist!")
         assert (await broker.ask(code, **ext | {"index": "-1"})).code == 29
 
     play(tmp_path, story)

@@ -110,6 +110,7 @@ def test_recall_with_a_wrong_handle_is_refused_with_a_reason(tmp_path: Path, han
             answer = await running.recall(handle)
             assert answer.code == 604
             assert (answer.remark or "").startswith("recall ")
+            assert (answer.ext or {})["MSG_REGION"] == "DefaultRegion"
             assert (await running.recall(handle, "Unknown")).code == 17
 
     asyncio.run(story())

@@ -107,7 +107,7 @@ def test_what_does_not_fit_the_half_message_is_refused(tmp_path: Path) -> None:
             (end_command(ROLLBACK, 10**9, 0), "Find prepared transaction message failed"),
             (end_command(COMMIT, -5, 0), "Find prepared transaction message failed"),
             (end_command(COMMIT, log_offset + 1, 0), "Find prepared transaction message failed"),
-            (end_command(4, log_offset, 0), None),
+            (end_command(4, log_offset, 0), "commitOrRollback field wrong"),
         ):
             answer = await it.call(command)
             assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)

@@ -301,6 +301,7 @@ async def test_a_slave_is_told_of_its_master(tmp_path: Path) -> None:
         )
         nobody = await asker.ask(901, {"clusterName": "c1", "brokerName": "nobody"})
         assert decode_member_group(nobody.body) == ("c1", "nobody", {})
+        assert nobody.remark == group.remark == "not set any response code"
 
 
 @looped

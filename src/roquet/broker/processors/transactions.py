@@ -114,7 +114,7 @@ class EndTransaction:
             sys_flag.TRANSACTION_COMMIT,
             sys_flag.TRANSACTION_ROLLBACK,
         ):
-            return reply_to(command, ResponseCode.SYSTEM_ERROR)
+            raise Refused(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
         record = await self._half(header.commit_log_offset)
         properties = props.read(record.properties)
         if self._is_late(header, record, properties):

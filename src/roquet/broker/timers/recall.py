@@ -65,6 +65,17 @@ class TimerProcessor:
     async def recall(self, request: Request) -> Command:
         """Store the request to cancel a message in the step at which the message is due."""
         header = RecallMessageRequest.decode(request.command.ext)
+        # Java's clients learn the region from a refusal as well.
+        region = {props.MSG_REGION: self._stamps.rules.region}
+        try:
+            answer = await self._recalled(request, header)
+        except Refused as error:
+            return reply_to(request.command, error.code, remark=error.remark, ext=region)
+        return reply_to(request.command, ext={**region, **answer.encode()})
+
+    async def _recalled(
+        self, request: Request, header: RecallMessageRequest
+    ) -> RecallMessageResponse:
         self._check_open()
         if self._topics.get(header.topic) is None:
             raise Refused(
@@ -76,9 +87,7 @@ class TimerProcessor:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"recall failed, {result.status.name} {result.why}"
             )
-        answer = RecallMessageResponse(msg_id=handle.unique_key)
-        region = {props.MSG_REGION: self._stamps.rules.region}
-        return reply_to(request.command, ext={**region, **answer.encode()})
+        return RecallMessageResponse(msg_id=handle.unique_key)
 
     def _check_open(self) -> None:
         if not self._rules.recall:

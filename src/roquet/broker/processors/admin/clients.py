@@ -12,6 +12,7 @@ from roquet.acl.accounts import Perm
 from roquet.acl.needs import topic as topic_need
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.broker.processors.admin.common import NOT_SET
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.clients import (
     Connection,
@@ -168,14 +169,13 @@ class ClientAdmin:
         """Return where each member of a group is, as the members themselves say."""
         header = GetConsumerStatusRequest.decode(request.command.ext)
         group = self._registry.consumer(header.group)
-        members = [] if group is None else self._asked(group, header.client_addr)
-        if not members:
+        if group is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"No Any Consumer online in the consumer group: [{header.group}]",
             )
         by_client: dict[str, dict[MessageQueue, int]] = {}
-        for client in members:
+        for client in self._asked(group, header.client_addr):
             question = Command(
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
                 {"topic": header.topic, "group": header.group},
@@ -187,7 +187,8 @@ class ClientAdmin:
                     by_client[client.client_id] = decode_consumer_status(answer.body)[0]
             except (Unreachable, OutcomeUnknown, fastjson.JsonError):
                 continue
-        return reply_to(request.command, body=encode_consumer_status({}, by_client))
+        body = encode_consumer_status({}, by_client)
+        return reply_to(request.command, remark=NOT_SET, body=body)
 
     def _asked(self, group: ConsumerGroup, client_id: str | None) -> list[Client]:
         clients = [member.client for member in group.members.values()]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOT_SET = "not set any response code"
-"""The remark with which 5.5.0 says yes to codes 17 and 321."""
+"""The remark with which 5.5.0 says yes to codes 17, 18, 223 and 321."""
 QUEUES_AT_ONCE = 100
 """Queues that are looked at, on disk as well, before others have their turn."""
 PAGE_MAX = 2000

@@ -39,7 +39,10 @@ class QueueAdmin:
         """Return units from an index on."""
         header = QueryConsumeQueueRequest.decode(request.command.ext)
         topic = header.topic or ""
-        if self._topics.get(topic) is None or header.queue_id < 0:
+        known = self._topics.get(topic) is not None and header.queue_id >= 0
+        end = self._store.max_offset(topic, header.queue_id) if known else 0
+        if end == 0:
+            # RocketMQ has no file for a queue before its first message.
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"{header.queue_id}@{topic} is not exist!",
@@ -51,6 +54,10 @@ class QueueAdmin:
             )
         group = header.consumer_group
         subscription = self._registry.subscription(group, topic) if group else None
+        if header.index >= end:
+            # Nothing is wrong with the question, so the code is that of an answer.
+            nothing = f"Index {header.index} of {header.queue_id}@{topic} is not exist!"
+            return reply_to(request.command, remark=nothing)
         count = min(header.count, COUNT_MAX)
         asked: dict[str, Any] = {}
         if group:
@@ -60,7 +67,7 @@ class QueueAdmin:
         units = self._store.units(topic, header.queue_id, header.index, count)
         answer = {
             **asked,
-            "maxQueueIndex": self._store.max_offset(topic, header.queue_id),
+            "maxQueueIndex": end,
             "minQueueIndex": self._store.min_offset(topic, header.queue_id),
             "queueData": [self._unit(unit, subscription) for unit in units],
             "subscriptionData": None if subscription is None else subscription_json(subscription),

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.broker.processors.admin.common import NOT_SET, body_of, page_of
 from roquet.model.data_version import DataVersion
-from roquet.model.topic import MESSAGE_TYPES, TopicConfig
+from roquet.model.topic import MESSAGE_TYPES, FilterType, TopicConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import (
     TopicTableBody,
     decode_topic_configs,
     encode_topic,
     encode_topic_list,
-    filter_type_of,
 )
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -97,12 +96,17 @@ class TopicAdmin:
         # Java goes on without these two, whatever its header says.
         given = {"defaultTopic": "", "order": "false", **(request.command.ext or {})}
         header = CreateTopicRequest.decode(given)
+        kind = header.topic_filter_type
+        if kind not in set(FilterType):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{kind[:80]}] value invalid"
+            )
         config = TopicConfig(
             name=header.topic,
             read_queues=header.read_queue_nums,
             write_queues=header.write_queue_nums,
             perm=header.perm,
-            filter_type=filter_type_of(header.topic_filter_type),
+            filter_type=FilterType(kind),
             sys_flag=header.topic_sys_flag or 0,
             order=header.order,
         )
@@ -120,7 +124,7 @@ class TopicAdmin:
         ]
         self._topics.put(*checked)
         await self._topics.persist()
-        return reply_to(request.command)
+        return reply_to(request.command, remark=NOT_SET)
 
     async def delete(self, request: Request) -> Command:
         """Delete a topic with its queues and offsets, and the retry topics made for it by pop."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
+from admin_bodies import bodies_of, heartbeat
 from roquet.protocol import fastjson
 from roquet.protocol.codes import RequestCode as Code
 from roquet.protocol.command import Command
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Mapping
 
-ODD = ("", " ", "no_such", "a b", "t" * 200, "%RETRY%no_such", "TBW102")
+ODD = ("", " ", "a b", "t" * 200, "TBW102")
 NUMBERS = ("0", "1", "3", "-1", "7", "2147483647", "9223372036854775807", "x")
 
 
@@ -91,8 +92,53 @@ FIELDS: Mapping[Code, Mapping[str, str]] = {
         "topicSysFlag": "0",
         "order": "false",
     },
+    Code.CONSUMER_SEND_MSG_BACK: {
+        "offset": "0",
+        "group": "G",
+        "delayLevel": "1",
+        "originMsgId": "0",
+        "originTopic": "T",
+        "unitMode": "false",
+        "maxReconsumeTimes": "3",
+    },
+    Code.END_TRANSACTION: {
+        "topic": "T",
+        "producerGroup": "G",
+        "tranStateTableOffset": "0",
+        "commitLogOffset": "0",
+        "commitOrRollback": "8",
+        "fromTransactionCheck": "false",
+        "msgId": "0",
+        "transactionId": "0",
+    },
+    Code.LOCK_BATCH_MQ: {},
+    Code.UNLOCK_BATCH_MQ: {},
+    Code.HEART_BEAT: {},
+    Code.CHECK_CLIENT_CONFIG: {},
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: {"topic": "T", "group": "G", "clientAddr": "c"},
+    Code.CONSUME_MESSAGE_DIRECTLY: {
+        "consumerGroup": "G",
+        "clientId": "c",
+        "msgId": "0",
+        "brokerName": "b",
+        "topic": "T",
+    },
+    Code.RESUME_CHECK_HALF_MESSAGE: {"topic": "T", "msgId": "0"},
+    Code.GET_ALL_PRODUCER_INFO: {},
+    Code.RECALL_MESSAGE: {"producerGroup": "G", "topic": "T", "recallHandle": "h"},
+    Code.GET_TIMER_CHECK_POINT: {},
+    Code.GET_TIMER_METRICS: {},
+    Code.GET_BROKER_HA_STATUS: {},
+    Code.RESET_MASTER_FLUSH_OFFSET: {"masterFlushOffset": "0"},
+    Code.EXCHANGE_BROKER_HA_INFO: {},
+    Code.GET_BROKER_CONFIG: {},
+    Code.UPDATE_BROKER_CONFIG: {},
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: {},
     Code.DELETE_EXPIRED_COMMITLOG: {},
+    Code.CLEAN_UNUSED_TOPIC: {},
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: {},
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {},
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {},
     Code.UNREGISTER_CLIENT: {"clientID": "c", "producerGroup": "G", "consumerGroup": "G"},
     Code.DELETE_SUBSCRIPTIONGROUP: {"groupName": "G", "cleanOffset": "true"},
     Code.DELETE_TOPIC_IN_BROKER: {"topic": "T"},
@@ -108,20 +154,55 @@ def own(text: str, code: Code) -> str:
 
 
 def requests(rng: random.Random, draws: int) -> Iterator[Asked]:
-    """Yield for each code one plain request, one without each field, and `draws` odd ones."""
+    """Yield for each code plain requests, each field missing and with each odd value, and draws.
+
+    A draw has odd values in two fields or leaves out two.
+    """
     for code, plain in FIELDS.items():
         fields = {name: own(text, code) for name, text in plain.items()}
         if code not in LAST:
             yield Asked(code, "plain", fields)
-        for name in fields:
-            yield Asked(code, f"no {name}", {k: v for k, v in fields.items() if k != name})
-        for _ in range(draws if fields else 0):
-            name = rng.choice(sorted(fields))
-            is_number = fields[name].lstrip("-").isdigit()
-            text = rng.choice(NUMBERS if is_number else ODD)
-            yield Asked(code, f"{name}={text[:20]}", {**fields, name: text})
+        yield from with_one_odd(code, fields)
+        for _ in range(draws if len(fields) > 1 else 0):
+            yield with_two_odd(code, fields, rng)
+        for case, body in bodies_of(code):
+            yield Asked(code, case, fields, body)
         if code in LAST:
             yield Asked(code, "plain", fields)
+
+
+def with_one_odd(code: Code, fields: Mapping[str, str], body: bytes = b"") -> Iterator[Asked]:
+    """Yield a request without each field, and with each odd value of it."""
+    for name, text in fields.items():
+        yield Asked(code, f"no {name}", {k: v for k, v in fields.items() if k != name}, body)
+        for odd in odd_values(text, code):
+            yield Asked(code, f"{name}={odd[:20]}", {**fields, name: odd}, body)
+
+
+def with_two_odd(
+    code: Code, fields: Mapping[str, str], rng: random.Random, body: bytes = b""
+) -> Asked:
+    """Return a request with two fields that are odd or missing."""
+    drawn: dict[str, str] = dict(fields)
+    cases: list[str] = []
+    for name in sorted(rng.sample(sorted(fields), 2)):
+        odd = rng.choice((None, *odd_values(fields[name], code)))
+        if odd is None:
+            del drawn[name]
+            cases.append(f"no {name}")
+        else:
+            drawn[name] = odd
+            cases.append(f"{name}={odd[:20]}")
+    return Asked(code, ", ".join(cases), drawn, body)
+
+
+def odd_values(text: str, code: Code) -> tuple[str, ...]:
+    """Return what is tried in the place of a value; names that nobody has are the code's own."""
+    if text in {"true", "false"}:
+        return ("", "yes", "TRUE")
+    if text.lstrip("-").isdigit():
+        return NUMBERS
+    return (*ODD, f"D{int(code)}no_such", f"%RETRY%D{int(code)}no_such")
 
 
 def furniture(code: Code) -> Iterator[Asked]:
@@ -145,6 +226,7 @@ def furniture(code: Code) -> Iterator[Asked]:
         "k": "false",
         "m": "false",
     }
+    yield Asked(Code.HEART_BEAT, "furniture", {}, heartbeat(own("G", code), own("T", code)))
     for number in range(3):
         yield Asked(Code.SEND_MESSAGE_V2, "furniture", send, b"m%d" % number)
 

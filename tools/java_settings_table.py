@@ -15,11 +15,6 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "*[pP]op*",
         "ack*",
         "append*kAsync",
-        "revive*",
-        "skipWhenCKRePutReachMaxTimes",
-        "enableSkipLongAwaitingAck",
-        "enableRetryTopicV2",
-        "useSeparateRetryQueue",
         "retrieveMessageFromPopRetryTopicV1",
         "waitTimeMillsInAckQueue",
         "*ForNotification",
@@ -105,6 +100,9 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
 """Feature -> keys of it."""
 
 DECLINED: Mapping[str, tuple[str, ...]] = {
+    "offsets of revive queues always move past acknowledgements without a checkpoint": (
+        "enableSkipLongAwaitingAck",
+    ),
     "the network runs on one event loop without buffers of its own to size": (
         "client*",
         "server*",

@@ -219,6 +219,17 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_every_name_server_is_told_and_the_missing_are_named": ("brokerName",),
         "test_without_force_only_news_is_registered": ("forceRegister",),
     },
+    "test_revive.py": {
+        "test_acks_without_a_checkpoint_are_forgotten_after_a_while": ("reviveAckWaitMs",),
+        "test_full_round_is_followed_at_once_and_an_idle_one_later_and_later": (
+            "reviveInterval",
+            "reviveMaxSlow",
+        ),
+        "test_message_popped_from_a_retry_topic_goes_back_there": ("enableRetryTopicV2",),
+        "test_pauses_before_another_try_grow_as_in_java": ("skipWhenCKRePutReachMaxTimes",),
+        "test_reading_ends_after_its_time_and_goes_on_in_the_next_round": ("reviveScanTime",),
+        "test_separate_retry_queues_grow_with_the_topic": ("useSeparateRetryQueue",),
+    },
     "test_send.py": {
         "test_a_broker_may_take_no_sends": ("startAcceptSendRequestTimeStamp",),
         "test_a_retry_needs_its_group": ("autoCreateSubscriptionGroup",),

@@ -43,6 +43,7 @@ from roquet.broker.wiring.messages import (
 from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.replication import make_pair, make_replicas
+from roquet.broker.wiring.revive import make_revive
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
@@ -101,6 +102,7 @@ def build(
     timers = make_timers(base)
     appender = Appender(base.store, delays, base.state, replicas, log=log, timers=timers.conversion)
     transactions = make_transactions(base, appender)
+    revive = make_revive(base, appender, timers)
     fast_fail = make_fast_fail(base)
     expressions = Expressions()
     pull = make_pull(base, expressions)
@@ -141,6 +143,7 @@ def build(
         lock=lock,
         transactions=transactions,
         timers=timers,
+        revive=revive,
         pair=pair,
     )
     app = App(parts, base.clock, pair.role)

@@ -164,6 +164,20 @@ class Appender:
         status, why = await self._copied(result.physical_offset + result.size)
         return result._replace(status=status, why=why)
 
+    async def append_as_is(self, drafts: Sequence[Draft]) -> list[PutResult]:
+        """Append messages that the broker moves, whatever delay they have had; waits for nothing.
+
+        Each has an outcome of its own; failures are statuses.
+        """
+        refused = [self.made_ready(draft, as_it_is=True) for draft in drafts]
+        ready = [draft for draft, why in zip(drafts, refused, strict=True) if why is None]
+        if self._log is None:
+            placed = [await self._store.put(draft, wait=False) for draft in ready]
+        else:
+            placed = self._log.append(ready) if ready else []
+        stored = iter(placed)
+        return [next(stored) if why is None else why for why in refused]
+
     async def append_batch(self, batch: BatchDraft) -> BatchResult:
         """Check and append a batch, all or none."""
         refused = self._refused(batch.topic)

@@ -16,6 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
+from roquet.broker.pop.revive_rules import ReviveRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.schedule import ScheduleRules
 from roquet.broker.services.offsets import OffsetRules
@@ -255,6 +256,7 @@ class BrokerConfig:
     offsets: OffsetRules = dataclasses.field(default_factory=OffsetRules)
     schedule: ScheduleRules = dataclasses.field(default_factory=ScheduleRules)
     timers: TimerRules = dataclasses.field(default_factory=TimerRules)
+    revive: ReviveRules = dataclasses.field(default_factory=ReviveRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)

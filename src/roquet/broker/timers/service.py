@@ -128,6 +128,19 @@ class TimerService:
         """Return how many messages wait for a step of time; None when the wheel does not turn."""
         return None if self._wheel is None else self._wheel.waiting_at(time_ms)
 
+    @property
+    def is_on(self) -> bool:
+        """Whether timer messages are taken."""
+        return self._rules.enabled
+
+    def passed_ms(self) -> int | None:
+        """Return the time up to which every due message is in the log, Unix milliseconds.
+
+        None while messages wait to enter the wheel, and when it does not turn.
+        """
+        stats = self._stats()
+        return None if stats.get("behind", 1) else stats["read_ms"] - 1
+
     def checkpoint(self) -> bytes | None:
         """Return the 56 bytes that slaves copy; None when the wheel does not turn."""
         return None if self._wheel is None else self._wheel.checkpoint()

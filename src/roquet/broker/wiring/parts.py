@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.replication import Pair
+    from roquet.broker.wiring.revive import ReviveParts
     from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
 
@@ -39,6 +40,7 @@ def list_parts(
     lock: Lock,
     transactions: TransactionParts,
     timers: TimerParts,
+    revive: ReviveParts,
     pair: Pair,
 ) -> list[Part]:
     """List the parts in the order they start."""
@@ -67,6 +69,7 @@ def list_parts(
         *pair.store_parts(),
         Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
         timers.part(),
+        revive.part(),
         transactions.part(),
         Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
         Part("loop_lag", base.lag),

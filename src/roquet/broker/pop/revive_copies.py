@@ -1,0 +1,213 @@
+"""Stores unacknowledged messages again: in the group's pop retry topic, or as dead letters."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.broker.pop import revive_rules
+from roquet.model.topic import READ_WRITE
+from roquet.protocol import names
+from roquet.protocol.pop import topics as pop_topics
+from roquet.service.ratelog import RateLog
+from roquet.store.results import PutStatus, StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.broker.pop.revive_rules import ReviveRules
+    from roquet.broker.pop.seams import Returned, ReviveAppends, ReviveStore
+    from roquet.broker.state import Identity
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.protocol.pop.records import PopCheckpoint
+    from roquet.store.groups import GroupTable
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.records import Record
+    from roquet.store.results import Draft, PutResult
+    from roquet.store.topics import TopicTable
+
+log = logging.getLogger(__name__)
+
+DEAD_LETTER_QUEUES = 1
+RETRY_QUEUES = 1
+_HOPELESS = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+"""Another try may still succeed, when settings or names have changed; the others need not wait."""
+
+
+class Outcome(enum.Enum):
+    """What became of a message."""
+
+    STORED = "stored"
+    DEAD = "dead letter"
+    GONE = "gone"
+    """It was deleted with its part of the log, or its queue was cut or made again."""
+    FAILED = "failed"
+    """It could not be read or stored; others may have been."""
+    WAIT = "wait"
+    """The store takes nothing now."""
+
+
+@dataclasses.dataclass(slots=True)
+class CopyCounts:
+    """What became of messages."""
+
+    stored: int = 0
+    dead: int = 0
+    gone: int = 0
+    failed: int = 0
+    orphans: int = 0
+    """Checkpoints of topics or groups that are gone."""
+    re_puts: int = 0
+    given_up: int = 0
+
+
+class Copies:
+    """Stores messages for another try."""
+
+    def __init__(
+        self,
+        store: ReviveStore,
+        appends: ReviveAppends,
+        tables: tuple[TopicTable, GroupTable, OffsetTable],
+        *,
+        identity: Identity,
+        rules: ReviveRules,
+        returned: Returned,
+        clock: Clock,
+    ) -> None:
+        self.rules = rules
+        self.counts = CopyCounts()
+        self._store = store
+        self._appends = appends
+        self._topics, self._groups, self._offsets = tables
+        self._identity = identity
+        self._returned = returned
+        self._log = RateLog(log, clock)
+
+    def is_orphan(self, checkpoint: PopCheckpoint) -> bool:
+        """Tell whether nobody can want the messages: their topic or their group is gone."""
+        topic, group = _names(checkpoint)
+        normal = pop_topics.normal_topic(topic, group) or topic
+        # A table that was lost knows nothing: the messages are tried again later.
+        is_gone = self._topics.get(normal) is None and self._topics.is_complete
+        if is_gone or self._groups.find(group) is None:
+            self.counts.orphans += 1
+            self._log.warning(
+                (topic, group), f"popped messages of topic {topic} and group {group} have no owner"
+            )
+            return True
+        return False
+
+    async def store(self, checkpoint: PopCheckpoint, offsets: Sequence[int]) -> list[Outcome]:
+        """Store the messages at these queue offsets again; return what became of each.
+
+        Raises TableFull when a topic for them cannot be made.
+        """
+        group = self._groups.find(checkpoint.group or "")
+        assert group is not None, "is_orphan comes first"
+        outcomes: list[Outcome] = []
+        drafts: list[tuple[int, Draft]] = []
+        for offset in offsets:
+            found = self._message(checkpoint, offset)
+            if isinstance(found, Outcome):
+                outcomes.append(found)
+                continue
+            drafts.append((len(outcomes), await self._draft(found, checkpoint, group)))
+            outcomes.append(Outcome.STORED)
+        results = await self._appends.append_as_is([draft for _, draft in drafts])
+        for (place, draft), result in zip(drafts, results, strict=True):
+            outcomes[place] = self._outcome(checkpoint, draft, result)
+        self._count(outcomes)
+        return outcomes
+
+    def _message(self, checkpoint: PopCheckpoint, offset: int) -> Record | Outcome:
+        """Return the message itself, never another one; a failed read is no proof that it is gone.
+
+        A message that is gone for certain lay before the first of its queue, or behind the last.
+        """
+        if checkpoint.broker_name not in (None, "", self._identity.name):
+            return self._failed(checkpoint, offset, f"it is of broker {checkpoint.broker_name}")
+        topic, queue_id = checkpoint.topic or "", checkpoint.queue_id
+        try:
+            units = self._store.units(topic, queue_id, offset, 1)
+            record = self._store.record(*units[0][:2]) if units else None
+            if record is not None and (record.topic, record.queue_offset) == (topic, offset):
+                return record
+            if offset < self._store.min_offset(topic, queue_id):
+                return Outcome.GONE
+            is_behind = offset >= self._store.max_offset(topic, queue_id)
+            if is_behind and self._store.dispatch_behind() == 0:
+                return Outcome.GONE
+        except StoreFault as fault:
+            return self._failed(checkpoint, offset, str(fault))
+        return self._failed(checkpoint, offset, "it cannot be read")
+
+    def _failed(self, checkpoint: PopCheckpoint, offset: int, why: str) -> Outcome:
+        where = f"{checkpoint.topic} queue {checkpoint.queue_id} offset {offset}"
+        self._log.warning("failed", f"message of {where} is tried again later: {why}")
+        return Outcome.FAILED
+
+    async def _draft(
+        self, record: Record, checkpoint: PopCheckpoint, group: SubscriptionGroupConfig
+    ) -> Draft:
+        host = self._identity.store_host
+        if revive_rules.is_dead(record, checkpoint, group, self.rules):
+            draft = revive_rules.dead_letter_draft(record, checkpoint, host)
+            if self._topics.get(draft.topic) is None:
+                self._topics.ensure(draft.topic, DEAD_LETTER_QUEUES, READ_WRITE)
+                await self._topics.persist()
+            return draft
+        topic = revive_rules.retry_topic(checkpoint, self.rules)
+        queues = await self._retry_queues(topic, checkpoint)
+        queue_id = record.queue_id if self.rules.separate_queues else 0
+        return revive_rules.retry_draft(record, checkpoint, topic, min(queue_id, queues - 1), host)
+
+    async def _retry_queues(self, topic: str, checkpoint: PopCheckpoint) -> int:
+        """Return how many queues the retry topic has; it is made, and grows with its topic."""
+        wanted = RETRY_QUEUES
+        name, group = _names(checkpoint)
+        if self.rules.separate_queues:
+            normal = self._topics.get(pop_topics.normal_topic(name, group) or name)
+            wanted = max(wanted, 0 if normal is None else normal.write_queues)
+        known = self._topics.get(topic)
+        if known is not None and known.write_queues >= wanted:
+            return known.write_queues
+        before = 0 if known is None else known.write_queues
+        if known is None:
+            self._topics.ensure(topic, wanted, READ_WRITE)
+        else:
+            reads = max(wanted, known.read_queues)
+            self._topics.put(dataclasses.replace(known, read_queues=reads, write_queues=wanted))
+        await self._topics.persist()
+        # The group begins where the messages do, whatever its pops ask for.
+        for queue_id in range(before, wanted):
+            if self._offsets.committed(group, topic, queue_id) is None:
+                self._offsets.commit(group, topic, queue_id, 0)
+        return wanted
+
+    def _outcome(self, checkpoint: PopCheckpoint, draft: Draft, result: PutResult) -> Outcome:
+        if result.status.is_stored:
+            is_dead = names.is_dlq(draft.topic)
+            name, group = _names(checkpoint)
+            origin = pop_topics.normal_topic(name, group) or name
+            if is_dead:
+                self._returned.sent_back(group, origin, dead=True)
+            self._returned.moved(draft.topic, result.size)
+            return Outcome.DEAD if is_dead else Outcome.STORED
+        text = f"{PutStatus(result.status).name} {result.why}"
+        self._log.warning("put", f"messages for {draft.topic} are tried again later: {text}")
+        return Outcome.FAILED if result.status in _HOPELESS else Outcome.WAIT
+
+    def _count(self, outcomes: Sequence[Outcome]) -> None:
+        counts = self.counts
+        counts.stored += outcomes.count(Outcome.STORED)
+        counts.dead += outcomes.count(Outcome.DEAD)
+        counts.gone += outcomes.count(Outcome.GONE)
+        counts.failed += outcomes.count(Outcome.FAILED)
+
+
+def _names(checkpoint: PopCheckpoint) -> tuple[str, str]:
+    return checkpoint.topic or "", checkpoint.group or ""

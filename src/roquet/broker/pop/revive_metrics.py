@@ -1,0 +1,68 @@
+"""Numbers of the redelivery of popped messages, those of RocketMQ's names first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from roquet.broker.pop.revive import ReviveService
+    from roquet.broker.pop.revive_queue import ReviveQueue
+    from roquet.service.metrics import Metrics
+
+_OUTCOMES = ("dead", "gone", "failed", "orphans", "re_puts", "given_up")
+
+
+def watch_revive(service: ReviveService, metrics: Metrics) -> None:
+    """Show the numbers."""
+
+    def by_queue(
+        read: Callable[[int, ReviveQueue], float],
+    ) -> Iterable[tuple[Sequence[str], float]]:
+        return [((str(number),), read(number, it)) for number, it in service.queues.items()]
+
+    def by_kind() -> Iterable[tuple[Sequence[str], float]]:
+        for number, queue in service.queues.items():
+            yield ("ck", str(number)), float(queue.counts.checkpoints)
+            yield ("ack", str(number)), float(queue.counts.acks)
+
+    metrics.standard(
+        "pop_revive_lag",
+        "Records of a revive queue that are not settled",
+        ("queue_id",),
+        lambda: by_queue(lambda number, _: float(service.lag(number))),
+    )
+    metrics.standard(
+        "pop_revive_latency",
+        "How long the oldest checkpoint of a revive queue is overdue, milliseconds",
+        ("queue_id",),
+        lambda: by_queue(lambda number, _: float(service.latency_ms(number))),
+    )
+    metrics.standard(
+        "pop_revive_out_message",
+        "Records read from the revive queues",
+        ("revive_message_type", "queue_id"),
+        by_kind,
+        counts=True,
+    )
+    metrics.standard(
+        "pop_revive_retry_messages",
+        "Popped messages stored again because they were not acknowledged",
+        ("put_status",),
+        lambda: [(("PUT_OK",), float(service.copies.counts.stored))],
+        counts=True,
+    )
+    counts = service.copies.counts
+    metrics.watch_many(
+        "pop_revive",
+        "Popped messages that were not acknowledged and not simply stored again",
+        "outcome",
+        lambda: {name: float(getattr(counts, name)) for name in _OUTCOMES},
+        counts=True,
+    )
+    metrics.watch(
+        "pop_revive_unreadable",
+        "Records of the revive queues that are damaged",
+        lambda: float(sum(queue.counts.unreadable for queue in service.queues.values())),
+    )

@@ -20,11 +20,6 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "*ForNotification",
         "priorityOrderAsc",
     ),
-    "rebalancing by the broker": (
-        "loadBalance*",
-        "serverLoadBalancerEnable",
-        "defaultMessageRequestMode",
-    ),
     "snapshots of the timer wheel": ("timerWheelSnapshot*",),
     "timers in RocksDB": ("timerRocksDB*", "timerRecallTo*", "timerReputService*"),
     "checks of the counts of timer messages": ("timer*CheckMetrics*", "timerMetric*"),

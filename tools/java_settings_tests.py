@@ -29,6 +29,16 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "test_it_warns_when_anybody_may_come": ("bindAddress",),
     },
+    "test_assignments.py": {
+        "test_defaults_follow_the_settings_but_a_retry_topic_is_always_pulled": (
+            "defaultMessageRequestMode",
+            "defaultPopShareQueueNum",
+        ),
+        "test_queues_are_those_of_all_brokers_and_asked_for_once_a_period": (
+            "loadBalancePollNameServerInterval",
+        ),
+        "test_without_balancing_everybody_is_told_all_queues": ("serverLoadBalancerEnable",),
+    },
     "test_broker_config.py": {
         "test_a_java_file_is_taken_as_it_is": ("mappedFileSizeCommitLog",),
     },
@@ -278,6 +288,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "heartbeatThreadPoolQueueCapacity",
             "litePullThreadPoolQueueCapacity",
             "pullThreadPoolQueueCapacity",
+            "loadBalanceThreadPoolQueueCapacity",
             "queryThreadPoolQueueCapacity",
             "replyThreadPoolQueueCapacity",
             "sendThreadPoolQueueCapacity",

@@ -25,6 +25,7 @@ from roquet.broker.quick_disk import QuickDisk
 from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.administration import make_administration
+from roquet.broker.wiring.assignments import make_assignments
 from roquet.broker.wiring.base import make_base, make_stamps
 from roquet.broker.wiring.messages import (
     make_admission,
@@ -125,7 +126,10 @@ def build(
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
     lock = make_lock(base, pair.client)
-    routes = hooked(all_routes([*processors, pair.admin, lock]), base.hooks, make_stamps(base).ext)
+    assignments = make_assignments(base, pair.client)
+    routes = hooked(
+        all_routes([*processors, pair.admin, lock, assignments]), base.hooks, make_stamps(base).ext
+    )
     routers = make_routers(base, routes)
     leavers = [base.holds.drop_peer, clients.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)

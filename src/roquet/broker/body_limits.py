@@ -33,6 +33,8 @@ BODY_LIMITS: Mapping[RequestCode, tuple[int, str]] = {
     RequestCode.HEART_BEAT: (MIB, "2,000 groups with a few topics each; read beside the loop"),
     RequestCode.LOCK_BATCH_MQ: (256 * KIB, "more than 1,000 queues of long names"),
     RequestCode.UNLOCK_BATCH_MQ: (256 * KIB, "as 41"),
+    RequestCode.QUERY_ASSIGNMENT: (16 * KIB, "a few names"),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: (16 * KIB, "a few names"),
     RequestCode.CHECK_CLIENT_CONFIG: (16 * KIB, "one subscription: an expression has 4,096"),
     RequestCode.UPDATE_BROKER_CONFIG: (256 * KIB, "settings: the handler takes 64 KiB and says so"),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (MIB, "some 4,000 topics; read beside the loop"),

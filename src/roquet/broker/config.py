@@ -19,6 +19,7 @@ from roquet.broker.peers import RegistrationRules
 from roquet.broker.pop.revive_rules import ReviveRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.schedule import ScheduleRules
+from roquet.broker.services.assignments import AssignmentRules
 from roquet.broker.services.offsets import OffsetRules
 from roquet.broker.services.query import QueryRules
 from roquet.broker.stamps import SendRules
@@ -155,6 +156,13 @@ class ServerRules:
         low=1,
         live=True,
     )
+    load_balance_queue: int = setting(
+        "loadBalanceThreadPoolQueueCapacity",
+        100_000,
+        "Waiting questions for assignments of queues.",
+        low=1,
+        live=True,
+    )
     admin_queue: int = setting(
         "adminBrokerThreadPoolQueueCapacity", 10_000, "Waiting admin requests.", low=1, live=True
     )
@@ -256,6 +264,7 @@ class BrokerConfig:
     offsets: OffsetRules = dataclasses.field(default_factory=OffsetRules)
     schedule: ScheduleRules = dataclasses.field(default_factory=ScheduleRules)
     timers: TimerRules = dataclasses.field(default_factory=TimerRules)
+    assignments: AssignmentRules = dataclasses.field(default_factory=AssignmentRules)
     revive: ReviveRules = dataclasses.field(default_factory=ReviveRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)

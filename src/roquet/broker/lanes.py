@@ -35,5 +35,6 @@ def lane_configs(rules: ServerRules) -> list[LaneConfig]:
             rules.end_transaction_queue,
             rules.end_transaction_age_ms,
         ),
+        LaneConfig("load_balance", 64, rules.load_balance_queue),
         LaneConfig("admin", 64, rules.admin_queue, admin_ms),
     ]

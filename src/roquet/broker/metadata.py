@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roquet.store.filters import FilterTable
     from roquet.store.groups import GroupTable
     from roquet.store.offsets import OffsetTable
+    from roquet.store.request_modes import RequestModes
     from roquet.store.topics import TopicTable
 
 log = logging.getLogger(__name__)
@@ -20,12 +21,13 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metadata:
-    """Topics, groups, offsets and filters."""
+    """Topics, groups, offsets, filters and request modes."""
 
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
     filters: FilterTable
+    modes: RequestModes
 
     async def start(self) -> None:
         """Load the tables. Raises Corrupt when a file and its copy are both unusable."""
@@ -33,10 +35,11 @@ class Metadata:
         self.offsets.load()
         self.groups.load()
         self.filters.load()
+        self.modes.load()
 
     async def stop(self) -> None:
         """Save the tables; one that cannot be saved does not keep the others from it."""
-        for table in (self.topics, self.groups, self.filters, self.offsets):
+        for table in (self.topics, self.groups, self.filters, self.modes, self.offsets):
             try:
                 await table.persist()
             except Exception:

@@ -65,9 +65,6 @@ _LATER = {
         RequestCode.NOTIFICATION,
         RequestCode.POLLING_INFO,
         RequestCode.POP_ROLLBACK,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     ),
     "light topics": (
         RequestCode.POP_LITE_MESSAGE,

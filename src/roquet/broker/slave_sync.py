@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import RoquetError
 from roquet.protocol import fastjson
+from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody
@@ -172,7 +173,9 @@ class SlaveSync:
     async def _modes(self) -> None:
         body = await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         if body is not None:
-            await self._write("messageRequestMode.json", _checked(body))
+            table = RequestModeTable.decode(body, tolerant_size_max=FILE_SIZE_MAX)
+            self._metadata.modes.replace(table)
+            await self._metadata.modes.persist()
 
     async def _timer_metrics(self) -> None:
         body = await self._ask(RequestCode.GET_TIMER_METRICS)

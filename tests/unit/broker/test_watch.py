@@ -201,6 +201,7 @@ def test_every_lane_can_be_given_its_size_and_age() -> None:
         "litePullThreadPoolQueueCapacity": ("lite_pull", 13),
         "replyThreadPoolQueueCapacity": ("reply", 14),
         "queryThreadPoolQueueCapacity": ("query", 15),
+        "loadBalanceThreadPoolQueueCapacity": ("load_balance", 24),
         "heartbeatThreadPoolQueueCapacity": ("heartbeat", 16),
         "clientManagerThreadPoolQueueCapacity": ("client_manage", 17),
         "consumerManagerThreadPoolQueueCapacity": ("consumer_manage", 18),

@@ -12,7 +12,9 @@ from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state import BrokerState
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.request_mode import GroupRequestMode, RequestMode
 from roquet.model.topic import TopicConfig
+from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody
@@ -110,19 +112,22 @@ def test_topics_and_groups_follow_by_version(tmp_path: Path) -> None:
 
 def test_files_that_a_new_master_reads(tmp_path: Path) -> None:
     master = Master()
-    sync, _ = slave(tmp_path, master)
+    sync, metadata = slave(tmp_path, master)
+    mode = GroupRequestMode(topic="T", group="g", mode=RequestMode.POP, pop_share=2)
     master.bodies |= {
         RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetBody(offsets={3: 17}).encode(),
         RequestCode.GET_TIMER_CHECK_POINT: bytes(range(56)),
         RequestCode.GET_TIMER_METRICS: b'{"timingCount":{}}',
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{}}',
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: RequestModeTable(modes=(mode,)).encode(),
     }
     asyncio.run(sync.tick())
     config = tmp_path / "config"
     assert DelayOffsetBody.decode((config / "delayOffset.json").read_bytes()).offsets == {3: 17}
     assert (config / "timercheck").read_bytes() == bytes(range(56)) + bytes(4096 - 56)
     assert (config / "timermetrics").read_bytes() == b'{"timingCount":{}}'
-    assert (config / "messageRequestMode.json").exists()
+    written = RequestModeTable.decode((config / "messageRequestMode.json").read_bytes())
+    assert written.modes == (mode,)
+    assert metadata.modes.get("T", "g") == mode, "a slave answers by what its master has"
     # What makes no sense replaces nothing.
     master.bodies[RequestCode.GET_TIMER_CHECK_POINT] = b"short"
     master.bodies[RequestCode.GET_TIMER_METRICS] = b"no json"

@@ -37,6 +37,7 @@ from roquet.store.filters import FilterTable
 from roquet.store.groups import GroupTable
 from roquet.store.offsets import OffsetTable
 from roquet.store.plugins import find_plugins, make_store
+from roquet.store.request_modes import RequestModes
 from roquet.store.topics import TopicTable
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
             GroupTable(JsonFile(folder / "subscriptionGroup.json"), config.groups, clock),
             OffsetTable(JsonFile(folder / "consumerOffset.json"), clock),
             FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
+            RequestModes(JsonFile(folder / "messageRequestMode.json")),
         ),
         store=store,
         cleaner=Cleaner(store, config.store, clock, JsonFile(folder / "cleaningTime.json")),

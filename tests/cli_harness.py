@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import IO
 
 SOURCES = Path(__file__).parents[1] / "src"
@@ -75,3 +77,19 @@ class Running:
         assert self.child.stdout is not None
         self.child.stdout.close()
         return code
+
+
+@contextlib.contextmanager
+def dev_server(
+    home: Path, *arguments: str, packages: Path | None = None
+) -> Generator[tuple[str, Running]]:
+    """Run `roquet dev` for a block; the name server's address is what it prints."""
+    running = Running(
+        home, "dev", "--port", "0", "--namesrv-port", "0", *arguments, packages=packages
+    )
+    try:
+        lines = running.lines_until("Ctrl-C")
+        (address,) = [line.split()[2] for line in lines if line.startswith("  name server ")]
+        yield address, running
+    finally:
+        assert running.stop() == 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_harness import Running, environment
+from cli_harness import dev_server, environment
 from cli_harness import roquet as process
 from roquet.cli.app import run
 
@@ -39,13 +39,8 @@ def roquet(home: Path, *arguments: str, given: str = "") -> subprocess.Completed
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Name servers' address of a dev server, and a folder."""
     home = tmp_path_factory.mktemp("dev")
-    running = Running(home, "dev", "--port", "0", "--namesrv-port", "0")
-    try:
-        lines = running.lines_until("Ctrl-C")
-        (address,) = [line.split()[2] for line in lines if line.startswith("  name server ")]
+    with dev_server(home) as (address, _):
         yield address, home
-    finally:
-        assert running.stop() == 0
 
 
 def queues(dev: tuple[str, Path], topic: str) -> int:

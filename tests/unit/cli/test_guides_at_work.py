@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_harness import Running, environment, roquet
+from cli_harness import Running, dev_server, environment, roquet
 from roquet.protocol.bodies.replication import HaStatusBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -50,13 +50,8 @@ def shell(home: Path, line: str, address: str = "") -> subprocess.CompletedProce
 
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    running = Running(tmp_path_factory.mktemp("dev"), "dev", "--port", "0", "--namesrv-port", "0")
-    try:
-        lines = running.lines_until("Ctrl-C")
-        (address,) = [line.split()[2] for line in lines if line.startswith("  name server ")]
+    with dev_server(tmp_path_factory.mktemp("dev")) as (address, _):
         yield address
-    finally:
-        assert running.stop() == 0
 
 
 @pytest.mark.parametrize("guide", ["command-line", "configuration"])
@@ -153,18 +148,13 @@ def test_plugin_of_the_guide_refuses_and_prints(tmp_path: Path) -> None:
     (group, name, target) = re.findall(r'"(roquet\.\w+)"\]\n(\w+) = "(.*)"', toml)[0]
     (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
     (site / "my_package.py").write_text(blocks("plugins", "python")[0])
-    running = Running(tmp_path, "dev", "--port", "0", "--namesrv-port", "0", packages=site)
-    try:
-        lines = running.lines_until("Ctrl-C")
-        (address,) = [line.split()[2] for line in lines if line.startswith("  name server ")]
+    with dev_server(tmp_path, packages=site) as (address, running):
         refused = roquet(tmp_path, "pub", "-n", address, "orders", "x")
         assert refused.returncode == 1
         assert "a tenant is needed" in refused.stderr
         taken = roquet(tmp_path, "pub", "-n", address, "other", "x")
         assert taken.returncode == 0
         assert running.line().startswith("other 0 ")
-    finally:
-        assert running.stop() == 0
 
 
 def test_transaction_of_the_guide_is_seen_after_the_work(dev: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_harness import Running, environment
+from cli_harness import dev_server, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,13 +30,8 @@ def blocks(page: str, language: str) -> list[str]:
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     home = tmp_path_factory.mktemp("dev")
-    running = Running(home, "dev", "--port", "0", "--namesrv-port", "0")
-    try:
-        lines = running.lines_until("Ctrl-C")
-        (address,) = [line.split()[2] for line in lines if line.startswith("  name server ")]
+    with dev_server(home) as (address, _):
         yield address, home
-    finally:
-        assert running.stop() == 0
 
 
 @pytest.mark.parametrize("page", PAGES)

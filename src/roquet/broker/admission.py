@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.expressions import Choice
-from roquet.broker.processors.pull import SUSPEND_MS_MAX
+from roquet.broker.services.receive import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
 from roquet.protocol import names, sys_flag

@@ -14,8 +14,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.config import setting
-from roquet.base.errors import Refused
-from roquet.protocol.codes import ResponseCode
+from roquet.broker.api.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +146,6 @@ class FastFail:
         return not (too_old or self.page_cache_is_busy())
 
     def check(self) -> None:
-        """Raise Refused when no send is taken at the moment; old ones are refused by their lane."""
+        """Raise Refusal when no send is taken at the moment; old ones are refused by their lane."""
         if self._state.is_slave or self.page_cache_is_busy():
-            raise Refused(ResponseCode.SYSTEM_BUSY, REJECTED)
+            raise Refusal(Reason.BUSY, REJECTED)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.base.clock import Clock
-    from roquet.remoting.router import Peer
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +30,27 @@ WAKES_PER_TURN = 64
 SPARE_DEADLINES = 64
 
 
+class Waiter(Protocol):
+    """Who waits: a connection, or a caller of this process."""
+
+    @property
+    def key(self) -> int:
+        """A number that no other waiter of this process has or had."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer could still arrive."""
+        ...
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Held:
     """One waiting pull. `resume` answers it; `matches(max offset)` says whether that is due."""
 
     topic: str
     queue_id: int
-    peer: Peer
+    peer: Waiter
     offset: int
     resume: Callable[[], None]
     matches: Callable[[int], bool] | None = None
@@ -138,8 +151,8 @@ class Holds:
             if not held.done:
                 self._make_due(held)
 
-    def drop_peer(self, peer: Peer) -> None:
-        """Forget the pulls of a connection that closed."""
+    def drop_peer(self, peer: Waiter) -> None:
+        """Forget the pulls of a connection that closed, or of a caller that has gone."""
         for held in list(self._by_peer.get(peer.key, {}).values()):
             self._forget(held)
 

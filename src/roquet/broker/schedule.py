@@ -17,13 +17,13 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.config import setting
-from roquet.base.errors import Refused, UsageError
+from roquet.base.errors import UsageError
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.traffic import NoTraffic
 from roquet.model.data_version import DataVersion
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.bodies.offsets import DelayOffsetBody
-from roquet.protocol.codes import ResponseCode
 from roquet.protocol.fastjson import JsonError
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
@@ -92,7 +92,7 @@ class DelayLevels:
         """Send a message with a delay level to the schedule topic; tell whether it has one.
 
         A level above the highest becomes the highest, one of 0 or less means no delay. Raises
-        Refused for a level that is no number.
+        Refusal for a level that is no number.
         """
         text = draft.properties.get(props.DELAY)
         if text is None:
@@ -116,7 +116,7 @@ class DelayLevels:
 def _level(text: str) -> int:
     number = int(text) if _INT.fullmatch(text) else _I32_MAX + 1
     if abs(number) > _I32_MAX:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"property DELAY: {text[:40]!r} is not an integer")
+        raise Refusal(Reason.FAILED, f"property DELAY: {text[:40]!r} is not an integer")
     return number
 
 

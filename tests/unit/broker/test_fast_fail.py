@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Refusal
 from roquet.broker.config import ServerRules
 from roquet.broker.fast_fail import FastFail, FastFailRules
 from roquet.broker.lanes import lane_configs
+from roquet.broker.remoting.refusals import CODES
 from roquet.broker.state import BrokerState
 from roquet.remoting.waits import KernelWaits
 from roquet.service.lanes import Lanes
@@ -55,8 +56,8 @@ class Story:
     def refusal(self) -> str | None:
         try:
             self.fast_fail.check()
-        except Refused as refused:
-            return f"{refused.code}{refused.remark}"
+        except Refusal as refusal:
+            return f"{CODES[refusal.reason]}{refusal.text}"
         return None
 
     async def lag(self, last_ms: float) -> str | None:

@@ -170,5 +170,5 @@ def test_a_plugin_that_cannot_be_made_keeps_the_broker_from_starting(
 def test_without_plugins_nothing_is_around_the_handlers(tmp_path: Path) -> None:
     broker = broker_app.build(broker_config(tmp_path))
     names = {getattr(route.handler, "__qualname__", "") for route in broker.routes}
-    assert "SendProcessor.send" in names
+    assert "SendAdapter.send" in names
     assert not any("_around" in name for name in names)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.base.errors import Corrupt, Refused, UsageError
+from roquet.base.errors import Corrupt, UsageError
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.protocol import names
 from roquet.protocol.bodies.offsets import DelayOffsetBody
@@ -134,9 +135,9 @@ def test_no_level_means_no_delay_and_the_property_stays(level: str) -> None:
 @pytest.mark.parametrize("level", ["", "1_0", " 1", "+1", "1e3", "\uff11", "99999999999", "1\n"])
 def test_a_level_that_is_no_number_is_refused(level: str) -> None:
     message = draft(DELAY=level)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         LEVELS.divert(message)
-    assert refused.value.code == 1
+    assert refused.value.reason is Reason.FAILED
     assert message.topic == "Orders"
 
 

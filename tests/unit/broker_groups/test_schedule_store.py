@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remoting_harness import until
+from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock
 from roquet.broker.appender import Appender
-from roquet.broker.processors.send_back import SendBack
 from roquet.broker.proof import ProvenMessages
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.schedule import DelayLevels, DelaySchedule
+from roquet.broker.services.send_back import SendBacks
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
 from roquet.protocol.codes import RequestCode
@@ -71,7 +74,7 @@ class Desk:
         self.identity = Identity(
             cluster="c", name="b", broker_id=0, ip="127.0.0.2", ha_ip="", port=10911, ha_port=0
         )
-        self.send_backs = SendBack(
+        send_backs = SendBacks(
             self.appender,
             ProvenMessages(self.store, SystemClock()),
             TopicTable(
@@ -84,6 +87,7 @@ class Desk:
             identity=self.identity,
             state=state,
         )
+        self.send_backs = SendBackAdapter(send_backs, Callers(EVERYBODY))
 
     async def __aenter__(self) -> Self:
         await self.store.start()

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from roquet.base.errors import Refused
+from roquet.acl.rights import EVERYBODY
+from roquet.broker.api.refusal import Refusal
+from roquet.broker.api.send_back import SendBackRequest
 from roquet.broker.appender import Appender
-from roquet.broker.processors.send_back import SendBack, place
 from roquet.broker.proof import ProvenMessages
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.refusals import CODES
+from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.schedule import DelayLevels, DelaySchedule
+from roquet.broker.services.send_back import SendBacks, place
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
 from roquet.model.group import SubscriptionGroupConfig
@@ -58,7 +63,7 @@ class Desk:
             levels, self.store, JsonFile(folder / "delayOffset.json"), self.clock
         )
         self.stats = BrokerStats("c", self.clock)
-        self.handler = SendBack(
+        send_backs = SendBacks(
             Appender(self.store, levels, self.state),
             ProvenMessages(self.store, self.clock),
             self.topics,
@@ -67,6 +72,7 @@ class Desk:
             identity=self.identity,
             state=self.state,
         )
+        self.handler = SendBackAdapter(send_backs, Callers(EVERYBODY))
 
     async def sent(self, **properties: str) -> int:
         """Store a message; return its offset in the log."""
@@ -105,37 +111,35 @@ class Desk:
         return self.store.of("%RETRY%g")
 
 
-def _header(level: int = 0, most: int | None = None) -> ConsumerSendMsgBackRequest:
-    return ConsumerSendMsgBackRequest(
-        offset=0, group="g", delay_level=level, max_reconsume_times=most
-    )
+def _request(level: int = 0, most: int | None = None) -> SendBackRequest:
+    return SendBackRequest(physical_offset=0, group="g", delay_level=level, attempts_max=most)
 
 
 @pytest.mark.parametrize(
-    ("header", "tries", "version", "topic", "level"),
+    ("request_", "tries", "version", "topic", "level"),
     [
-        (_header(), 0, 513, "%RETRY%g", 3),
-        (_header(), 15, 513, "%RETRY%g", 18),
-        (_header(), 16, 513, "%DLQ%g", 0),
-        (_header(5), 15, 513, "%RETRY%g", 5),
-        (_header(5), 16, 513, "%DLQ%g", 0),
-        (_header(-1), 0, 513, "%DLQ%g", 0),
-        (_header(most=2), 1, 121, "%RETRY%g", 4),
-        (_header(most=2), 2, 121, "%DLQ%g", 0),
-        (_header(most=2), 2, 120, "%RETRY%g", 5),
-        (_header(most=20), 19, 121, "%RETRY%g", 22),
+        (_request(), 0, 513, "%RETRY%g", 3),
+        (_request(), 15, 513, "%RETRY%g", 18),
+        (_request(), 16, 513, "%DLQ%g", 0),
+        (_request(5), 15, 513, "%RETRY%g", 5),
+        (_request(5), 16, 513, "%DLQ%g", 0),
+        (_request(-1), 0, 513, "%DLQ%g", 0),
+        (_request(most=2), 1, 121, "%RETRY%g", 4),
+        (_request(most=2), 2, 121, "%DLQ%g", 0),
+        (_request(most=2), 2, 120, "%RETRY%g", 5),
+        (_request(most=20), 19, 121, "%RETRY%g", 22),
     ],
 )
 def test_another_try_or_the_dead_letters(
-    header: ConsumerSendMsgBackRequest, tries: int, version: int, topic: str, level: int
+    request_: SendBackRequest, tries: int, version: int, topic: str, level: int
 ) -> None:
-    where = place(header, SubscriptionGroupConfig(name="g"), tries, version)
+    where = place(request_, SubscriptionGroupConfig(name="g"), tries, version)
     assert (where.topic, where.delay_level) == (topic, level)
 
 
 def test_a_group_without_tries_puts_everything_aside_at_once() -> None:
     group = SubscriptionGroupConfig(name="g", retry_max_times=0)
-    assert place(_header(most=16), group, 0, 513).topic == "%DLQ%g"
+    assert place(_request(most=16), group, 0, 513).topic == "%DLQ%g"
 
 
 def test_a_message_comes_again_after_ten_seconds_with_all_it_had(tmp_path: Path) -> None:
@@ -244,10 +248,10 @@ def test_a_group_without_retry_queues_drops_what_comes_back(tmp_path: Path) -> N
 def test_refusals_have_these_codes_and_words_and_store_nothing(tmp_path: Path) -> None:
     async def refusal(desk: Desk, **more: Any) -> tuple[int, str]:
         stored = len(desk.store.log)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refusal) as refused:
             await desk.send_back(**{"offset": 0, **more})
         assert len(desk.store.log) == stored
-        return refused.value.code, refused.value.remark
+        return CODES[refused.value.reason], refused.value.text
 
     async def story() -> None:
         desk = Desk(tmp_path, GroupRules(auto_create=False))
@@ -265,7 +269,7 @@ def test_refusals_have_these_codes_and_words_and_store_nothing(tmp_path: Path) -
         )
         desk.store.statuses = [PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.FLUSH_DISK_TIMEOUT]
         assert await refusal(desk) == (1, "SERVICE_NOT_AVAILABLE")
-        with pytest.raises(Refused, match="FLUSH_DISK_TIMEOUT"):
+        with pytest.raises(Refusal, match="FLUSH_DISK_TIMEOUT"):
             await desk.send_back(0)
         desk.state.permission = 4
         assert await refusal(desk) == (16, "the broker[127.0.0.2] sending message is forbidden")
@@ -279,7 +283,7 @@ def test_bad_numbers_are_no_message(tmp_path: Path) -> None:
     async def story() -> None:
         desk = Desk(tmp_path)
         offset = await desk.sent()
-        with pytest.raises(Refused):
+        with pytest.raises(Refusal):
             await desk.send_back(offset, group="../../etc")
         assert await desk.send_back(offset, 2**31 - 1) == 0
         waiting = desk.store.log[-1]

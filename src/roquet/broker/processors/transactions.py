@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.base.clock import Clock
-    from roquet.broker.checks import SendChecks
     from roquet.broker.proof import ProvenMessages
+    from roquet.broker.services.topic_checks import SendChecks
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic
     from roquet.broker.transactions.members import ProducerMembers

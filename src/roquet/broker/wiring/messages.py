@@ -6,21 +6,26 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.account_rows import AccountRows
 from roquet.broker.admission import Admission, Rules
-from roquet.broker.checks import SendChecks
 from roquet.broker.fast_fail import FastFail
 from roquet.broker.lock_votes import LockVotes
 from roquet.broker.notices import GroupNotices
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.lock import Lock
-from roquet.broker.processors.pull import PullChecks, PullProcessor
-from roquet.broker.processors.reply import ReplyProcessor
-from roquet.broker.processors.send import Retries, SendProcessor
-from roquet.broker.processors.send_back import SendBack
 from roquet.broker.remoting.offsets import OffsetAdapter
 from roquet.broker.remoting.query import QueryAdapter
+from roquet.broker.remoting.receive import ReceiveAdapter
+from roquet.broker.remoting.replies import ConnectedRequesters, ReplyAdapter
+from roquet.broker.remoting.send import SendAdapter
+from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.schedule import DelaySchedule
 from roquet.broker.services.offsets import Offsets
 from roquet.broker.services.query import Queries
+from roquet.broker.services.receive import Receives
+from roquet.broker.services.receive_checks import ReceiveChecks
+from roquet.broker.services.replies import Replies
+from roquet.broker.services.send import Retries, Sends
+from roquet.broker.services.send_back import SendBacks
+from roquet.broker.services.topic_checks import SendChecks
 from roquet.broker.wiring.base import make_stamps
 from roquet.protocol.hosts import split_addresses
 from roquet.store.files import JsonFile
@@ -107,38 +112,42 @@ def make_checks(base: Base) -> SendChecks:
     return SendChecks(base.metadata.topics, base.state, base.identity, base.clock)
 
 
-def make_send(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor) -> SendProcessor:
-    """Make the processor of sends."""
-    return SendProcessor(
+def make_send(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor) -> SendAdapter:
+    """Make what takes messages."""
+    stamps = make_stamps(base)
+    sends = Sends(
         gate=gate,
         checks=make_checks(base),
         retries=Retries(base.metadata.groups, base.locks),
-        stamps=make_stamps(base),
+        stamps=stamps,
         appender=appender,
         halves=halves,
         traffic=base.stats,
         queues=base.rng,
     )
+    return SendAdapter(sends, base.callers, appender, stamps.ext)
 
 
-def make_reply(base: Base, appender: Appender, gate: FastFail) -> ReplyProcessor:
-    """Make the processor of replies."""
-    return ReplyProcessor(
+def make_reply(base: Base, appender: Appender, gate: FastFail) -> ReplyAdapter:
+    """Make what passes replies on."""
+    stamps = make_stamps(base)
+    replies = Replies(
         gate=gate,
         checks=make_checks(base),
-        stamps=make_stamps(base),
+        stamps=stamps,
         appender=appender,
-        requesters=base.registry,
+        requesters=ConnectedRequesters(base.registry),
         traffic=base.stats,
         queues=base.rng,
-        rights=base.rights,
+        access=base.access,
     )
+    return ReplyAdapter(replies, base.callers, stamps.ext)
 
 
-def make_send_back(base: Base, appender: Appender) -> SendBack:
-    """Make the processor of messages that consumers give back."""
+def make_send_back(base: Base, appender: Appender) -> SendBackAdapter:
+    """Make what takes messages back from consumers."""
     tables = base.metadata
-    return SendBack(
+    send_backs = SendBacks(
         appender,
         base.messages,
         tables.topics,
@@ -146,8 +155,9 @@ def make_send_back(base: Base, appender: Appender) -> SendBack:
         identity=base.identity,
         state=base.state,
         returns=base.stats,
-        rights=base.rights,
+        access=base.access,
     )
+    return SendBackAdapter(send_backs, base.callers)
 
 
 def make_lock(base: Base, client: Client) -> Lock:
@@ -215,11 +225,11 @@ def make_query(base: Base) -> QueryAdapter:
     return QueryAdapter(queries, base.callers)
 
 
-def make_pull(base: Base, expressions: Expressions) -> PullProcessor:
-    """Make the processor of pulls."""
+def make_pull(base: Base, expressions: Expressions) -> ReceiveAdapter:
+    """Make what answers reads."""
     tables = base.metadata
-    pull = PullProcessor(
-        checks=PullChecks(
+    receives = Receives(
+        checks=ReceiveChecks(
             tables.topics,
             tables.groups,
             tables.filters,
@@ -235,12 +245,12 @@ def make_pull(base: Base, expressions: Expressions) -> PullProcessor:
         rules=base.config.pull,
         clock=base.clock,
     )
-    base.settings.listen(lambda new, _: pull.follow(new.pull))
-    return pull
+    base.settings.listen(lambda new, _: receives.follow(new.pull))
+    return ReceiveAdapter(receives, base.callers)
 
 
-def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: PullProcessor) -> None:
-    """Let the fast path hold pulls beside the processor, which answers those it may no longer."""
+def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: ReceiveAdapter) -> None:
+    """Let the fast path hold pulls beside the adapter, which answers those it may no longer."""
 
     def resume(key: int, command: Command) -> None:
         request = listeners.late(key, command)

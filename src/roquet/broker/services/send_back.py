@@ -1,7 +1,7 @@
-"""CONSUMER_SEND_MSG_BACK 36: what could not be consumed comes again later, or is put aside.
+"""What could not be consumed comes again later, or is put aside.
 
-It is stored once more, in the group's retry topic after a delay that grows with every try, or among
-the group's dead letters when the tries are used up (spec: broker (b) 36, wire §9.5).
+It is stored once more, in the group's retry topic after a delay that grows with every attempt, or
+among the group's dead letters when the attempts are used up (spec: broker (b) 36, wire §9.5).
 """
 
 from __future__ import annotations
@@ -9,22 +9,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.acl.accounts import Perm
-from roquet.acl.needs import topic as topic_need
-from roquet.acl.rights import EVERYBODY
-from roquet.base.errors import Refused
-from roquet.broker.checks import FAQ
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.services.access import Access
+from roquet.broker.services.topic_checks import FAQ
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
 from roquet.protocol import message_id, names
 from roquet.protocol import properties as props
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, reply_to
-from roquet.protocol.headers.message import ConsumerSendMsgBackRequest
-from roquet.remoting.router import Request, Route
 from roquet.store.results import Draft, PutStatus
 
 if TYPE_CHECKING:
-    from roquet.acl.rights import Rights
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.send_back import SendBackRequest
     from roquet.broker.appender import Appender
     from roquet.broker.proof import ProvenMessages
     from roquet.broker.state import BrokerState, Identity
@@ -38,7 +33,7 @@ _TIMERS = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
 FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry when the consumer names none: 10 s."""
 HONOURS_MAX_VERSION = 121
-"""Clients from this version on (3.4.9) may set the number of tries themselves."""
+"""Clients from this version on (3.4.9) may set the number of attempts themselves."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,20 +46,20 @@ class Placement:
 
 
 def place(
-    header: ConsumerSendMsgBackRequest,
+    request: SendBackRequest,
     group: SubscriptionGroupConfig,
-    reconsume_times: int,
+    attempts: int,
     client_version: int,
 ) -> Placement:
-    """Decide between another try and the dead letters."""
-    tries_max = group.retry_max_times
-    if header.max_reconsume_times is not None and client_version >= HONOURS_MAX_VERSION:
-        tries_max = header.max_reconsume_times
-    spent = reconsume_times >= tries_max or group.retry_max_times == 0
-    if spent or header.delay_level < 0:
-        return Placement(names.dlq_topic(header.group), 1, 0)
-    level = header.delay_level or FIRST_RETRY_LEVEL + reconsume_times
-    return Placement(names.retry_topic(header.group), group.retry_queues, level)
+    """Decide between another attempt and the dead letters."""
+    attempts_max = group.retry_max_times
+    if request.attempts_max is not None and client_version >= HONOURS_MAX_VERSION:
+        attempts_max = request.attempts_max
+    spent = attempts >= attempts_max or group.retry_max_times == 0
+    if spent or request.delay_level < 0:
+        return Placement(names.dlq_topic(request.group), 1, 0)
+    level = request.delay_level or FIRST_RETRY_LEVEL + attempts
+    return Placement(names.retry_topic(request.group), group.retry_queues, level)
 
 
 class Returns(Protocol):
@@ -79,7 +74,7 @@ class Returns(Protocol):
         ...
 
 
-class SendBack:
+class SendBacks:
     """Takes messages back from consumers."""
 
     def __init__(
@@ -92,11 +87,11 @@ class SendBack:
         returns: Returns,
         identity: Identity,
         state: BrokerState,
-        rights: Rights = EVERYBODY,
+        access: Access | None = None,
     ) -> None:
         self._appender = appender
         self._messages = messages
-        self._rights = rights
+        self._access = access or Access()
         self._topics = topics
         self._groups = groups
         self._returns = returns
@@ -104,57 +99,44 @@ class SendBack:
         self._state = state
         self._turn = 0
 
-    def routes(self) -> list[Route]:
-        """Return the codes served here."""
-        return [Route((RequestCode.CONSUMER_SEND_MSG_BACK,), self.send_back, "send")]
-
-    async def send_back(self, request: Request) -> Command:
-        """Answer 36 once the message is stored again."""
-        header = ConsumerSendMsgBackRequest.decode(request.command.ext)
-        group = self._checked_group(header.group)
+    async def send_back(self, request: SendBackRequest, caller: Caller) -> None:
+        """Return once the message is stored again. Raises Refusal when it is not."""
+        group = self._checked_group(request.group)
         if group.retry_queues <= 0:
-            return reply_to(request.command)
-        record = await self._record(request, header)
-        where = place(header, group, record.reconsume_times, request.command.version)
-        queue_id = await self._queue(where, unit=header.unit_mode)
+            return
+        record = await self._record(request, caller)
+        where = place(request, group, record.reconsume_times, caller.version)
+        queue_id = await self._queue(where, unit=request.is_unit)
         # The record says WAIT=false, as in Java, and yet the answer waits as the store is set: the
         # consumer moves its offset past the message as soon as it has it.
         draft = self._draft(record, where, queue_id)
         result = await self._appender.append(draft, wait=True)
         if result.status is not PutStatus.PUT_OK:
-            raise Refused(ResponseCode.SYSTEM_ERROR, result.status.name)
+            raise Refusal(Reason.FAILED, result.status.name)
         if draft.topic == names.SCHEDULE_TOPIC:
             self._returns.moved(draft.topic, result.size)
         origin = props.read(record.properties).get(props.RETRY_TOPIC) or record.topic
-        self._returns.sent_back(header.group, origin, dead=names.is_dlq(where.topic))
-        return reply_to(request.command)
+        self._returns.sent_back(request.group, origin, dead=names.is_dlq(where.topic))
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
         ip = self._identity.ip
         if self._identity.broker_id != 0:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no master available along with ip {ip}")
+            raise Refusal(Reason.FAILED, f"no master available along with ip {ip}")
         group = self._groups.find(name)
         if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {name[:255]} {FAQ}",
-            )
+            raise Refusal(Reason.UNKNOWN_GROUP, f"subscription group not exist, {name[:255]} {FAQ}")
         if not self._state.is_writable:
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending message is forbidden"
-            )
+            raise Refusal(Reason.FORBIDDEN, f"the broker[{ip}] sending message is forbidden")
         return group
 
-    async def _record(self, request: Request, header: ConsumerSendMsgBackRequest) -> Record:
-        """Return the message, which the group must have been able to get. Raises Refused."""
-        record = await self._messages.record(header.offset)
+    async def _record(self, request: SendBackRequest, caller: Caller) -> Record:
+        """Return the message, which the group must have been able to get. Raises Refusal."""
+        offset = request.physical_offset
+        record = await self._messages.record(offset)
         if record is None or record.topic in names.WAITING_ROOMS:
             # What waits there is nobody's yet.
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
-            )
-        caller = self._rights.caller(request.command, request.peer.address)
-        self._rights.require(caller, [topic_need(record.topic, Perm.SUB)])
+            raise Refusal(Reason.FAILED, f"look message by offset failed, {offset}")
+        self._access.require_read(caller, record.topic)
         return record
 
     async def _queue(self, where: Placement, *, unit: bool) -> int:
@@ -162,8 +144,8 @@ class SendBack:
         sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if unit else 0
         topic = self._topics.ensure(where.topic, where.queues, READ_WRITE, sys_flag)
         if not can_write(topic.perm):
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"the topic[{where.topic}] sending message is forbidden"
+            raise Refusal(
+                Reason.FORBIDDEN, f"the topic[{where.topic}] sending message is forbidden"
             )
         await self._groups.persist()
         await self._topics.persist()

@@ -1,31 +1,35 @@
-"""What a producer is told for each outcome of an append (spec: store §11.2)."""
+"""What a producer is told of a message that was not stored (spec: store §11.2)."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from roquet.base.errors import Refused
-from roquet.protocol.codes import ResponseCode
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.send import SendStatus
 from roquet.store.results import PutStatus
 
-CODES = {
-    PutStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+STATUSES = {
+    PutStatus.PUT_OK: SendStatus.STORED,
+    PutStatus.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: SendStatus.REPLICA_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: SendStatus.NO_REPLICA,
 }
-"""Statuses that are not system errors (spec: store §11.2)."""
+"""Outcomes of an append after which the message is stored."""
+
+_REASONS = {
+    PutStatus.SERVICE_NOT_AVAILABLE: Reason.STORE_UNAVAILABLE,
+    PutStatus.MESSAGE_ILLEGAL: Reason.ILLEGAL_MESSAGE,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: Reason.ILLEGAL_MESSAGE,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: Reason.ILLEGAL_MESSAGE,
+    PutStatus.OS_PAGE_CACHE_BUSY: Reason.BUSY,
+}
+"""Every other outcome is FAILED."""
 
 _ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit {size}B, msg properties length limit 32KB."
 )
-_REMARKS = {
+_TEXTS = {
     PutStatus.MESSAGE_ILLEGAL: _ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: _ILLEGAL,
     PutStatus.SERVICE_NOT_AVAILABLE: (
@@ -43,8 +47,7 @@ _REMARKS = {
 
 def refuse(status: PutStatus, why: str, body_max: int) -> NoReturn:
     """Raise the refusal of a message that was not stored; `body_max` is bytes."""
-    code = CODES.get(status, ResponseCode.SYSTEM_ERROR)
-    remark = _REMARKS.get(status, f"UNKNOWN_ERROR {status.name}")
+    text = _TEXTS.get(status, f"UNKNOWN_ERROR {status.name}")
     if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-        remark = remark.format(size=body_max)
-    raise Refused(code, f"{remark} ({why})" if why else remark)
+        text = text.format(size=body_max)
+    raise Refusal(_REASONS.get(status, Reason.FAILED), f"{text} ({why})" if why else text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol import batch as batches
 from roquet.protocol import properties as props
-from roquet.protocol.codes import ResponseCode
 
 _NOT_IN_A_BATCH = (
     props.DELAY,
@@ -20,19 +19,19 @@ _NOT_IN_A_BATCH = (
 def batch_elements(body: bytes) -> list[batches.Element]:
     """Take a batch apart; nothing of one that cannot be stored whole is stored (B8).
 
-    Raises Refused (13) for the whole batch.
+    Raises Refusal(ILLEGAL_MESSAGE) for the whole batch.
     """
     try:
         elements = batches.decode(body)
     except batches.BatchError as error:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch is illegal: {error}") from error
+        raise Refusal(Reason.ILLEGAL_MESSAGE, f"the batch is illegal: {error}") from error
     for _, _, properties in elements:
         found = props.read(properties)
         for name in _NOT_IN_A_BATCH:
             if found.get(name, "0") not in {"0", "false"}:
-                raise Refused(
-                    ResponseCode.MESSAGE_ILLEGAL, f"no message of a batch may have property {name}"
+                raise Refusal(
+                    Reason.ILLEGAL_MESSAGE, f"no message of a batch may have property {name}"
                 )
     if not elements:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        raise Refusal(Reason.ILLEGAL_MESSAGE, "the batch is empty")
     return elements

@@ -1,0 +1,87 @@
+"""Requests that bring messages, and what became of them."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where messages go, and what to do when there is no such topic.
+
+    Structs of `msgspec` here: there is one of each for every message.
+    """
+
+    topic: str
+    queue_id: int = -1
+    """Negative: the broker chooses."""
+    template: str = ""
+    """The topic after which a missing one is made, where that is allowed."""
+    template_queues: int = 0
+    """How many queues it is to have; the template has the last word."""
+    is_unit: bool = False
+    """Whether a topic that is made gets the unit flag."""
+
+
+class SendRequest(Target, frozen=True, kw_only=True):
+    """One message."""
+
+    body: bytes
+    properties: dict[str, str]
+    """The service may change it: it becomes the message's own."""
+    producer_group: str = ""
+    born_ms: int
+    """When the producer made it, Unix milliseconds by the producer's clock."""
+    flag: int = 0
+    """The application's own number."""
+    sys_flag: int = 0
+    """Bits of `roquet.protocol.sys_flag`: compressed, half message ..."""
+    attempts: int | None = None
+    """Number of failed delivery attempts, for a message in a retry topic; None counts as 0."""
+    attempts_max: int | None = None
+    """After how many attempts it is a dead letter; None: as the group is set."""
+
+
+class SendBatchRequest(Target, frozen=True, kw_only=True):
+    """Several messages for one queue, all of them stored or none."""
+
+    messages: bytes
+    """One behind the other, as `roquet.protocol.batch` encodes them."""
+    properties: dict[str, str]
+    """Of the batch as a whole: `UNIQ_KEY`, `WAIT`."""
+    producer_group: str = ""
+    born_ms: int
+    sys_flag: int = 0
+    attempts: int | None = None
+
+
+class SendStatus(enum.Enum):
+    """How safe a stored message is; what is not stored is refused."""
+
+    STORED = "stored"
+    """As safe as the broker promises."""
+    FLUSH_TIMEOUT = "flush timeout"
+    """Not known to be on the disk within `syncFlushTimeout`."""
+    REPLICA_TIMEOUT = "replica timeout"
+    """Not known to be on as many slaves as are asked for."""
+    NO_REPLICA = "no replica"
+    """There is no slave to copy it."""
+
+
+class SendResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that are stored."""
+
+    status: SendStatus
+    message_ids: Sequence[str]
+    """Offset ids: the store's address and the place in the log, one for each message."""
+    queue_id: int
+    queue_offset: int
+    """Of the first message."""
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    """By which a timer message can be recalled."""

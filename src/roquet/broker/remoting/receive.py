@@ -1,0 +1,129 @@
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: the adapter of reads.
+
+Next: broker/services/receive.py, which has the rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.receive import (
+    Filter,
+    Forbids,
+    ReceiveForbidden,
+    ReceiveRequest,
+    ReceiveResult,
+    ReceiveStatus,
+)
+from roquet.broker.api.refusal import Refusal
+from roquet.broker.remoting.refusals import refusal_reply
+from roquet.protocol import sys_flag
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.remoting.headers import reader
+from roquet.remoting.router import Ports, Request, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.broker.remoting.callers import Callers
+    from roquet.broker.services.receive import Receives
+
+CODES: Mapping[ReceiveStatus, ResponseCode] = {
+    ReceiveStatus.FOUND: ResponseCode.SUCCESS,
+    ReceiveStatus.NOT_FOUND: ResponseCode.PULL_NOT_FOUND,
+    ReceiveStatus.RETRY: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReceiveStatus.OFFSET_MOVED: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""Answers to reads that were carried out (spec: wire §10.3)."""
+
+FORBIDDEN_TYPES: Mapping[Forbids, int] = {
+    Forbids.BROKER: 1,
+    Forbids.GROUP: 2,
+    Forbids.TOPIC: 3,
+    Forbids.BROADCAST: 4,
+    Forbids.SUBSCRIPTION: 5,
+}
+"""The field `forbiddenType` of refusals."""
+
+
+class ReceiveAdapter:
+    """Answers pulls."""
+
+    def __init__(self, receives: Receives, callers: Callers) -> None:
+        self._receives = receives
+        self._callers = callers
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers; the fast port does not serve them."""
+        return [
+            Route((RequestCode.PULL_MESSAGE,), self.pull, "pull", Ports.MAIN),
+            Route((RequestCode.LITE_PULL_MESSAGE,), self.pull, "lite_pull", Ports.MAIN),
+        ]
+
+    def pull(self, request: Request) -> Command | None:
+        """Answer now, or hold the pull and return None."""
+        wanted = _wanted(request.command)
+        caller = self._callers.of(request)
+        wake = functools.partial(self.resume, request)
+        try:
+            result = self._receives.receive_or_hold(wanted, caller, request.peer, wake)
+        except Refusal as refusal:
+            return _refused(request.command, refusal)
+        return None if result is None else _answer(request.command, result)
+
+    def resume(self, request: Request) -> None:
+        """Answer a pull that was held."""
+        try:
+            result = self._receives.resume(_wanted(request.command), self._callers.of(request))
+        except Refusal as refusal:
+            request.reply(_refused(request.command, refusal))
+        else:
+            request.reply(_answer(request.command, result))
+
+
+_READ = reader(PullMessageRequest)
+
+
+def _wanted(command: Command) -> ReceiveRequest:
+    """Return what a pull asks for. Raises HeaderError."""
+    header = _READ(command)
+    flag = header.sys_flag
+    own = None
+    if flag & sys_flag.PULL_SUBSCRIPTION:
+        own = Filter(expression=header.subscription, kind=header.expression_type)
+    return ReceiveRequest(
+        group=header.consumer_group,
+        topic=header.topic,
+        queue_id=header.queue_id,
+        offset=header.queue_offset,
+        messages_max=header.max_msg_nums,
+        filter=own,
+        version=header.sub_version,
+        commit_offset=header.commit_offset if flag & sys_flag.PULL_COMMIT_OFFSET else None,
+        wait_ms=header.suspend_timeout_millis if flag & sys_flag.PULL_SUSPEND else None,
+        is_lite=command.code == RequestCode.LITE_PULL_MESSAGE,
+    )
+
+
+def _answer(command: Command, result: ReceiveResult) -> Command:
+    fields = PullMessageResponse.written(
+        suggest_which_broker_id=result.next_broker_id,
+        next_begin_offset=result.next_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+        topic_sys_flag=result.topic_sys_flag,
+        group_sys_flag=result.group_sys_flag,
+    )
+    code = CODES[result.status]
+    return reply_to(command, code, remark=result.detail, ext=fields, body=result.records)
+
+
+def _refused(command: Command, refusal: Refusal) -> Command:
+    # Java clients read extFields of every answer to a pull.
+    ext: dict[str, str] = {}
+    if isinstance(refusal, ReceiveForbidden):
+        ext["forbiddenType"] = str(FORBIDDEN_TYPES[refusal.by])
+    return refusal_reply(command, refusal, ext=ext)

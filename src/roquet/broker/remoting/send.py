@@ -1,0 +1,65 @@
+"""SEND_MESSAGE 10, 310 and 320: the adapter of sends.
+
+Next: broker/services/send.py, which has the rules. Sends that were read together are handled
+together, see send_batching.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.refusal import Refusal
+from roquet.broker.remoting.send_batching import SendBatching
+from roquet.broker.remoting.send_frames import SendAnswers, batch, header_of, message
+from roquet.protocol.codes import RequestCode
+from roquet.remoting.router import Request, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.broker.appender import Appender
+    from roquet.broker.remoting.callers import Callers
+    from roquet.broker.services.send import Sends
+    from roquet.protocol.command import Command
+
+
+class SendAdapter:
+    """Takes messages from producers."""
+
+    def __init__(
+        self, sends: Sends, callers: Callers, appender: Appender, ext: Mapping[str, str]
+    ) -> None:
+        """`ext` are the fields that every answer to a send carries."""
+        self._sends = sends
+        self._callers = callers
+        self._answers = SendAnswers(ext)
+        self._batching: SendBatching | None = None
+        if appender.log is not None:
+            self._batching = SendBatching(
+                sends, callers, appender, appender.log, answers=self._answers, alone=self.send
+            )
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers."""
+        codes = (
+            RequestCode.SEND_MESSAGE,
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+        )
+        together = None if self._batching is None else self._batching.run
+        return [Route(codes, self.send, "send", together=together)]
+
+    async def send(self, request: Request) -> Command:
+        """Store one message or a batch."""
+        # Before the header is read: a busy broker says so whatever the request holds.
+        self._sends.check_open()
+        header = header_of(request)
+        caller = self._callers.of(request)
+        try:
+            if header.batch:
+                result = await self._sends.send_batch(batch(request, header), caller)
+            else:
+                result = await self._sends.send(message(request, header), caller)
+        except Refusal as refusal:
+            return self._answers.refused(request, refusal)
+        return self._answers.stored(request, result)

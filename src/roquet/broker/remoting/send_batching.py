@@ -1,0 +1,189 @@
+"""Sends that were read together go into the log with one append; each has an answer of its own.
+
+The rules are those of broker/services/send.py, step by step; here is only the order of the steps:
+`ready` for each message, one append, `finished` for each. A message that may have to wait before
+it is appended (a topic to be made, a retry, a batch) goes through `SendAdapter.send`, alone, and
+those behind it wait for the next turn: the messages of a connection keep their order.
+
+Why here and not in the store: docs/decisions/0006-sends-are-batched-in-the-adapter.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.refusal import Refusal
+from roquet.broker.remoting.send_frames import header_of, message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+
+    from roquet.broker.appender import Appender, Log
+    from roquet.broker.remoting.callers import Callers
+    from roquet.broker.remoting.send_frames import SendAnswers
+    from roquet.broker.services.send import Sending, Sends
+    from roquet.model.topic import TopicConfig
+    from roquet.protocol.command import Command
+    from roquet.remoting.router import Fail, Request
+    from roquet.store.results import PutResult
+
+BYTES_MAX = 256 * 1024
+"""Bodies appended together: so many bytes are written within a millisecond."""
+
+_Outcome = tuple["Request", "Sending", "PutResult"]
+
+
+class SendBatching:
+    """Takes the sends that wait one behind the other."""
+
+    def __init__(
+        self,
+        sends: Sends,
+        callers: Callers,
+        appender: Appender,
+        log: Log,
+        *,
+        answers: SendAnswers,
+        alone: Callable[[Request], Awaitable[Command]],
+    ) -> None:
+        """`alone` answers a request that cannot go with others."""
+        self._sends = sends
+        self._callers = callers
+        self._appender = appender
+        self._log = log
+        self._answers = answers
+        self._alone = alone
+
+    def run(self, requests: Iterator[Request], fail: Fail) -> Awaitable[None] | None:
+        """Answer requests as `SendAdapter.send` does; return what is to be waited for."""
+        try:
+            self._sends.check_open()
+        except Refusal as closed:
+            for request in requests:
+                fail(request, closed)
+            return None
+        group = _Group(self, fail)
+        # Nothing else runs meanwhile: what was found of a topic holds for all of these messages.
+        known: dict[str, TopicConfig] = {}
+        for request in requests:
+            try:
+                header = header_of(request)
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+                continue
+            if header.batch:
+                return self._beside(request, fail, group.ended())
+            try:
+                caller = self._callers.of(request)
+                sending = self._sends.ready(message(request, header), caller, known)
+            except Refusal as refusal:
+                request.reply(self._answers.refused(request, refusal))
+                continue
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+                continue
+            if sending is None:
+                return self._beside(request, fail, group.ended())
+            group.add(request, sending)
+        return group.ended()
+
+    async def _beside(
+        self, request: Request, fail: Fail, others: Coroutine[None, None, None] | None
+    ) -> None:
+        """Send one alone, while the others wait to be durable."""
+        async with asyncio.TaskGroup() as tasks:
+            if others is not None:
+                tasks.create_task(others)
+            try:
+                request.reply(await self._alone(request))
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+
+    # --- for groups --------------------------------------------------------------------------
+
+    def append(self, sendings: Sequence[Sending]) -> list[PutResult]:
+        """Append messages together."""
+        return self._log.append([each.draft for each in sendings])
+
+    def is_settled(self, result: PutResult) -> bool:
+        """Tell whether a message need not wait to be durable."""
+        return self._appender.is_settled(result)
+
+    async def settled(self, sending: Sending, result: PutResult) -> PutResult:
+        """Wait until it is durable."""
+        return await self._appender.settled(sending.draft, result)
+
+    def answer(self, outcomes: Sequence[_Outcome], fail: Fail) -> None:
+        """Count what was stored, then answer."""
+        answers: list[tuple[Request, Command]] = []
+        stored: list[tuple[Sending, PutResult]] = []
+        for request, sending, result in outcomes:
+            try:
+                answer = self._answers.stored(request, self._sends.finished(sending, result))
+            except Refusal as refusal:
+                answers.append((request, self._answers.refused(request, refusal)))
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+            else:
+                answers.append((request, answer))
+                stored.append((sending, result))
+        self._sends.count(stored)
+        for request, answer in answers:
+            request.reply(answer)
+
+
+class _Group:
+    """Collects messages, appends them in the order in which they came, has them answered."""
+
+    def __init__(self, batching: SendBatching, fail: Fail) -> None:
+        """Collect nothing yet."""
+        self._batching = batching
+        self._fail = fail
+        self._collected: list[tuple[Request, Sending]] = []
+        self._bytes = 0
+        self._waiting: list[_Outcome] = []
+
+    def add(self, request: Request, sending: Sending) -> None:
+        """Take a message that is ready."""
+        self._collected.append((request, sending))
+        self._bytes += len(sending.draft.body)
+        if self._bytes >= BYTES_MAX:
+            self.append()
+
+    def append(self) -> None:
+        """Append what was collected; those are answered that need not wait to be durable."""
+        collected, self._collected, self._bytes = self._collected, [], 0
+        if not collected:
+            return
+        try:
+            results = self._batching.append([sending for _, sending in collected])
+        except Exception as error:  # noqa: BLE001  (the router sees it)
+            for request, _ in collected:
+                self._fail(request, error)
+            return
+        outcomes = [(*each, result) for each, result in zip(collected, results, strict=True)]
+        is_settled = self._batching.is_settled
+        late = [it for it in outcomes if not is_settled(it[2])]
+        if late:
+            self._waiting += late
+            outcomes = [it for it in outcomes if is_settled(it[2])]
+        self._batching.answer(outcomes, self._fail)
+
+    def ended(self) -> Coroutine[None, None, None] | None:
+        """Append the rest; return what is to be waited for until all are answered."""
+        self.append()
+        return self._settled() if self._waiting else None
+
+    async def _settled(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for outcome in self._waiting:
+                tasks.create_task(self._settle(*outcome))
+
+    async def _settle(self, request: Request, sending: Sending, result: PutResult) -> None:
+        try:
+            result = await self._batching.settled(sending, result)
+        except Exception as error:  # noqa: BLE001  (the router sees it)
+            self._fail(request, error)
+        else:
+            self._batching.answer([(request, sending, result)], self._fail)

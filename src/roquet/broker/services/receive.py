@@ -1,0 +1,274 @@
+"""Reading from a queue, or waiting for a message there: the rules of pulls.
+
+The checks are in receive_checks.py (spec: wire §10). A read that finds nothing and may wait is held
+by broker/holds.py and looked at once more, without waiting again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
+from roquet.broker.holds import Held, Holds
+from roquet.store.results import GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.receive import ReceiveRequest
+    from roquet.broker.holds import Waiter
+    from roquet.broker.pull_rules import PullRules
+    from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
+    from roquet.broker.traffic import Traffic
+    from roquet.store.filters import Filter
+    from roquet.store.offsets import OffsetTable
+
+SUSPEND_MS_MAX = 60_000
+"""How long a read is held at most, whatever it asks for."""
+
+
+class Reader(Protocol):
+    """What pulls need of the message store."""
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        tag_codes: Sequence[int] | None = None,
+        filter_by: Filter | None = None,
+    ) -> GetResult:
+        """Read from a queue."""
+        ...
+
+
+class Receives:
+    """Answers reads."""
+
+    def __init__(
+        self,
+        *,
+        checks: ReceiveChecks,
+        store: Reader,
+        offsets: OffsetTable,
+        holds: Holds,
+        traffic: Traffic,
+        rules: PullRules,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._checks = checks
+        self._state = checks.state
+        self._store = store
+        self._offsets = offsets
+        self._holds = holds
+        self._traffic = traffic
+        self._rules = rules
+
+    def follow(self, rules: PullRules) -> None:
+        """Answer by other settings from now on; reads that are held wait as they were told."""
+        self._rules = rules
+        self._checks.follow(rules)
+
+    async def receive(self, request: ReceiveRequest, caller: Caller) -> ReceiveResult:
+        """Return what is there, waiting for it as long as the request says. Raises Refusal.
+
+        A caller that is cancelled waits no more.
+        """
+        waiter = _Local()
+        result = self.receive_or_hold(request, caller, waiter, waiter.wake)
+        if result is not None:
+            return result
+        try:
+            await waiter.woken.wait()
+        finally:
+            self._holds.drop_peer(waiter)
+        return self.resume(request, caller)
+
+    def receive_or_hold(
+        self, request: ReceiveRequest, caller: Caller, waiter: Waiter, wake: Callable[[], None]
+    ) -> ReceiveResult | None:
+        """Return what is there; None: the request is held.
+
+        A held one calls `wake` once, when a message has come or its time is over; the front then
+        asks `resume`. Nothing is called when the waiter has gone. Raises Refusal.
+        """
+        del caller
+        admitted = self._checks.admit(request)
+        status, result, suggested, took_ms = self._look(admitted)
+        self._note_offsets(admitted, result)
+        if status is ReceiveStatus.NOT_FOUND and self._hold(admitted, waiter, wake):
+            return None
+        return self._result(admitted, status, result, suggested, took_ms)
+
+    def resume(self, request: ReceiveRequest, caller: Caller) -> ReceiveResult:
+        """Return what is there for a request that was held: its offsets are noted. Raises Refusal.
+
+        The checks are made once more: topic, group or rights may have gone meanwhile.
+        """
+        del caller
+        admitted = self._checks.admit(request)
+        return self._result(admitted, *self._look(admitted))
+
+    def _look(self, admitted: Admitted) -> tuple[ReceiveStatus, GetResult, int, int]:
+        began_ms = self._clock.now_ms()
+        result = self._read(admitted)
+        took_ms = max(0, self._clock.now_ms() - began_ms)
+        return *self._directed(admitted, result), took_ms
+
+    def _result(
+        self,
+        admitted: Admitted,
+        status: ReceiveStatus,
+        result: GetResult,
+        suggested: int,
+        took_ms: int,
+    ) -> ReceiveResult:
+        request = admitted.request
+        self._traffic.pulled(request.group, request.topic, request.queue_id, result, took_ms)
+        return ReceiveResult(
+            status=status,
+            detail=result.status.name,
+            records=result.records,
+            next_offset=result.next_begin_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            next_broker_id=suggested,
+            topic_sys_flag=admitted.topic.sys_flag,
+            group_sys_flag=admitted.group.sys_flag,
+        )
+
+    def _directed(
+        self, admitted: Admitted, result: GetResult
+    ) -> tuple[ReceiveStatus, GetResult, int]:
+        """Return the status, the result as this role gives it, and which broker to ask next."""
+        status = status_of(result.status, admitted.request.offset)
+        suggested = 0
+        if self._rules.slave_read:
+            group = admitted.group
+            slow = result.suggest_slave
+            suggested = group.which_broker_when_consume_slowly if slow else group.broker_id
+        if not self._state.is_slave:
+            return status, result, suggested
+        if status is ReceiveStatus.OFFSET_MOVED and not self._rules.offset_check_in_slave:
+            # The slave may be behind: the reader keeps its offset and asks again.
+            result = result._replace(next_begin_offset=admitted.request.offset)
+            status = ReceiveStatus.RETRY
+            suggested = admitted.group.broker_id
+        if self._state.has_master and not result.suggest_slave:
+            suggested = 0
+            if result.status is not GetStatus.FOUND:
+                status = ReceiveStatus.RETRY
+        return status, result, suggested
+
+    def _read(self, admitted: Admitted) -> GetResult:
+        request = admitted.request
+        reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
+        result = self._store.get(
+            request.topic,
+            request.queue_id,
+            request.offset,
+            max(1, request.messages_max),
+            tag_codes=admitted.codes,
+            filter_by=admitted.filter_by,
+        )
+        if reset is None:
+            return result
+        return GetResult(GetStatus.OFFSET_RESET, reset, result.min_offset, result.max_offset)
+
+    def _note_offsets(self, admitted: Admitted, result: GetResult) -> None:
+        request = admitted.request
+        where = (request.group, request.topic, request.queue_id)
+        self._offsets.note_pull(*where, request.offset)
+        if request.commit_offset is None or request.commit_offset < 0:
+            return
+        if result.status is not GetStatus.OFFSET_RESET:
+            self._offsets.commit(*where, min(request.commit_offset, result.max_offset))
+
+    def _hold(self, admitted: Admitted, waiter: Waiter, wake: Callable[[], None]) -> bool:
+        request = admitted.request
+        if request.wait_ms is None:
+            return False
+        wait_ms = min(request.wait_ms, SUSPEND_MS_MAX)
+        if not self._rules.long_polling:
+            wait_ms = self._rules.short_polling_ms
+        held = Held(
+            topic=request.topic,
+            queue_id=request.queue_id,
+            peer=waiter,
+            offset=request.offset,
+            resume=wake,
+            matches=_Matches(self._store, admitted) if admitted.is_filtered else None,
+        )
+        return self._holds.hold(held, max(0, wait_ms))
+
+
+_local_keys = itertools.count(-1, -1)
+
+
+class _Local:
+    """A caller of this process that waits for a message."""
+
+    is_open = True
+
+    def __init__(self) -> None:
+        # Connections have keys above 0.
+        self.key = next(_local_keys)
+        self.woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+class _Matches:
+    """Looks for a wanted message among those that came since it last looked."""
+
+    def __init__(self, store: Reader, admitted: Admitted) -> None:
+        self._store = store
+        self._topic = admitted.request.topic
+        self._queue_id = admitted.request.queue_id
+        self._codes = admitted.codes
+        self._filter = admitted.filter_by
+        self._from = admitted.request.offset
+
+    def __call__(self, max_offset: int) -> bool:
+        while self._from < max_offset:
+            result = self._store.get(
+                self._topic,
+                self._queue_id,
+                self._from,
+                1,
+                tag_codes=self._codes,
+                filter_by=self._filter,
+            )
+            if result.status is not GetStatus.NO_MATCHED_MESSAGE:
+                return True
+            if result.next_begin_offset <= self._from:
+                return False
+            self._from = result.next_begin_offset
+        return False
+
+
+def status_of(status: GetStatus, offset: int) -> ReceiveStatus:
+    """Return the status of a read that began at `offset` (spec: wire §10.3)."""
+    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        return ReceiveStatus.OFFSET_MOVED if offset != 0 else ReceiveStatus.NOT_FOUND
+    return _STATUSES[status]
+
+
+_STATUSES = {
+    GetStatus.FOUND: ReceiveStatus.FOUND,
+    GetStatus.MESSAGE_WAS_REMOVING: ReceiveStatus.RETRY,
+    GetStatus.NO_MATCHED_MESSAGE: ReceiveStatus.RETRY,
+    GetStatus.OFFSET_FOUND_NULL: ReceiveStatus.NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ReceiveStatus.NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ReceiveStatus.OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ReceiveStatus.OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ReceiveStatus.OFFSET_MOVED,
+}

@@ -1,0 +1,164 @@
+"""Receipt handles, and the tables of offsets in the answer to a pop (Java: ExtraInfoUtil).
+
+A handle names a message in flight: which pop took it and where it lies. Clients build it from the
+tables of an answer, brokers take it with an acknowledgement; both may be Java's (spec: wire §11.3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE, is_retry_v2, pop_retry_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+NORMAL = "0"
+RETRY_V1 = "1"
+RETRY_V2 = "2"
+
+LENGTH_MAX = 1024
+"""Characters of a handle: seven numbers and the name of a broker."""
+_FIELDS = 8
+_I32_MAX = 2**31 - 1
+_I64_MAX = 2**63 - 1
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+class HandleError(ValueError):
+    """The text is no receipt handle, or no table of offsets."""
+
+
+class ReceiptHandle(NamedTuple):
+    """A message in flight. Times are milliseconds."""
+
+    start_offset: int
+    """Start of its checkpoint."""
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+    retry_flag: str
+    """Whether the message lies in the topic itself or in a pop retry topic."""
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it was popped in order."""
+        return self.revive_queue == ORDER_REVIVE_QUEUE
+
+    def encode(self) -> str:
+        """Write it as Java does."""
+        return " ".join(map(str, self))
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Read a handle. Raises HandleError."""
+        parts = text.split(" ")
+        if len(text) > LENGTH_MAX or len(parts) < _FIELDS:
+            raise HandleError(f"{text[:80]!r} is no receipt handle")
+        start, popped, invisible, revive, flag, broker, queue, offset = parts[:_FIELDS]
+        return cls(
+            _number(start),
+            _number(popped),
+            _number(invisible),
+            _number(revive, _I32_MAX),
+            flag,
+            broker,
+            _number(queue, _I32_MAX),
+            _number(offset),
+        )
+
+
+class Taken(NamedTuple):
+    """Messages that one pop took from one queue."""
+
+    topic: str
+    """The topic read, which may be a pop retry topic."""
+    queue_id: int
+    start_offset: int
+    offsets: Sequence[int]
+
+
+def retry_flag(topic: str) -> str:
+    """Return the flag by which handles name the kind of a topic."""
+    if is_retry_v2(topic):
+        return RETRY_V2
+    return RETRY_V1 if topic.startswith("%RETRY%") else NORMAL
+
+
+def real_topic(topic: str, group: str, flag: str) -> str:
+    """Return the topic that a message lies in, by its normal topic and the flag of its handle."""
+    if flag not in {RETRY_V1, RETRY_V2}:
+        return topic
+    return pop_retry_topic(topic, group, v2=flag == RETRY_V2)
+
+
+# --- the tables of an answer ---------------------------------------------------------------------
+
+
+def start_offset_info(taken: Iterable[Taken]) -> str:
+    """Write where the checkpoint of each queue begins."""
+    return ";".join(f"{retry_flag(it.topic)} {it.queue_id} {it.start_offset}" for it in taken)
+
+
+def msg_offset_info(taken: Iterable[Taken]) -> str:
+    """Write the queue offsets of the messages of each queue."""
+    return ";".join(
+        f"{retry_flag(it.topic)} {it.queue_id} {','.join(map(str, it.offsets))}" for it in taken
+    )
+
+
+def read_start_offset_info(text: str) -> dict[tuple[str, int], int]:
+    """Return (retry flag, queue id) -> start offset. Raises HandleError."""
+    found: dict[tuple[str, int], int] = {}
+    for flag, queue_id, value in _entries(text):
+        key = flag, _number(queue_id, _I32_MAX)
+        if key in found:
+            raise HandleError(f"queue {queue_id} has two start offsets")
+        found[key] = _number(value)
+    return found
+
+
+def read_msg_offset_info(text: str) -> dict[tuple[str, int], list[int]]:
+    """Return (retry flag, queue id) -> queue offsets. Raises HandleError."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for flag, queue_id, value in _entries(text):
+        key = flag, _number(queue_id, _I32_MAX)
+        if key in found:
+            raise HandleError(f"queue {queue_id} has two lists of offsets")
+        found[key] = [_number(offset) for offset in value.split(",")]
+    return found
+
+
+def order_count_info(counts: Mapping[tuple[str, int, int | None], int]) -> str:
+    """Write how often messages of ordered pop were delivered before.
+
+    A key is (retry flag, queue id, queue offset); None for the offset: all of the queue.
+    """
+    rows: list[str] = []
+    for (flag, queue_id, offset), count in counts.items():
+        place = str(queue_id) if offset is None else f"qo{queue_id}%{offset}"
+        rows.append(f"{flag} {place} {count}")
+    return ";".join(rows)
+
+
+def _entries(text: str) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    for entry in text.split(";") if text else ():
+        parts = entry.split(" ")
+        if len(parts) != 3:
+            raise HandleError(f"{entry[:80]!r} is no entry of a table of offsets")
+        found.append((parts[0], parts[1], parts[2]))
+    return found
+
+
+def _number(text: str, limit: int = _I64_MAX) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise HandleError(f"{text[:80]!r} is no number")
+    value = int(text)
+    if not -limit - 1 <= value <= limit:
+        raise HandleError(f"{text[:80]!r} is out of range")
+    return value

@@ -229,6 +229,26 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_every_name_server_is_told_and_the_missing_are_named": ("brokerName",),
         "test_without_force_only_news_is_registered": ("forceRegister",),
     },
+    "test_polls.py": {
+        "test_filter_leaves_a_poll_waiting_until_every_so_many_messages": (
+            "popLongPollingForceNotifyInterval",
+        ),
+        "test_polls_of_a_key_and_of_all_are_bounded": ("popPollingSize",),
+    },
+    "test_pop.py": {
+        "test_actual_retry_topic_is_shown_when_that_is_set": ("popResponseReturnActualRetryTopic",),
+        "test_new_group_begins_where_its_mode_says": ("initPopOffsetByCheckMsgInMem",),
+        "test_queue_with_too_many_in_flight_gives_no_more": (
+            "enablePopMessageThreshold",
+            "popInflightMessageThreshold",
+        ),
+        "test_redelivered_message_comes_under_its_own_topic_with_its_handle": (
+            "popFromRetryProbability",
+        ),
+        "test_v2_still_reads_v1_topics_with_half_of_its_pops": (
+            "retrieveMessageFromPopRetryTopicV1",
+        ),
+    },
     "test_revive.py": {
         "test_acks_without_a_checkpoint_are_forgotten_after_a_while": ("reviveAckWaitMs",),
         "test_full_round_is_followed_at_once_and_an_idle_one_later_and_later": (
@@ -275,6 +295,13 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_half_messages_may_be_refused": ("rejectTransactionMessage",),
         "test_op_records_gather_up_to_their_size": ("transactionOpMsgMaxSize",),
     },
+    "test_waiting.py": {
+        "test_notification_looks_at_few_messages_for_its_filter": (
+            "useMessageFilterForNotification",
+            "maxMessageFilterNumForNotification",
+        ),
+        "test_one_pop_more_than_may_wait_is_answered_209": ("maxPopPollingSize",),
+    },
     "test_watch.py": {
         "test_a_group_that_is_too_far_behind_is_switched_off": (
             "consumerFallbehindThreshold",
@@ -287,6 +314,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "endTransactionPoolQueueCapacity",
             "heartbeatThreadPoolQueueCapacity",
             "litePullThreadPoolQueueCapacity",
+            "ackThreadPoolQueueCapacity",
             "pullThreadPoolQueueCapacity",
             "loadBalanceThreadPoolQueueCapacity",
             "queryThreadPoolQueueCapacity",

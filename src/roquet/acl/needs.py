@@ -19,6 +19,8 @@ from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, WAITING_ROOMS
+from roquet.protocol.pop.batch_ack import BatchAckBody
+from roquet.protocol.pop.topics import normal_topic
 
 if TYPE_CHECKING:
     from roquet.protocol.command import Command
@@ -102,6 +104,22 @@ def _subscribe(_: Command, ext: _Ext) -> list[Need]:
     return [topic(ext.get("topic", ""), Perm.SUB), group(ext.get("consumerGroup", ""))]
 
 
+def _pop(_: Command, ext: _Ext) -> list[Need]:
+    return _popped(ext.get("topic", ""), ext.get("consumerGroup", ""))
+
+
+def _batch_ack(command: Command, _: _Ext) -> list[Need]:
+    if not command.body:
+        return []
+    acks = BatchAckBody.decode(command.body).acks
+    return [need for pair in {(ack.topic, ack.group) for ack in acks} for need in _popped(*pair)]
+
+
+def _popped(name: str, group_name: str) -> list[Need]:
+    # Redelivered messages lie in a topic of the group's, and are those of the topic in its name.
+    return [topic(normal_topic(name, group_name) or name, Perm.SUB), group(group_name)]
+
+
 def _read_topic(_: Command, ext: _Ext) -> list[Need]:
     return [topic(ext.get("topic", ""), Perm.SUB)]
 
@@ -165,6 +183,13 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.RECALL_MESSAGE: _publish,
     RequestCode.PULL_MESSAGE: _subscribe,
     RequestCode.LITE_PULL_MESSAGE: _subscribe,
+    RequestCode.POP_MESSAGE: _pop,
+    RequestCode.PEEK_MESSAGE: _pop,
+    RequestCode.NOTIFICATION: _pop,
+    RequestCode.POLLING_INFO: _pop,
+    RequestCode.ACK_MESSAGE: _pop,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _pop,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
     RequestCode.QUERY_MESSAGE: _read_topic,
     RequestCode.VIEW_MESSAGE_BY_ID: _by_place,
     RequestCode.QUERY_CONSUME_QUEUE: _read_topic,

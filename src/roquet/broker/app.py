@@ -43,6 +43,7 @@ from roquet.broker.wiring.messages import (
 )
 from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
+from roquet.broker.wiring.pop import make_pop
 from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.revive import make_revive
 from roquet.broker.wiring.timers import make_timers
@@ -104,6 +105,7 @@ def build(
     appender = Appender(base.store, delays, base.state, replicas, log=log, timers=timers.conversion)
     transactions = make_transactions(base, appender)
     revive = make_revive(base, appender, timers)
+    pop = make_pop(base, appender)
     fast_fail = make_fast_fail(base)
     expressions = Expressions()
     pull = make_pull(base, expressions)
@@ -117,6 +119,7 @@ def build(
         clients,
         Consumers(base.registry),
         make_send_back(base, appender),
+        *pop.routed,
         *make_administration(base, schedule, transactions, timers, appender),
     ]
     answers = make_answers(base)
@@ -131,7 +134,7 @@ def build(
         all_routes([*processors, pair.admin, lock, assignments]), base.hooks, make_stamps(base).ext
     )
     routers = make_routers(base, routes)
-    leavers = [base.holds.drop_peer, clients.peer_closed]
+    leavers = [base.holds.drop_peer, pop.drop_peer, clients.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
     path.deliver_by(listeners.write)
     syncs = base.config.store.sync_flush
@@ -148,6 +151,7 @@ def build(
         transactions=transactions,
         timers=timers,
         revive=revive,
+        pop=pop,
         pair=pair,
     )
     app = App(parts, base.clock, pair.role)

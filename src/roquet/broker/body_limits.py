@@ -36,6 +36,10 @@ BODY_LIMITS: Mapping[RequestCode, tuple[int, str]] = {
     RequestCode.QUERY_ASSIGNMENT: (16 * KIB, "a few names"),
     RequestCode.SET_MESSAGE_REQUEST_MODE: (16 * KIB, "a few names"),
     RequestCode.CHECK_CLIENT_CONFIG: (16 * KIB, "one subscription: an expression has 4,096"),
+    RequestCode.BATCH_ACK_MESSAGE: (
+        4 * MIB,
+        "sets of bits, one for each message that lies between",
+    ),
     RequestCode.UPDATE_BROKER_CONFIG: (256 * KIB, "settings: the handler takes 64 KiB and says so"),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (MIB, "some 4,000 topics; read beside the loop"),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (64 * KIB, "one group with subscriptions"),

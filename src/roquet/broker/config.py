@@ -16,6 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
+from roquet.broker.pop.receive.rules import PopRules
 from roquet.broker.pop.revive_rules import ReviveRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.schedule import ScheduleRules
@@ -163,6 +164,13 @@ class ServerRules:
         low=1,
         live=True,
     )
+    ack_queue: int = setting(
+        "ackThreadPoolQueueCapacity",
+        100_000,
+        "Waiting acknowledgements of popped messages.",
+        low=1,
+        live=True,
+    )
     admin_queue: int = setting(
         "adminBrokerThreadPoolQueueCapacity", 10_000, "Waiting admin requests.", low=1, live=True
     )
@@ -267,6 +275,7 @@ class BrokerConfig:
     assignments: AssignmentRules = dataclasses.field(default_factory=AssignmentRules)
     revive: ReviveRules = dataclasses.field(default_factory=ReviveRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
+    pop: PopRules = dataclasses.field(default_factory=PopRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
     ha: HaRules = dataclasses.field(default_factory=HaRules)
@@ -300,6 +309,11 @@ def load_config(
         raise UsageError(
             "enableDLegerCommitLog = 'true' (file): must be false; a log replicated by DLedger is"
             " not served, brokers under a controller replace it"
+        )
+    if given.get("popConsumerKVServiceEnable", "").strip().lower() == "true":
+        raise UsageError(
+            "popConsumerKVServiceEnable = 'true' (file): must be false; the records of POP are kept"
+            " in the revive topic, RocksDB is not served"
         )
     if "NAMESRV_ADDR" in env:
         given.setdefault("namesrvAddr", env["NAMESRV_ADDR"])

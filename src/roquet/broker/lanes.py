@@ -24,6 +24,7 @@ def lane_configs(rules: ServerRules) -> list[LaneConfig]:
         LaneConfig("send", WAITING_SENDS, rules.send_queue, rules.send_age_ms),
         LaneConfig("pull", 64, rules.pull_queue, rules.pull_age_ms),
         LaneConfig("lite_pull", 64, rules.lite_pull_queue, rules.lite_pull_age_ms),
+        LaneConfig("ack", WAITING_SENDS, rules.ack_queue),
         LaneConfig("reply", 1024, rules.reply_queue),
         LaneConfig("query", 16, rules.query_queue),
         LaneConfig("heartbeat", 64, rules.heartbeat_queue, rules.heartbeat_age_ms),

@@ -56,16 +56,6 @@ _COLD = "reads of old messages are not held back here, so there is nothing to se
 _ROCKSDB = "nothing is kept in RocksDB here (5.x)"
 _LATER = {
     "the timeline in RocksDB": (RequestCode.SWITCH_TIMER_ENGINE,),
-    "pop": (
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-        RequestCode.POP_ROLLBACK,
-    ),
     "light topics": (
         RequestCode.POP_LITE_MESSAGE,
         RequestCode.LITE_SUBSCRIPTION_CTL,

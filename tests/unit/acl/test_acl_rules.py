@@ -248,6 +248,14 @@ PULL = {"topic": "t", "consumerGroup": "g"}
         (11, PULL, b"", [SUB_T, group("g")]),
         (361, PULL, b"", [SUB_T, group("g")]),
         (11, {"topic": "%RETRY%g", "consumerGroup": "g"}, b"", [group("g"), group("g")]),
+        *((code, PULL, b"", [SUB_T, group("g")]) for code in (*range(200_050, 200_056),)),
+        # Redelivered messages are those of the topic that they came from.
+        (200_051, {"topic": "%RETRY%g_t", "consumerGroup": "g"}, b"", [SUB_T, group("g")]),
+        (200_053, {"topic": "%RETRY%g+t", "consumerGroup": "g"}, b"", [SUB_T, group("g")]),
+        (200_051, {"topic": "%RETRY%h+t", "consumerGroup": "g"}, b"", [group("h+t"), group("g")]),
+        (200_151, {}, b"", []),
+        (200_151, {}, b'{"acks":[{"t":"t","c":"g"},{"t":"t","c":"g"}]}', [SUB_T, group("g")]),
+        (200_056, {}, b"", None),
         (12, PULL, b"", [SUB_T]),
         (321, PULL, b"", [SUB_T]),
         (14, PULL, b"", [SUB_T, group("g")]),
@@ -285,7 +293,7 @@ def test_what_a_request_needs(
     assert (None if found is None else list(found)) == needs
 
 
-@pytest.mark.parametrize("code", [34, 41, 42, 46])
+@pytest.mark.parametrize("code", [34, 41, 42, 46, 200_151])
 def test_a_body_that_cannot_be_read_is_refused(code: int) -> None:
     with pytest.raises(Refused, match="cannot be read"):
         broker_needs(Command(code, {}, b"{"))

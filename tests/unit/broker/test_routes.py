@@ -24,6 +24,10 @@ def test_the_fast_port_serves_all_but_reads() -> None:
     assert served(Ports.MAIN) - served(Ports.FAST) == {
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
     }
 
 

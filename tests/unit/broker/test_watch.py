@@ -200,6 +200,7 @@ def test_every_lane_can_be_given_its_size_and_age() -> None:
         "pullThreadPoolQueueCapacity": ("pull", 12),
         "litePullThreadPoolQueueCapacity": ("lite_pull", 13),
         "replyThreadPoolQueueCapacity": ("reply", 14),
+        "ackThreadPoolQueueCapacity": ("ack", 22),
         "queryThreadPoolQueueCapacity": ("query", 15),
         "loadBalanceThreadPoolQueueCapacity": ("load_balance", 24),
         "heartbeatThreadPoolQueueCapacity": ("heartbeat", 16),

@@ -46,6 +46,8 @@ class Reason(enum.Enum):
     """There is no message at the place that was named."""
     POLLING_FULL = "polling full"
     """As many requests wait for messages as may."""
+    POLLING_TIMEOUT = "polling timeout"
+    """The client has given up waiting by now."""
     RATE_LIMITED = "rate limited"
     """This caller asks more often than it may."""
     ILLEGAL_OPERATION = "illegal operation"

@@ -37,6 +37,7 @@ CODES: Mapping[Reason, ResponseCode] = {
     Reason.CLIENT_TIMEOUT: ResponseCode.CONSUME_MSG_TIMEOUT,
     Reason.NO_MESSAGE: ResponseCode.NO_MESSAGE,
     Reason.POLLING_FULL: ResponseCode.POLLING_FULL,
+    Reason.POLLING_TIMEOUT: ResponseCode.POLLING_TIMEOUT,
     Reason.RATE_LIMITED: ResponseCode.FLOW_CONTROL,
     Reason.ILLEGAL_OPERATION: ResponseCode.ILLEGAL_OPERATION,
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.processors.lock import Lock
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.pop import PopParts
     from roquet.broker.wiring.replication import Pair
     from roquet.broker.wiring.revive import ReviveParts
     from roquet.broker.wiring.timers import TimerParts
@@ -41,6 +42,7 @@ def list_parts(
     transactions: TransactionParts,
     timers: TimerParts,
     revive: ReviveParts,
+    pop: PopParts,
     pair: Pair,
 ) -> list[Part]:
     """List the parts in the order they start."""
@@ -60,11 +62,7 @@ def list_parts(
                 Timer("save filters", base.metadata.persist_filters, 10, 10),
             ),
         ),
-        Part(
-            "totals",
-            base.stats.days,
-            timers=(Timer("save totals", base.stats.days.persist, 60, 60),),
-        ),
+        _totals_part(base),
         *_store_parts(base),
         *pair.store_parts(),
         Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
@@ -75,6 +73,7 @@ def list_parts(
         Part("loop_lag", base.lag),
         Part("lanes", base.lanes),
         watch_part(base),
+        *pop.parts(),
         Part("holds", base.holds, timers=(Timer("end holds", base.holds.sweep, 0.5, 0.5),)),
         Part(
             "fast_fail",
@@ -100,6 +99,11 @@ def list_parts(
     if config.server.metrics == "PROM":
         parts.insert(0, make_endpoint(base))
     return parts
+
+
+def _totals_part(base: Base) -> Part:
+    days = base.stats.days
+    return Part("totals", days, timers=(Timer("save totals", days.persist, 60, 60),))
 
 
 def _store_parts(base: Base) -> list[Part]:

@@ -1,0 +1,1 @@
+"""The receive side of POP: pops, acknowledgements, and requests that wait."""

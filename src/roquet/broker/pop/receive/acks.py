@@ -1,0 +1,207 @@
+"""Acknowledgements of popped messages, and other times for their return (200051, 200151, 200053).
+
+An acknowledgement is a record in the revive topic. It succeeds when that record is stored, and
+only then: a client that hears anything else may ask again, as a second record does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.broker.api.pop import ChangedInvisible
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol.pop.records import PopAck, PopCheckpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.broker.api.pop import ChangeInvisibleRequest, PopAckRequest, PopBatchAck
+    from roquet.broker.pop.receive.checks import PopChecks
+    from roquet.broker.pop.receive.in_flight import PopInFlight
+    from roquet.broker.pop.receive.records import ReviveLog
+    from roquet.protocol.pop.handle import ReceiptHandle
+    from roquet.store.results import PutResult
+    from roquet.store.topics import TopicTable
+
+BATCHES_MAX = 4096
+"""Checkpoints that one batch of acknowledgements may be about."""
+
+
+class Bounds(Protocol):
+    """What is asked of the message store."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset that is still there."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message."""
+        ...
+
+
+class PopAcks:
+    """Settles messages in flight."""
+
+    def __init__(
+        self,
+        *,
+        checks: PopChecks,
+        topics: TopicTable,
+        store: Bounds,
+        revive_log: ReviveLog,
+        in_flight: PopInFlight,
+        broker_name: str,
+        clock: Clock,
+    ) -> None:
+        self._checks = checks
+        self._topics = topics
+        self._store = store
+        self._revive_log = revive_log
+        self._in_flight = in_flight
+        self._broker_name = broker_name
+        self._clock = clock
+
+    async def ack(self, request: PopAckRequest, client: str) -> None:
+        """Acknowledge a message. `client` is its address. Raises Refusal and StoreFault."""
+        topic, queue_id = request.topic, request.queue_id
+        self._checks.settled_queue(topic, queue_id, client)
+        lowest = self._store.min_offset(topic, queue_id)
+        highest = self._store.max_offset(topic, queue_id)
+        if not lowest <= request.offset <= highest:
+            raise Refusal(
+                Reason.NO_MESSAGE,
+                f"offset is illegal, key:{topic}@{queue_id}, commit:{request.offset},"
+                f" store:{lowest}~{highest}",
+            )
+        handle = self._checks.handle(request.handle)
+        self._check_unordered(handle.is_ordered)
+        stored = await self._acked((topic, request.group, queue_id), handle, request.offset)
+        _require(stored, "put ack msg error")
+
+    async def ack_batch(self, broker_name: str, batches: Sequence[PopBatchAck]) -> None:
+        """Acknowledge messages of several checkpoints, as far as there are such messages.
+
+        Raises Refusal, also when only some are stored, and StoreFault.
+        """
+        if not batches:
+            raise Refusal(Reason.NO_MESSAGE, "the batch names no message")
+        if len(batches) > BATCHES_MAX:
+            text = f"a batch of {len(batches)} checkpoints: it may have {BATCHES_MAX}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        for batch in batches:
+            self._checks.check_place(broker_name, batch.revive_queue)
+        jobs = [self._acked_batch(batch) for batch in batches]
+        outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if outcome is not None:
+                _require(outcome, "put ack msg error")
+
+    async def change_invisible(
+        self, request: ChangeInvisibleRequest, client: str
+    ) -> ChangedInvisible:
+        """Have a message come back `invisible_ms` from now. Raises Refusal and StoreFault.
+
+        The new checkpoint is stored first, then the old one is settled. When only the first is
+        done that is a failure: the message may come twice, but never gets lost.
+        """
+        topic, queue_id, offset = request.topic, request.queue_id, request.offset
+        self._checks.settled_queue(topic, queue_id, client)
+        lowest = self._store.min_offset(topic, queue_id)
+        highest = self._store.max_offset(topic, queue_id)
+        if not lowest <= offset < highest:
+            text = f"queue {queue_id} of {topic} has no offset {offset}: {lowest} to {highest}"
+            raise Refusal(Reason.NO_MESSAGE, text)
+        handle = self._checks.handle(request.handle)
+        self._check_unordered(handle.is_ordered)
+        self._checks.check_invisible(request.invisible_ms)
+        now_ms = self._clock.now_ms()
+        checkpoint = PopCheckpoint(
+            topic=topic,
+            group=request.group,
+            queue_id=queue_id,
+            start_offset=offset,
+            pop_time_ms=now_ms,
+            invisible_ms=request.invisible_ms,
+            broker_name=self._broker_name,
+            diffs=(0,),
+            count=1,
+            suspended=request.is_suspended,
+        )
+        failed = "append checkpoint or ack origin failed"
+        _require(await self._revive_log.checkpoint(checkpoint, handle.revive_queue), failed)
+        key = topic, request.group, queue_id
+        _require(await self._acked(key, handle, offset), failed)
+        self._in_flight.popped(key, (now_ms, offset), checkpoint.revive_ms, 1)
+        return ChangedInvisible(
+            pop_time_ms=now_ms,
+            invisible_ms=request.invisible_ms,
+            revive_queue=handle.revive_queue,
+            handle=handle._replace(
+                start_offset=offset,
+                pop_time_ms=now_ms,
+                invisible_ms=request.invisible_ms,
+                queue_id=queue_id,
+                queue_offset=offset,
+            ),
+        )
+
+    async def _acked(
+        self, key: tuple[str, str, int], handle: ReceiptHandle, offset: int
+    ) -> PutResult:
+        topic, group, queue_id = key
+        ack = PopAck(
+            topic=topic,
+            group=group,
+            queue_id=queue_id,
+            start_offset=handle.start_offset,
+            pop_time_ms=handle.pop_time_ms,
+            broker_name=self._broker_name,
+            offset=offset,
+        )
+        revive_ms = handle.pop_time_ms + handle.invisible_ms
+        stored = await self._revive_log.ack(ack, handle.revive_queue, revive_ms)
+        if stored.status.is_stored:
+            self._in_flight.settled(key, (handle.pop_time_ms, handle.start_offset))
+        return stored
+
+    async def _acked_batch(self, batch: PopBatchAck) -> PutResult | None:
+        topic, queue_id = batch.topic, batch.queue_id
+        config = self._topics.get(topic)
+        if config is None or not 0 <= queue_id < config.read_queues:
+            return None
+        lowest = self._store.min_offset(topic, queue_id)
+        highest = self._store.max_offset(topic, queue_id)
+        offsets = tuple(one for one in batch.offsets if lowest <= one <= highest)
+        if not offsets:
+            return None
+        ack = PopAck(
+            topic=topic,
+            group=batch.group,
+            queue_id=queue_id,
+            start_offset=batch.start_offset,
+            pop_time_ms=batch.pop_time_ms,
+            broker_name=self._broker_name,
+            batch=offsets,
+        )
+        revive_ms = batch.pop_time_ms + batch.invisible_ms
+        stored = await self._revive_log.ack(ack, batch.revive_queue, revive_ms)
+        if stored.status.is_stored:
+            key = topic, batch.group, queue_id
+            of = batch.pop_time_ms, batch.start_offset
+            self._in_flight.settled(key, of, len(offsets))
+        return stored
+
+    def _check_unordered(self, is_ordered: bool) -> None:
+        if is_ordered:
+            text = "ordered pop is not served by this release"
+            raise Refusal(Reason.UNSUPPORTED, text)
+
+
+def _require(stored: PutResult, failed: str) -> None:
+    """Raise a refusal unless a record is stored."""
+    if not stored.status.is_stored:
+        raise Refusal(Reason.FAILED, f"{failed}: {stored.status.name} {stored.why}".rstrip())

@@ -1,0 +1,98 @@
+"""Looking without taking: peek (200052), and whether there is something to pop (200054, 200055)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.pop import PeekResult
+from roquet.broker.pop.receive.checks import EVERYTHING
+from roquet.broker.pop.receive.reads import has_wanted, read
+from roquet.protocol.pop.topics import pop_retry_topic
+
+if TYPE_CHECKING:
+    import random
+
+    from roquet.broker.api.pop import NotificationRequest, PeekRequest
+    from roquet.broker.pop.receive.checks import PopChecks, Wanted
+    from roquet.broker.pop.receive.offsets import PopOffsets
+    from roquet.broker.pop.receive.reads import Reader
+    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.model.topic import TopicConfig
+    from roquet.store.topics import TopicTable
+
+RETRY_FIRST = 5
+"""One of so many requests looks at redelivered messages first."""
+
+
+class PopBrowser:
+    """Answers what changes nothing."""
+
+    def __init__(
+        self,
+        *,
+        checks: PopChecks,
+        topics: TopicTable,
+        store: Reader,
+        offsets: PopOffsets,
+        rules: PopRules,
+        rng: random.Random,
+    ) -> None:
+        self._checks = checks
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+        self._rules = rules
+        self._rng = rng
+
+    def follow(self, rules: PopRules) -> None:
+        """Go by other settings from now on."""
+        self._rules = rules
+
+    def peek(self, request: PeekRequest) -> PeekResult:
+        """Return what the group would get next. Raises Refusal and StoreFault."""
+        topic = self._checks.peek(request)
+        parts: list[bytes] = []
+        messages = rest = 0
+        for name, queue_id in self._places(topic, request.group, request.queue_id):
+            if messages >= request.max_messages:
+                rest += self._offsets.rest(request.group, name, queue_id)
+                continue
+            begin = self._offsets.seen(request.group, name, queue_id)
+            most = request.max_messages - messages
+            result = read(self._store, (name, queue_id), begin, most=most, wanted=EVERYTHING)
+            parts.append(result.records)
+            messages += result.messages
+            rest += max(0, result.max_offset - result.next_begin_offset)
+        return PeekResult(rest=rest, records=b"".join(parts), messages=messages)
+
+    def has_messages(self, request: NotificationRequest) -> bool:
+        """Tell whether a pop would find something. Raises Refusal and StoreFault."""
+        topic, wanted = self._checks.notification(request)
+        return any(
+            self._has(request.group, name, queue_id, wanted)
+            for name, queue_id in self._places(topic, request.group, request.queue_id)
+        )
+
+    def _has(self, group: str, topic: str, queue_id: int, wanted: Wanted) -> bool:
+        begin = self._offsets.seen(group, topic, queue_id)
+        end = begin + self._offsets.rest(group, topic, queue_id)
+        if not self._rules.filter_notifications:
+            wanted = EVERYTHING
+        most = self._rules.filter_notifications_max - 1
+        return has_wanted(self._store, (topic, queue_id), begin, end, wanted=wanted, most=most)
+
+    def _places(self, topic: TopicConfig, group: str, queue_id: int) -> list[tuple[str, int]]:
+        """Return the queues to look at, those of redelivered messages first or last."""
+        rules = self._rules
+        draw = self._rng.randrange(100)
+        v2 = rules.retry_v2 and not (rules.read_retry_v1 and draw % 2 == 0)
+        retry = self._topics.get(pop_retry_topic(topic.name, group, v2=v2))
+        normal = _turned(topic, draw) if queue_id < 0 else [(topic.name, queue_id)]
+        again = [] if retry is None else _turned(retry, draw)
+        return [*again, *normal] if draw % RETRY_FIRST == 0 else [*normal, *again]
+
+
+def _turned(topic: TopicConfig, begin: int) -> list[tuple[str, int]]:
+    """Return the queues of a topic from any of them on."""
+    queues = topic.read_queues
+    return [(topic.name, (begin + turn) % queues) for turn in range(queues)]

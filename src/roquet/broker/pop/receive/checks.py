@@ -1,0 +1,251 @@
+"""Whether a POP request may read, acknowledge or wait: checks and texts in Java's order.
+
+Spec: broker (h), wire §11.1.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from roquet.broker.api.pop import MESSAGES_MAX
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.checks import FAQ
+from roquet.model.subscription import ExpressionType
+from roquet.model.topic import can_read
+from roquet.protocol import tags
+from roquet.protocol.pop.handle import HandleError, ReceiptHandle
+from roquet.store.filters import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.broker.api.pop import NotificationRequest, PeekRequest, PopRequest
+    from roquet.broker.state import BrokerState, Identity
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.model.topic import TopicConfig
+    from roquet.store.filters import Filter
+    from roquet.store.groups import GroupTable
+    from roquet.store.topics import TopicTable
+
+LATE_MS = 500
+"""A request that is so much older than its client waits for is not worked on."""
+INVISIBLE_MS_MAX = 10 * 366 * 86_400_000
+"""No invisible time is longer; `timerMaxDelaySec` bounds it further."""
+
+
+class TimerLimits(Protocol):
+    """What the timer wheel takes."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is one: checkpoints wait in it."""
+        ...
+
+    @property
+    def delay_max_s(self) -> int:
+        """The longest time that something may wait in it."""
+        ...
+
+
+class Wanted(NamedTuple):
+    """What a subscription takes of a topic; None twice: everything."""
+
+    codes: Sequence[int] | None = None
+    filter_by: Filter | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no message is left out."""
+        return self.codes is None and self.filter_by is None
+
+
+EVERYTHING = Wanted()
+
+
+class PopChecks:
+    """Admits requests or raises Refusal."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        *,
+        identity: Identity,
+        state: BrokerState,
+        timers: TimerLimits,
+        revive_topic: str,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._identity = identity
+        self._state = state
+        self._timers = timers
+        self._revive_topic = revive_topic
+        self._clock = clock
+
+    def follow(self, timers: TimerLimits) -> None:
+        """Go by other limits from now on."""
+        self._timers = timers
+
+    # --- requests for messages --------------------------------------------------------------------
+
+    def pop(self, request: PopRequest) -> tuple[TopicConfig, Wanted]:
+        """Admit a pop; return its topic and what it takes of it."""
+        broker = f"the broker[{self._identity.ip}]"
+        if self.is_late(request.born_ms, request.poll_ms):
+            text = f"{broker} pop message is timeout too much"
+            raise Refusal(Reason.POLLING_TIMEOUT, text)
+        self._check_serving("pop message")
+        if request.max_messages > MESSAGES_MAX:
+            text = f"{broker} pop message's num is greater than {MESSAGES_MAX}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        self._check_timers()
+        topic = self._readable(request.topic, request.queue_id, request.group)
+        self._group(request.group)
+        wanted = self.wanted(request.topic, request.expression, request.expression_type)
+        # From here on stricter than Java, which takes these and then holds or loses them.
+        if request.max_messages < 1:
+            text = f"maxMsgNums is {request.max_messages}: a pop asks for one message or more"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        self.check_invisible(request.invisible_ms)
+        return topic, wanted
+
+    def peek(self, request: PeekRequest) -> TopicConfig:
+        """Admit a peek."""
+        self._check_serving("peeking message")
+        topic = self._readable(request.topic, request.queue_id, request.group)
+        self._group(request.group)
+        if not 0 < request.max_messages <= MESSAGES_MAX:
+            text = f"maxMsgNums is {request.max_messages}: must be 1 to {MESSAGES_MAX}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        return topic
+
+    def notification(self, request: NotificationRequest) -> tuple[TopicConfig, Wanted]:
+        """Admit a question for messages to pop."""
+        self._check_serving("peeking message")
+        topic = self._readable(request.topic, request.queue_id, request.group)
+        self._group(request.group)
+        wanted = self.wanted(request.topic, request.expression, request.expression_type)
+        return topic, wanted
+
+    def polling(self, topic: str, group: str, queue_id: int) -> None:
+        """Admit a question for waiting pops."""
+        self._check_serving("peeking message")
+        self._readable(topic, queue_id, group)
+        self._group(group)
+
+    def is_late(self, born_ms: int, poll_ms: int) -> bool:
+        """Tell whether a client has given up waiting."""
+        return self._clock.now_ms() - born_ms - poll_ms > LATE_MS
+
+    def wanted(self, topic: str, expression: str | None, kind: str | None) -> Wanted:
+        """Return what an expression takes. Raises Refusal."""
+        if not expression:
+            return EVERYTHING
+        try:
+            return _wanted(topic, expression, kind or ExpressionType.TAG)
+        except tags.ExpressionError as error:
+            text = "parse the consumer's subscription failed"
+            raise Refusal(Reason.UNPARSABLE_FILTER, text) from error
+
+    # --- what settles messages --------------------------------------------------------------------
+
+    def settled_queue(self, name: str, queue_id: int, client: str) -> None:
+        """Check the queue of an acknowledgement, whose topic may be a pop retry topic."""
+        self._check_master()
+        topic = self._known(name)
+        if not 0 <= queue_id < topic.read_queues:
+            raise Refusal(Reason.ILLEGAL_MESSAGE, _no_queue(topic, queue_id, client))
+
+    def handle(self, text: str) -> ReceiptHandle:
+        """Read a receipt handle that this broker can settle."""
+        try:
+            handle = ReceiptHandle.decode(text)
+        except HandleError as error:
+            raise Refusal(Reason.FAILED, str(error)) from error
+        self.check_place(handle.broker_name, handle.revive_queue)
+        return handle
+
+    def check_place(self, broker_name: str, revive_queue: int, *, is_ordered: bool = False) -> None:
+        """Check who keeps the checkpoint of a message, and where."""
+        if broker_name != self._identity.name:
+            text = f"the receipt handle is of broker {broker_name[:255]!r}"
+            raise Refusal(Reason.INVALID_ARGUMENT, f"{text}, this is {self._identity.name}")
+        revive = self._topics.get(self._revive_topic)
+        queues = 0 if revive is None else max(revive.read_queues, revive.write_queues)
+        if not is_ordered and not 0 <= revive_queue < queues:
+            text = f"the receipt handle names revive queue {revive_queue} of {queues}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+
+    def check_invisible(self, invisible_ms: int) -> None:
+        """Check that a message may be invisible so long."""
+        most = min(self._timers.delay_max_s * 1000, INVISIBLE_MS_MAX)
+        if not 0 <= invisible_ms <= most:
+            text = f"invisibleTime is {invisible_ms}: must be 0 to {most} ms (timerMaxDelaySec)"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+
+    # --- parts of these ---------------------------------------------------------------------------
+
+    def _check_serving(self, what: str) -> None:
+        self._check_master()
+        if not self._state.is_readable:
+            text = f"the broker[{self._identity.ip}] {what} is forbidden"
+            raise Refusal(Reason.FORBIDDEN, text)
+
+    def _check_master(self) -> None:
+        if self._state.is_slave:
+            text = f"the broker[{self._identity.ip}] is a slave: only a master serves POP"
+            raise Refusal(Reason.NOT_MASTER, text)
+
+    def _check_timers(self) -> None:
+        if not self._timers.enabled:
+            raise Refusal(
+                Reason.FAILED,
+                f"the broker[{self._identity.ip}] pop message is forbidden because"
+                " timerWheelEnable is false",
+            )
+
+    def _known(self, name: str) -> TopicConfig:
+        topic = self._topics.get(name)
+        if topic is None:
+            text = f"topic[{name}] not exist, apply first please! {FAQ}"
+            raise Refusal(Reason.UNKNOWN_TOPIC, text)
+        return topic
+
+    def _readable(self, name: str, queue_id: int, group: str) -> TopicConfig:
+        topic = self._known(name)
+        if not can_read(topic.perm):
+            raise Refusal(Reason.FORBIDDEN, f"the topic[{name}] peeking message is forbidden")
+        if queue_id >= topic.read_queues:
+            raise Refusal(Reason.INVALID_ARGUMENT, _no_queue(topic, queue_id, group))
+        return topic
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            text = f"subscription group [{name}] does not exist, {FAQ}"
+            raise Refusal(Reason.UNKNOWN_GROUP, text)
+        if not group.consume_enable:
+            raise Refusal(Reason.FORBIDDEN, f"subscription group no permission, {name}")
+        return group
+
+
+def _no_queue(topic: TopicConfig, queue_id: int, client: str) -> str:
+    return (
+        f"queueId[{queue_id}] is illegal, topic:[{topic.name}]"
+        f" topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{client}]"
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _wanted(topic: str, expression: str, kind: str) -> Wanted:
+    """Work out what consumers bring with each pop, which is mostly the same each time."""
+    found = tags.subscribe(topic, expression, expression_type=kind)
+    if kind == ExpressionType.TAG:
+        return Wanted(codes=found.wanted_codes)
+    if kind != ExpressionType.SQL92:
+        raise tags.ExpressionError(f"expressions of the kind {kind[:40]!r} are not known")
+    return Wanted(filter_by=compiled(found.expression))

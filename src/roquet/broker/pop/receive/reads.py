@@ -1,0 +1,117 @@
+"""Reading messages for POP: which they are, and how a redelivered one is shown to its client."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.protocol import properties as props
+from roquet.protocol.records import encode_record
+from roquet.store.records import read_records
+from roquet.store.results import GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.broker.pop.receive.checks import Wanted
+    from roquet.protocol.pop.handle import ReceiptHandle
+    from roquet.store.filters import Filter
+
+_SIZE_AND_OFFSET = struct.Struct(">i16xq")
+"""Of a record: its size, and its queue offset."""
+
+MOVED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
+"""The position is not in the queue: the store says where to go on."""
+SKIPPED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
+"""Nothing is for this group up to the next position, or not any more."""
+
+
+Queue = tuple[str, int]
+"""(topic read, queue id)."""
+
+
+class Reader(Protocol):
+    """What is needed of the message store."""
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        tag_codes: Sequence[int] | None = None,
+        filter_by: Filter | None = None,
+    ) -> GetResult:
+        """Read from a queue. Raises StoreFault."""
+        ...
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Return (physical offset, size, tags code) of messages of a queue."""
+        ...
+
+    def dispatch_behind(self) -> int:
+        """Return the bytes of the log that are not in the queues yet."""
+        ...
+
+
+def read(store: Reader, queue: Queue, offset: int, *, most: int, wanted: Wanted) -> GetResult:
+    """Read at most `most` wanted messages of a queue. Raises StoreFault."""
+    return store.get(*queue, offset, most, tag_codes=wanted.codes, filter_by=wanted.filter_by)
+
+
+def has_wanted(
+    store: Reader, queue: Queue, begin: int, end: int, *, wanted: Wanted, most: int
+) -> bool:
+    """Tell whether one of the messages from `begin` up to `end` may be wanted.
+
+    More than `most` of them are not looked at: then it may be so. Raises StoreFault.
+    """
+    if wanted.is_everything or end - begin > most:
+        return end > begin
+    if wanted.codes is not None:
+        units = store.units(*queue, begin, end - begin)
+        return any(code in wanted.codes for _, _, code in units)
+    while begin < end:
+        result = read(store, queue, begin, most=1, wanted=wanted)
+        if result.status is not GetStatus.NO_MATCHED_MESSAGE:
+            return result.status is GetStatus.FOUND
+        if result.next_begin_offset <= begin:
+            return False
+        begin = result.next_begin_offset
+    return False
+
+
+def offsets_of(result: GetResult, begin: int) -> Sequence[int]:
+    """Return the queue offsets of the messages that a read from `begin` on found."""
+    if result.next_begin_offset - begin == result.messages:
+        return range(begin, result.next_begin_offset)
+    found: list[int] = []
+    at = 0
+    while at < len(result.records):
+        size, offset = _SIZE_AND_OFFSET.unpack_from(result.records, at)
+        assert size > 0, "the store gives whole records"
+        found.append(offset)
+        at += size
+    return found
+
+
+def as_original(records: bytes, topic: str, handle: ReceiptHandle) -> bytes:
+    """Return messages of a pop retry topic under the name of their own topic.
+
+    Each carries its receipt handle, made of `handle`: the client cannot build it any more.
+    """
+    shown: list[bytes] = []
+    for record in read_records(records, check_crc=False):
+        mine = handle._replace(queue_id=record.queue_id, queue_offset=record.queue_offset)
+        found = props.read(record.properties)
+        found[props.POP_CK] = mine.encode()
+        text = props.write(found).encode()
+        if len(text) > props.SIZE_MAX:
+            # The client builds the handle of this one from the name of the retry topic.
+            shown.append(encode_record(record))
+        else:
+            shown.append(encode_record(record._replace(topic=topic, properties=text)))
+    return b"".join(shown)

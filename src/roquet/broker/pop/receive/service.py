@@ -1,0 +1,260 @@
+"""POP: messages to clients that need no queue of their own (200050).
+
+Invariant: a message leaves the broker only after the checkpoint that names it is stored, and the
+group's offset moves past it only then. So a message that was popped is either acknowledged or
+redelivered, whatever stops in between. A read that fails moves nothing.
+
+Each queue is read under a lock (`locks`); the pop that holds it does all of this in turn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.pop import PopRequest, PopResult
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.pop.receive.reads import MOVED, SKIPPED, as_original, offsets_of, read
+from roquet.protocol.pop.handle import ReceiptHandle, Taken, retry_flag
+from roquet.protocol.pop.records import PopCheckpoint
+from roquet.protocol.pop.topics import pop_retry_topic
+from roquet.service.ratelog import RateLog
+from roquet.store.results import GetResult, GetStatus, StoreFault
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from roquet.base.clock import Clock
+    from roquet.broker.pop.receive.checks import PopChecks, Wanted
+    from roquet.broker.pop.receive.in_flight import PopInFlight
+    from roquet.broker.pop.receive.locks import Key, PopLocks
+    from roquet.broker.pop.receive.offsets import PopOffsets
+    from roquet.broker.pop.receive.reads import Reader
+    from roquet.broker.pop.receive.records import ReviveLog
+    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.traffic import Traffic
+    from roquet.model.topic import TopicConfig
+    from roquet.store.topics import TopicTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(slots=True)
+class _Round:
+    """One pop while it goes from queue to queue."""
+
+    request: PopRequest
+    wanted: Wanted
+    now_ms: int
+    revive_queue: int
+    rest: int = 0
+    taken: list[Taken] = dataclasses.field(default_factory=list[Taken])
+    parts: list[bytes] = dataclasses.field(default_factory=list[bytes])
+    messages: int = 0
+    advanced: bool = False
+
+    @property
+    def room(self) -> int:
+        return self.request.max_messages - self.messages
+
+
+class PopService:
+    """Takes messages for clients."""
+
+    def __init__(
+        self,
+        *,
+        checks: PopChecks,
+        topics: TopicTable,
+        store: Reader,
+        offsets: PopOffsets,
+        locks: PopLocks,
+        revive_log: ReviveLog,
+        in_flight: PopInFlight,
+        traffic: Traffic,
+        broker_name: str,
+        rules: PopRules,
+        clock: Clock,
+        rng: random.Random,
+        on_contended: Callable[[str, str, int], None],
+    ) -> None:
+        """`on_contended(topic, group, queue id)` hears of queues that another pop wanted as well.
+
+        It is called when the queue is free again, so that who was turned away can try again.
+        """
+        self._checks = checks
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+        self._locks = locks
+        self._revive_log = revive_log
+        self._in_flight = in_flight
+        self._traffic = traffic
+        self._broker_name = broker_name
+        self._rules = rules
+        self._clock = clock
+        self._rng = rng
+        self._on_contended = on_contended
+        self._log = RateLog(log, clock)
+
+    def follow(self, rules: PopRules) -> None:
+        """Go by other settings from now on."""
+        self._rules = rules
+
+    async def pop(self, request: PopRequest) -> PopResult:
+        """Take messages; none may be there. Raises Refusal, and StoreFault when a read failed."""
+        topic, wanted = self._checks.pop(request)
+        if request.is_ordered:
+            raise Refusal(Reason.UNSUPPORTED, "ordered pop is not served by this release")
+        draw = self._rng.randrange(100)
+        rules = self._rules
+        now_ms = self._clock.now_ms()
+        run = _Round(request, wanted, now_ms, self._revive_log.next_queue())
+        retry_first = draw < rules.retry_percent
+        v2 = rules.retry_v2 and not (rules.read_retry_v1 and draw % 2 == 0)
+        retry = self._topics.get(pop_retry_topic(request.topic, request.group, v2=v2))
+        if retry_first:
+            await self._queues(run, retry, draw)
+        if request.queue_id < 0:
+            await self._queues(run, topic, draw)
+        else:
+            await self._queue(run, topic, request.queue_id)
+        if not retry_first and run.room > 0:
+            await self._queues(run, retry, draw)
+        return PopResult(
+            pop_time_ms=run.now_ms,
+            revive_queue=run.revive_queue,
+            rest=run.rest,
+            taken=run.taken,
+            records=b"".join(run.parts),
+            messages=run.messages,
+            advanced=run.advanced,
+        )
+
+    async def _queues(self, run: _Round, topic: TopicConfig | None, begin: int) -> None:
+        """Go through the queues of a topic from any of them on."""
+        if topic is None:
+            return
+        for turn in range(topic.read_queues):
+            await self._queue(run, topic, (begin + turn) % topic.read_queues)
+
+    async def _queue(self, run: _Round, topic: TopicConfig, queue_id: int) -> None:
+        request = run.request
+        key = topic.name, request.group, queue_id
+        if not self._locks.take(key):
+            run.rest += self._rest(run, topic.name, queue_id)
+            return
+        try:
+            await self._locked(run, topic, queue_id, key)
+        except StoreFault as fault:
+            # Nothing was moved. What other queues gave is in flight and has to be answered.
+            if not run.messages:
+                raise
+            self._log.warning(key, f"{topic.name} queue {queue_id} cannot be read: {fault}")
+        finally:
+            if self._locks.release(key):
+                self._on_contended(request.topic, request.group, queue_id)
+
+    async def _locked(self, run: _Round, topic: TopicConfig, queue_id: int, key: Key) -> None:
+        request, rules = run.request, self._rules
+        group = request.group
+        if rules.limits_in_flight and self._in_flight.count(key) > rules.in_flight_max:
+            run.rest += self._rest(run, topic.name, queue_id)
+            return
+        begin = self._offsets.begin(group, topic.name, queue_id, from_first=request.from_first)
+        if begin is None:
+            return
+        offset, is_reset = begin
+        if is_reset:
+            self._in_flight.forget(key)
+        if run.room <= 0:
+            run.rest += self._rest(run, topic.name, queue_id)
+            return
+        began_ms = self._clock.now_ms()
+        result = self._read(run, topic.name, queue_id, offset)
+        if result.status in MOVED and result.next_begin_offset >= 0:
+            log.warning(
+                "group %s goes on at %d instead of %d in %s queue %d: %s",
+                *(group, result.next_begin_offset, offset, topic.name, queue_id),
+                result.status.name,
+            )
+            offset = result.next_begin_offset
+            self._offsets.commit(group, topic.name, queue_id, offset)
+            result = self._read(run, topic.name, queue_id, offset)
+        took_ms = max(0, self._clock.now_ms() - began_ms)
+        self._traffic.pulled(group, topic.name, queue_id, result, took_ms)
+        if result.messages:
+            await self._take(run, topic, queue_id, offset, result)
+            return
+        if result.status in SKIPPED and result.next_begin_offset > offset:
+            self._offsets.commit(group, topic.name, queue_id, result.next_begin_offset)
+            run.advanced = True
+        elif result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset > 0:
+            self._emptied(key, offset)
+        run.rest += max(0, result.max_offset - result.next_begin_offset)
+
+    def _read(self, run: _Round, topic: str, queue_id: int, offset: int) -> GetResult:
+        return read(self._store, (topic, queue_id), offset, most=run.room, wanted=run.wanted)
+
+    def _emptied(self, key: Key, offset: int) -> None:
+        """Begin again in a queue that was made anew; while it is rebuilt, wait."""
+        if self._store.dispatch_behind() == 0:
+            topic, group, queue_id = key
+            log.warning("%s queue %d is new: %s begins again", topic, queue_id, group)
+            assert offset > 0
+            self._offsets.commit(group, topic, queue_id, 0)
+
+    async def _take(
+        self, run: _Round, topic: TopicConfig, queue_id: int, offset: int, result: GetResult
+    ) -> None:
+        """Store the checkpoint of what was read, then hand it out."""
+        request = run.request
+        group, name = request.group, topic.name
+        offsets = offsets_of(result, offset)
+        checkpoint = PopCheckpoint(
+            topic=name,
+            group=group,
+            queue_id=queue_id,
+            start_offset=offset,
+            pop_time_ms=run.now_ms,
+            invisible_ms=request.invisible_ms,
+            broker_name=self._broker_name,
+            diffs=tuple(one - offset for one in offsets),
+            count=len(offsets),
+        )
+        stored = await self._revive_log.checkpoint(checkpoint, run.revive_queue)
+        if not stored.status.is_stored:
+            self._log.warning(
+                (group, name, "checkpoint"),
+                f"group {group} gets nothing of {name}: a checkpoint is not stored:"
+                f" {stored.status.name} {stored.why}",
+            )
+            run.rest += len(offsets)
+            return
+        if self._topics.get(name) is None:
+            # Deleted meanwhile, and the offsets with it.
+            return
+        self._offsets.commit(group, name, queue_id, result.next_begin_offset)
+        key = name, group, queue_id
+        of = run.now_ms, offset
+        self._in_flight.popped(key, of, checkpoint.revive_ms, len(offsets))
+        run.taken.append(Taken(name, queue_id, offset, offsets))
+        run.parts.append(self._shown(run, name, offset, result.records))
+        run.messages += len(offsets)
+        run.rest += max(0, result.max_offset - result.next_begin_offset)
+
+    def _shown(self, run: _Round, name: str, offset: int, records: bytes) -> bytes:
+        request = run.request
+        if name == request.topic or self._rules.actual_retry_topic:
+            return records
+        handle = ReceiptHandle(
+            *(offset, run.now_ms, request.invisible_ms, run.revive_queue),
+            *(retry_flag(name), self._broker_name, 0, 0),
+        )
+        return as_original(records, request.topic, handle)
+
+    def _rest(self, run: _Round, topic: str, queue_id: int) -> int:
+        request = run.request
+        return self._offsets.rest(request.group, topic, queue_id, from_first=request.from_first)

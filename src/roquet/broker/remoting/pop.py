@@ -1,0 +1,399 @@
+"""POP over remoting: 200050 to 200056 and 200151.
+
+These codes do not fit in the one-row header encoding, so they arrive as JSON only. Java clients
+read the numbers of these answers without looking at the code: every answer to a request that could
+be read has them (spec: wire §11, §20).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, TypeVar
+
+from roquet.broker.api.pop import (
+    ChangeInvisibleRequest,
+    NotificationRequest,
+    PeekRequest,
+    PopAckRequest,
+    PopBatchAck,
+    PopRequest,
+)
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.pop.receive.polls import Poll, Waiting
+from roquet.broker.pop.receive.reads import has_wanted
+from roquet.broker.remoting.refusals import refusal_reply
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.fastjson import JsonError
+from roquet.protocol.headers import pop as headers
+from roquet.protocol.pop import handle
+from roquet.protocol.pop.batch_ack import BatchAckBody
+from roquet.remoting.router import Ports, Request, Route
+from roquet.store.results import GetStatus, StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from roquet.base.clock import Clock
+    from roquet.broker.api.pop import PopResult
+    from roquet.broker.pop.receive.acks import PopAcks
+    from roquet.broker.pop.receive.browse import PopBrowser
+    from roquet.broker.pop.receive.checks import PopChecks
+    from roquet.broker.pop.receive.polls import PopPolls
+    from roquet.broker.pop.receive.reads import Reader
+    from roquet.broker.pop.receive.service import PopService
+    from roquet.service.lanes import Lane
+
+_W = TypeVar("_W", PopRequest, NotificationRequest)
+_NOT_SET = "not set any response code"
+"""The remark of 5.5.0 under some of its successes."""
+_LOOKS_MAX = 32
+"""New messages that an arrival looks at for a filter; with more a poll is woken anyway."""
+
+
+class PopAdapter:
+    """Answers pops, and has those wait that find nothing."""
+
+    def __init__(
+        self,
+        service: PopService,
+        checks: PopChecks,
+        polls: PopPolls,
+        *,
+        store: Reader,
+        lane: Lane,
+        clock: Clock,
+    ) -> None:
+        """`lane` runs the pops that were woken."""
+        self._lane = lane
+        self._service = service
+        self._checks = checks
+        self._polls = polls
+        self._store = store
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers; the fast port does not serve them."""
+        return [
+            Route((RequestCode.POP_MESSAGE,), self.pop, "pull", Ports.MAIN),
+            Route((RequestCode.POLLING_INFO,), self.polling_info, "pull", Ports.MAIN),
+            Route((RequestCode.POP_ROLLBACK,), self.rollback, "admin"),
+        ]
+
+    async def pop(self, request: Request) -> Command | None:
+        """Answer 200050 now, or let it wait and return None."""
+        header = headers.PopMessageRequest.decode(request.command.ext)
+        wanted = PopRequest(
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            max_messages=header.max_msg_nums,
+            invisible_ms=header.invisible_time,
+            poll_ms=header.poll_time,
+            born_ms=header.born_time or self._clock.now_ms(),
+            from_first=header.init_mode == 0,
+            expression_type=header.exp_type,
+            expression=header.exp,
+            is_ordered=header.order,
+            attempt_id=header.attempt_id,
+        )
+        return await self._answer(request, wanted)
+
+    def polling_info(self, request: Request) -> Command:
+        """Answer 200055: how many pops wait for messages of a queue."""
+        header = headers.PollingInfoRequest.decode(request.command.ext)
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        try:
+            self._checks.polling(topic, group, queue_id)
+        except Refusal as refusal:
+            ext = headers.PollingInfoResponse().encode()
+            return refusal_reply(request.command, refusal, ext=ext)
+        count = self._polls.count(topic, group, queue_id)
+        ext = headers.PollingInfoResponse(polling_num=count).encode()
+        return reply_to(request.command, remark=_NOT_SET, ext=ext)
+
+    def rollback(self, request: Request) -> Command:
+        """Answer 200056: there is nothing to take back."""
+        text = "the records of POP are in the revive topic already, none is in RocksDB"
+        return refusal_reply(request.command, Refusal(Reason.INVALID_ARGUMENT, text))
+
+    async def _answer(self, request: Request, wanted: PopRequest) -> Command | None:
+        try:
+            result = await self._service.pop(wanted)
+        except Refusal as refusal:
+            ext = headers.PopMessageResponse().encode()
+            return refusal_reply(request.command, refusal, ext=ext)
+        # A pop for all queues leaves nothing to one for a certain queue, and the reverse.
+        key = wanted.topic, wanted.group, wanted.queue_id
+        if result.messages:
+            if result.rest > 0:
+                self._polls.wake(*key)
+            return _popped(request.command, wanted, result, ResponseCode.SUCCESS)
+        waiting = Waiting.LATE if wanted.poll_ms <= 0 else self._hold(request, wanted)
+        if waiting is Waiting.HELD:
+            if result.advanced and result.rest > 0:
+                self._polls.wake(*key)
+            return None
+        is_full = waiting is Waiting.FULL
+        code = ResponseCode.POLLING_FULL if is_full else ResponseCode.POLLING_TIMEOUT
+        return _popped(request.command, wanted, result, code)
+
+    def _hold(self, request: Request, wanted: PopRequest) -> Waiting:
+        poll = _poll(request, wanted, self._resume)
+        poll.matches = _matcher(self._store, self._checks, wanted)
+        return self._polls.hold(poll)
+
+    def _resume(self, request: Request, wanted: PopRequest) -> None:
+        if request.peer.is_open:
+            self._lane.submit(_Woken(request, wanted, self._answer, self._clock.now_ms()))
+
+
+class PopAckAdapter:
+    """Takes acknowledgements and other invisible times."""
+
+    def __init__(self, acks: PopAcks) -> None:
+        self._acks = acks
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers."""
+        return [
+            Route((RequestCode.ACK_MESSAGE,), self.ack, "ack"),
+            Route((RequestCode.BATCH_ACK_MESSAGE,), self.ack_batch, "ack"),
+            Route((RequestCode.CHANGE_MESSAGE_INVISIBLETIME,), self.change_invisible, "ack"),
+        ]
+
+    async def ack(self, request: Request) -> Command:
+        """Answer 200051 when the acknowledgement is stored."""
+        header = headers.AckMessageRequest.decode(request.command.ext)
+        _refuse_lite(header.lite_topic)
+        wanted = PopAckRequest(
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            offset=header.offset,
+            handle=header.extra_info,
+        )
+        await self._acks.ack(wanted, request.peer.address)
+        return reply_to(request.command)
+
+    async def ack_batch(self, request: Request) -> Command:
+        """Answer 200151 when all of them are stored."""
+        try:
+            body = BatchAckBody.decode(request.command.body or b"{}")
+        except JsonError as error:
+            text = f"the batch cannot be read: {error}"
+            raise Refusal(Reason.FAILED, text) from error
+        batches = [
+            PopBatchAck(
+                topic=handle.real_topic(it.topic, it.group, it.retry_flag),
+                group=it.group,
+                queue_id=it.queue_id,
+                start_offset=it.start_offset,
+                pop_time_ms=it.pop_time_ms,
+                invisible_ms=it.invisible_ms,
+                revive_queue=it.revive_queue,
+                offsets=it.offsets,
+            )
+            for it in body.acks
+        ]
+        await self._acks.ack_batch(body.broker_name, batches)
+        return reply_to(request.command)
+
+    async def change_invisible(self, request: Request) -> Command:
+        """Answer 200053 when the new time is stored."""
+        header = headers.ChangeInvisibleTimeRequest.decode(request.command.ext)
+        wanted = ChangeInvisibleRequest(
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            offset=header.offset,
+            handle=header.extra_info,
+            invisible_ms=header.invisible_time,
+            is_suspended=header.suspend,
+        )
+        try:
+            _refuse_lite(header.lite_topic)
+            changed = await self._acks.change_invisible(wanted, request.peer.address)
+        except Refusal as refusal:
+            ext = headers.ChangeInvisibleTimeResponse().encode()
+            return refusal_reply(request.command, refusal, ext=ext)
+        ext = headers.ChangeInvisibleTimeResponse.written(
+            pop_time=changed.pop_time_ms,
+            invisible_time=changed.invisible_ms,
+            revive_qid=changed.revive_queue,
+        )
+        return reply_to(request.command, remark=_NOT_SET, ext=ext)
+
+
+class PopBrowseAdapter:
+    """Answers peeks, and tells when there is something to pop."""
+
+    def __init__(
+        self,
+        browser: PopBrowser,
+        checks: PopChecks,
+        polls: PopPolls,
+        *,
+        store: Reader,
+        clock: Clock,
+    ) -> None:
+        self._browser = browser
+        self._checks = checks
+        self._polls = polls
+        self._store = store
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers; the fast port does not serve them."""
+        return [
+            Route((RequestCode.PEEK_MESSAGE,), self.peek, "pull", Ports.MAIN),
+            Route((RequestCode.NOTIFICATION,), self.notification, "pull", Ports.MAIN),
+        ]
+
+    def peek(self, request: Request) -> Command:
+        """Answer 200052: what a group would get next."""
+        header = headers.PeekMessageRequest.decode(request.command.ext)
+        wanted = PeekRequest(
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            max_messages=header.max_msg_nums,
+        )
+        try:
+            result = self._browser.peek(wanted)
+        except Refusal as refusal:
+            ext = headers.PopMessageResponse().encode()
+            return refusal_reply(request.command, refusal, ext=ext)
+        found = result.messages > 0
+        code = ResponseCode.SUCCESS if found else ResponseCode.PULL_NOT_FOUND
+        status = GetStatus.FOUND if found else GetStatus.NO_MESSAGE_IN_QUEUE
+        ext = headers.PopMessageResponse.written(rest_num=result.rest)
+        return reply_to(request.command, code, remark=status.name, ext=ext, body=result.records)
+
+    def notification(self, request: Request) -> Command | None:
+        """Answer 200054 now, or when a message comes, or when its time is over."""
+        header = headers.NotificationRequest.decode(request.command.ext)
+        wanted = NotificationRequest(
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            poll_ms=header.poll_time,
+            born_ms=header.born_time or self._clock.now_ms(),
+            is_ordered=header.order,
+            attempt_id=header.attempt_id,
+            expression_type=header.exp_type,
+            expression=header.exp,
+        )
+        return self._answer(request, wanted)
+
+    def _answer(self, request: Request, wanted: NotificationRequest) -> Command | None:
+        try:
+            found = self._browser.has_messages(wanted)
+        except Refusal as refusal:
+            ext = headers.NotificationResponse().encode()
+            return refusal_reply(request.command, refusal, ext=ext)
+        waiting = Waiting.LATE
+        if not found and wanted.poll_ms > 0:
+            waiting = self._hold(request, wanted)
+        if waiting is Waiting.HELD:
+            return None
+        ext = headers.NotificationResponse.written(
+            has_msg=found, polling_full=waiting is Waiting.FULL
+        )
+        return reply_to(request.command, remark=_NOT_SET, ext=ext)
+
+    def _hold(self, request: Request, wanted: NotificationRequest) -> Waiting:
+        poll = _poll(request, wanted, self._resume)
+        poll.matches = _matcher(self._store, self._checks, wanted)
+        return self._polls.hold(poll)
+
+    def _resume(self, request: Request, wanted: NotificationRequest) -> None:
+        answer = self._answer(request, wanted)
+        if answer is not None:
+            request.reply(answer)
+
+
+def _popped(command: Command, wanted: PopRequest, result: PopResult, code: ResponseCode) -> Command:
+    found = code is ResponseCode.SUCCESS
+    counts = result.order_counts
+    ext = headers.PopMessageResponse.written(
+        pop_time=result.pop_time_ms,
+        invisible_time=wanted.invisible_ms,
+        revive_qid=result.revive_queue,
+        rest_num=result.rest,
+        start_offset_info=handle.start_offset_info(result.taken),
+        msg_offset_info=handle.msg_offset_info(result.taken),
+        order_count_info=None if counts is None else handle.order_count_info(counts),
+    )
+    status = GetStatus.FOUND if found else GetStatus.NO_MESSAGE_IN_QUEUE
+    return reply_to(command, code, remark=status.name, ext=ext, body=result.records)
+
+
+def _poll(request: Request, wanted: _W, resume: Callable[[Request, _W], None]) -> Poll:
+    """Return a request that waits. Its fields were read and are not kept: there may be many."""
+    kept = dataclasses.replace(request.command, ext=None, body=b"")
+    waiting = dataclasses.replace(request, command=kept)
+    return Poll(
+        topic=wanted.topic,
+        group=wanted.group,
+        queue_id=wanted.queue_id,
+        peer=request.peer,
+        expires_ms=wanted.born_ms + wanted.poll_ms,
+        resume=functools.partial(resume, waiting, wanted),
+    )
+
+
+def _matcher(
+    store: Reader, checks: PopChecks, wanted: PopRequest | NotificationRequest
+) -> Callable[[int, int, int], bool] | None:
+    """Return what tells whether new messages may be what a poll waits for; None: all are."""
+    if wanted.expression in {None, "", "*"}:
+        return None
+
+    def matches(queue_id: int, begin: int, end: int) -> bool:
+        # Worked out once and remembered there: a poll itself keeps no more than the text.
+        takes = checks.wanted(wanted.topic, wanted.expression, wanted.expression_type)
+        return has_wanted(
+            store, (wanted.topic, queue_id), begin, end, wanted=takes, most=_LOOKS_MAX
+        )
+
+    return matches
+
+
+class _Woken:
+    """A pop that waited, while it is tried again."""
+
+    __slots__ = ("_answer", "_request", "_wanted", "received_ms")
+
+    def __init__(
+        self,
+        request: Request,
+        wanted: PopRequest,
+        answer: Callable[[Request, PopRequest], Awaitable[Command | None]],
+        now_ms: int,
+    ) -> None:
+        self._request = request
+        self._wanted = wanted
+        self._answer = answer
+        self.received_ms = now_ms
+
+    async def run(self) -> None:
+        request = self._request
+        try:
+            command = await self._answer(request, self._wanted)
+        except StoreFault as fault:
+            remark = str(fault)[:1024]
+            command = reply_to(request.command, ResponseCode.SYSTEM_ERROR, remark=remark)
+        if command is not None:
+            request.reply(command)
+
+    def refuse(self, remark: str) -> None:
+        self._request.reply(
+            reply_to(self._request.command, ResponseCode.SYSTEM_BUSY, remark=remark)
+        )
+
+
+def _refuse_lite(lite_topic: str | None) -> None:
+    if lite_topic and lite_topic.strip():
+        raise Refusal(Reason.UNSUPPORTED, "light topics are not served by this release")

@@ -1,0 +1,210 @@
+"""Requests that wait for messages to pop: whom an arrival wakes, and when the wait is over."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.broker.pop.receive.polls import Poll, PopPolls, Waiting
+from roquet.broker.pop.receive.rules import PopRules
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.protocol.command import Command
+
+ALL = -1
+
+
+@dataclasses.dataclass
+class SomePeer:
+    """A connection."""
+
+    key: int = 1
+    is_open: bool = True
+    address: str = "127.0.0.1:1"
+
+    def send_one_way(self, command: Command) -> None:
+        raise NotImplementedError
+
+    async def call(self, command: Command, timeout_s: float) -> Command:
+        raise NotImplementedError
+
+    def close(self, why: str) -> None:
+        raise NotImplementedError
+
+
+class World:
+    """Polls, and the names of those that were woken."""
+
+    def __init__(self, rules: PopRules | None = None, *, newest_first: bool = False) -> None:
+        self.clock = FakeClock()
+        self.polls = PopPolls(self.clock, rules or PopRules(), newest_first=newest_first)
+        self.woken: list[str] = []
+
+    def hold(
+        self,
+        name: str,
+        queue_id: int = ALL,
+        *,
+        topic: str = "t",
+        group: str = "g",
+        wait_ms: int = 10_000,
+        peer: SomePeer | None = None,
+        matches: Callable[[int, int, int], bool] | None = None,
+    ) -> Waiting:
+        poll = Poll(
+            topic=topic,
+            group=group,
+            queue_id=queue_id,
+            peer=peer or SomePeer(),
+            expires_ms=self.clock.now_ms() + wait_ms,
+            resume=lambda: self.woken.append(name),
+            matches=matches,
+        )
+        return self.polls.hold(poll)
+
+    async def settle(self) -> list[str]:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        woken, self.woken = self.woken, []
+        return woken
+
+
+def test_arrival_wakes_one_poll_of_each_group_and_kind() -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        for number in range(2):
+            world.hold(f"g all {number}")
+            world.hold(f"g 3 {number}", 3)
+            world.hold(f"g 4 {number}", 4)
+            world.hold(f"h all {number}", group="h")
+        world.hold("other", topic="u")
+        world.polls.arrived("t", 3, 10)
+        assert await world.settle() == ["g all 0", "g 3 0", "h all 0"]
+        world.polls.arrived("t", 3, 11)
+        assert await world.settle() == ["g all 1", "g 3 1", "h all 1"]
+        world.polls.arrived("t", 3, 12)
+        assert await world.settle() == []
+        assert len(world.polls) == 3
+        await world.polls.stop()
+        assert len(world.polls) == 0
+
+    asyncio.run(run())
+
+
+def test_first_to_expire_is_woken_first_or_last() -> None:
+    async def run(newest_first: bool) -> list[str]:
+        world = World(newest_first=newest_first)
+        await world.polls.start()
+        for name, wait_ms in (("late", 9000), ("soon", 1000), ("middle", 5000)):
+            world.hold(name, wait_ms=wait_ms)
+        for _ in range(3):
+            world.polls.wake("t", "g", ALL)
+        assert not world.polls.wake("t", "g", ALL)
+        return await world.settle()
+
+    assert asyncio.run(run(newest_first=False)) == ["soon", "middle", "late"]
+    assert asyncio.run(run(newest_first=True)) == ["late", "middle", "soon"]
+
+
+def test_redelivered_message_wakes_the_polls_of_its_group_alone() -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        for retry in ("%RETRY%g_t", "%RETRY%g+t"):
+            world.hold("g all")
+            world.hold("g 0", 0)
+            world.hold("h all", group="h")
+            world.polls.arrived(retry, 0, 1)
+            assert await world.settle() == ["g all", "g 0"]
+            world.polls.arrived(retry, 0, 2)
+            world.polls.arrived("%RETRY%g", 0, 2)
+            assert await world.settle() == []
+
+    asyncio.run(run())
+
+
+def test_filter_leaves_a_poll_waiting_until_every_so_many_messages() -> None:
+    async def run() -> None:
+        seen: list[tuple[int, int, int]] = []
+
+        def none(queue_id: int, begin: int, end: int) -> bool:
+            seen.append((queue_id, begin, end))
+            return False
+
+        world = World(PopRules(force_interval=8))
+        await world.polls.start()
+        world.hold("filtered", matches=none)
+        world.polls.arrived("t", 2, 4)
+        world.polls.arrived("t", 2, 7)
+        assert await world.settle() == []
+        assert seen == [(2, 3, 4), (2, 4, 7)]
+        # Offset 8 is one of them.
+        world.polls.arrived("t", 2, 9)
+        assert await world.settle() == ["filtered"]
+        # A poll that takes anything is not hidden by one that filters.
+        world.hold("filtered", matches=none)
+        world.hold("plain", wait_ms=20_000)
+        world.polls.arrived("t", 2, 10)
+        assert await world.settle() == ["plain"]
+
+    asyncio.run(run())
+
+
+def test_polls_end_shortly_before_their_clients_give_up() -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        world.hold("one", wait_ms=1000)
+        world.hold("two", wait_ms=2000)
+        await world.clock.advance(0.95)
+        world.polls.expire()
+        assert await world.settle() == []
+        await world.clock.advance(0.001)
+        world.polls.expire()
+        assert await world.settle() == ["one"]
+        assert world.hold("late", wait_ms=49) is Waiting.LATE
+        assert world.hold("closed", peer=SomePeer(is_open=False)) is Waiting.LATE
+        await world.clock.advance(5)
+        world.polls.expire()
+        assert await world.settle() == ["two"]
+        assert len(world.polls) == 0
+
+    asyncio.run(run())
+
+
+def test_polls_of_a_key_and_of_all_are_bounded() -> None:
+    world = World(PopRules(held_of_key=2, held_max=5))
+    held = [world.hold(str(number)) for number in range(4)]
+    assert held == [Waiting.HELD, Waiting.HELD, Waiting.HELD, Waiting.FULL]
+    assert world.hold("0", 0) is world.hold("1", 1) is Waiting.HELD
+    assert world.hold("2", 2) is Waiting.FULL
+    assert (world.polls.count("t", "g", ALL), world.polls.count("t", "g", 0)) == (3, 1)
+
+
+def test_closed_connection_takes_its_polls_along() -> None:
+    world = World()
+    gone, stays = SomePeer(1), SomePeer(2)
+    for queue_id in (ALL, 0, 0):
+        world.hold("gone", queue_id, peer=gone)
+    world.hold("stays", 0, peer=stays)
+    world.polls.drop_peer(gone)
+    world.polls.drop_peer(gone)
+    assert len(world.polls) == 1
+    assert world.polls.wake("t", "g", 0)
+    assert not world.polls.wake("t", "g", ALL)
+
+
+def test_polls_that_were_woken_leave_nothing_behind() -> None:
+    world = World()
+    for _ in range(1000):
+        world.hold("again")
+        world.polls.wake("t", "g", ALL)
+    kept = vars(world.polls)
+    assert len(kept["_deadlines"]) < 200
+    tables = ("_by_key", "_groups", "_retries", "_ends", "_by_peer")
+    assert {name: len(kept[name]) for name in tables} == dict.fromkeys(tables, 0)

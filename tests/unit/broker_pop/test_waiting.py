@@ -1,0 +1,304 @@
+"""Pops and notifications that wait (200050, 200054), their count (200055), peeks (200052)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_harness import dispatched, ext, play, records
+from pop_harness import GROUP, TOPIC, now_ms, pop, pop_command, popped
+from roquet.base.clock import SystemClock
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.remoting.client import Client
+from roquet.store.results import Draft
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.testing.cluster import Cluster
+
+
+def info_command(**fields: str) -> Command:
+    """Return the question for pops that wait."""
+    given = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", **fields}
+    return Command(RequestCode.POLLING_INFO, ext=given)
+
+
+async def held(it: Cluster, queue_id: int = -1) -> int:
+    """Return how many pops wait."""
+    answer = await it.call(info_command(queueId=str(queue_id)))
+    assert (answer.code, answer.remark) == (0, "not set any response code")
+    return int(ext(answer)["pollingNum"])
+
+
+async def until_held(it: Cluster, count: int, queue_id: int = -1) -> None:
+    async with asyncio.timeout(30):
+        while await held(it, queue_id) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def notification_command(**fields: str) -> Command:
+    """Return a notification request for all queues."""
+    given = {
+        "consumerGroup": GROUP,
+        "topic": TOPIC,
+        "queueId": "-1",
+        "pollTime": "0",
+        "bornTime": str(now_ms()),
+        **fields,
+    }
+    return Command(RequestCode.NOTIFICATION, ext=given)
+
+
+async def until_notification_held(it: Cluster) -> None:
+    """Wait until the only notification that may wait does so: it has been asked for."""
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while True:
+            answer = await it.call(notification_command(pollTime="100"))
+            assert ext(answer)["hasMsg"] == "false"
+            if ext(answer)["pollingFull"] == "true":
+                return
+
+
+async def make_topic(it: Cluster) -> None:
+    """Have the topic, whose only message another group sees."""
+    await it.send(TOPIC, b"old")
+    await dispatched(it)
+    assert (await pop(it)).bodies == [b"old"]
+
+
+def test_pop_waits_for_a_message(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(it.call(pop_command(pollTime="20000")))
+            of_queue = tasks.create_task(it.call(pop_command(pollTime="20000", queueId="3")))
+            await until_held(it, 1)
+            await until_held(it, 1, 3)
+            await it.send(TOPIC, b"new", queue_id=1)
+            assert popped(await waiting).bodies == [b"new"]
+            assert await held(it, 3) == 1
+            await it.send(TOPIC, b"third", queue_id=3)
+            assert popped(await of_queue).bodies == [b"third"]
+
+    play(tmp_path, tell)
+
+
+def test_pops_that_wait_share_what_comes(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        async with asyncio.TaskGroup() as tasks:
+            command = pop_command(pollTime="20000", maxMsgNums="1")
+            waiting = [tasks.create_task(it.call(command)) for _ in range(8)]
+            await until_held(it, 8)
+            for number in range(8):
+                await it.send(TOPIC, b"%d" % number, queue_id=0)
+            bodies = [body for one in waiting for body in popped(await one).bodies]
+            assert sorted(bodies) == [b"%d" % number for number in range(8)]
+
+    play(tmp_path, tell)
+
+
+def test_pop_that_waited_in_vain_is_answered_210(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        begun = now_ms()
+        got = await pop(it, pollTime="300")
+        assert (got.code, got.remark) == (210, "NO_MESSAGE_IN_QUEUE")
+        assert now_ms() - begun >= 200
+
+    play(tmp_path, tell)
+
+
+def test_one_pop_more_than_may_wait_is_answered_209(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(it.call(pop_command(pollTime="20000")))
+            await until_held(it, 1)
+            full = await pop(it, pollTime="20000")
+            assert (full.code, full.remark) == (209, "NO_MESSAGE_IN_QUEUE")
+            # Notifications have their own room, and say it in another way.
+            asked = tasks.create_task(it.call(notification_command(pollTime="20000")))
+            await until_notification_held(it)
+            await it.send(TOPIC, b"new")
+            assert popped(await waiting).bodies == [b"new"]
+            await asked
+
+    play(tmp_path, tell, maxPopPollingSize="1")
+
+
+def test_filtered_pop_waits_on_while_others_messages_come(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        async with asyncio.TaskGroup() as tasks:
+            for_tag = tasks.create_task(it.call(pop_command(pollTime="20000", exp="a")))
+            await until_held(it, 1)
+            for_sql = tasks.create_task(
+                it.call(pop_command(pollTime="20000", exp="n = 5", expType="SQL92", queueId="0"))
+            )
+            await until_held(it, 1, 0)
+            await it.send(TOPIC, properties="TAGS\x01b\x02n\x011\x02")
+            await dispatched(it)
+            assert (await held(it), await held(it, 0)) == (1, 1)
+            await it.send(TOPIC, b"a", properties="TAGS\x01a\x02", queue_id=1)
+            assert popped(await for_tag).bodies == [b"a"]
+            await it.send(TOPIC, b"5", properties="n\x015\x02")
+            assert popped(await for_sql).bodies == [b"5"]
+
+    play(tmp_path, tell)
+
+
+def test_redelivery_wakes_a_pop(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        retry = f"%RETRY%{GROUP}_{TOPIC}"
+        it.broker.metadata.topics.ensure(retry, 1)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(it.call(pop_command(pollTime="20000")))
+            await until_held(it, 1)
+            host = it.broker.identity.store_host
+            draft = Draft(
+                topic=retry,
+                queue_id=0,
+                body=b"again",
+                properties={},
+                born_timestamp=1,
+                born_host=host,
+                store_host=host,
+            )
+            await it.broker.store.put(draft)
+            assert popped(await waiting).bodies == [b"again"]
+
+    play(tmp_path, tell)
+
+
+def test_pop_of_a_closed_connection_takes_nothing(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        other = Client(clock=SystemClock())
+        await other.start()
+        waiting = asyncio.ensure_future(other.call(it.address, pop_command(pollTime="20000"), 20.0))
+        await until_held(it, 1)
+        await other.stop()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await until_held(it, 0)
+        await it.send(TOPIC, b"new")
+        await dispatched(it)
+        assert (await pop(it)).bodies == [b"new"]
+
+    play(tmp_path, tell)
+
+
+def test_pop_that_found_a_queue_busy_is_tried_again_when_it_is_free(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        for number in range(20):
+            await it.send(TOPIC, b"%d" % number)
+        await dispatched(it)
+        # Each checkpoint waits for its flush, and the pops meet at the lock of the queue.
+        pops = (it.call(pop_command(pollTime="20000", maxMsgNums="1")) for _ in range(20))
+        answers = await asyncio.gather(*pops)
+        bodies = [body for answer in answers for body in popped(answer).bodies]
+        assert sorted(bodies) == sorted(b"%d" % number for number in range(20))
+
+    play(tmp_path, tell, flushDiskType="SYNC_FLUSH")
+
+
+def test_notification_tells_that_there_is_something_to_pop(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        nothing = {"hasMsg": "false", "pollingFull": "false"}
+        answer = await it.call(notification_command())
+        assert (answer.code, answer.remark) == (0, "not set any response code")
+        assert ext(answer) == nothing
+        assert ext(await it.call(notification_command(pollTime="100"))) == nothing
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(it.call(notification_command(pollTime="20000")))
+            await until_notification_held(it)
+            await it.send(TOPIC, b"new", properties="TAGS\x01a\x02", queue_id=2)
+            assert ext(await waiting)["hasMsg"] == "true"
+        tagged = {"expType": "TAG", "exp": "b"}
+        assert ext(await it.call(notification_command(**tagged)))["hasMsg"] == "false"
+        tagged["exp"] = "a"
+        assert ext(await it.call(notification_command(**tagged)))["hasMsg"] == "true"
+        assert ext(await it.call(notification_command(queueId="0"))) == nothing
+
+    play(tmp_path, tell, maxPopPollingSize="1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "few", "many"),
+    [
+        ({}, "false", "true"),
+        ({"useMessageFilterForNotification": "false"}, "true", "true"),
+        ({"maxMessageFilterNumForNotification": "100"}, "false", "false"),
+    ],
+)
+def test_notification_looks_at_few_messages_for_its_filter(
+    tmp_path: Path, changes: dict[str, str], few: str, many: str
+) -> None:
+    async def asked(it: Cluster, count: int) -> str:
+        for _ in range(count):
+            await it.send(TOPIC, properties="TAGS\x01a\x02")
+        await dispatched(it)
+        answer = await it.call(notification_command(expType="TAG", exp="b"))
+        return ext(answer)["hasMsg"]
+
+    async def tell(it: Cluster) -> None:
+        assert [await asked(it, 63), await asked(it, 1)] == [few, many]
+
+    play(tmp_path, tell, **changes)
+
+
+def test_peek_changes_nothing(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for number in range(3):
+            await it.send(TOPIC, b"%d" % number)
+        await dispatched(it)
+        for _ in range(2):
+            command = dataclasses.replace(
+                pop_command(maxMsgNums="2"), code=RequestCode.PEEK_MESSAGE
+            )
+            answer = await it.call(command)
+            assert (answer.code, answer.remark) == (0, "FOUND")
+            assert ext(answer)["restNum"] == "1"
+            assert [record.body for record in records(answer)] == [b"0", b"1"]
+        assert it.broker.metadata.offsets.committed(GROUP, TOPIC, 0) is None
+        assert len((await pop(it)).records) == 3
+        empty = await it.call(dataclasses.replace(pop_command(), code=RequestCode.PEEK_MESSAGE))
+        assert (empty.code, empty.remark) == (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+
+    play(tmp_path, tell)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"topic": "nowhere"}, 17), ({"queueId": "4"}, 29), ({"consumerGroup": "unknown"}, 26)],
+)
+def test_bad_questions_are_refused_as_by_java(
+    tmp_path: Path, fields: dict[str, str], code: int
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await it.send(TOPIC)
+        peek = dataclasses.replace(pop_command(**fields), code=RequestCode.PEEK_MESSAGE)
+        for command, shown in (
+            (peek, {"restNum": "0"}),
+            (notification_command(**fields), {"hasMsg": "false"}),
+            (info_command(**fields), {"pollingNum": "0"}),
+        ):
+            answer = await it.call(command)
+            assert answer.code == code
+            assert shown.items() <= ext(answer).items()
+            it.broker.state.permission = 2
+            assert (await it.call(command)).code == 16
+            it.broker.state.permission = 6
+        rollback = await it.call(Command(RequestCode.POP_ROLLBACK, ext={}))
+        assert rollback.code == 29
+
+    play(tmp_path, tell, autoCreateSubscriptionGroup="false")

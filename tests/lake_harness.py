@@ -32,6 +32,9 @@ class At:
     def now_ms(self) -> int:
         return self.ms
 
+    def steady_ms(self) -> int:
+        return self.ms
+
     async def sleep(self, seconds: float) -> None:
         self.ms += int(seconds * 1000)
 

@@ -114,12 +114,16 @@ class Node(InnerServer):
 
 
 class ShiftedClock(SystemClock):
-    """The clock of a process that may have slept."""
+    """The clock of a process that may have slept, and that somebody may set."""
 
     shift_ms = 0
+    set_by_ms = 0
 
     def now_ms(self) -> int:  # type: ignore[explicit-override]
-        return super().now_ms() + self.shift_ms
+        return super().now_ms() + self.shift_ms + self.set_by_ms
+
+    def steady_ms(self) -> int:  # type: ignore[explicit-override]
+        return super().steady_ms() + self.shift_ms
 
 
 @dataclasses.dataclass

@@ -133,5 +133,8 @@ class Stopped:
     def now_ms(self) -> int:
         return 1_000_000
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
     async def sleep(self, seconds: float) -> None:
         raise AssertionError(seconds)

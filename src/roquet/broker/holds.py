@@ -121,7 +121,7 @@ class Holds:
         if len(self) >= self._held_max or not held.peer.is_open:
             return False
         jitter = self._rng.uniform(-0.1, 0.1)
-        held.deadline_ms = self._clock.now_ms() + int(wait_ms * (1 + jitter))
+        held.deadline_ms = self._clock.steady_ms() + int(wait_ms * (1 + jitter))
         self._sequence += 1
         self._count += 1
         self._others.held_beside(self._count)
@@ -145,7 +145,7 @@ class Holds:
 
     async def sweep(self) -> None:
         """Wake the pulls whose time is over: the action of a timer."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
             held = heapq.heappop(self._deadlines)[2]
             if not held.done:

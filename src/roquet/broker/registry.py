@@ -2,7 +2,7 @@
 
 A connection belongs to a group from its first heartbeat that names the group until it says goodbye,
 closes, or is silent for two minutes. Nothing here sends, waits or reads a clock: methods are told
-the time and answer what changed, and the caller tells the members.
+the time, by a clock that nobody can set, and answer what changed; the caller tells the members.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Client:
     version: int
     access_key: str = ""
     """Of the account that its heartbeats are signed by."""
+    heard_at_ms: int = 0
+    """When the heartbeat came that showed it, Unix milliseconds: for people, not for ages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Member:
 
     client: Client
     seen_ms: int
+    """By a clock that nobody can set."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,7 +68,6 @@ class ConsumerGroup:
     """By topic."""
     fingerprint: int | None = None
     """Of the latest V2 heartbeat; None while only V1 heartbeats have come."""
-    updated_ms: int = 0
 
     @property
     def is_broadcasting(self) -> bool:
@@ -185,7 +187,6 @@ class Registry:
         self.memberships += joined
         known.members[key] = Member(client, now_ms)
         known.consuming = consuming
-        known.updated_ms = now_ms
         if fingerprint is not None:
             known.fingerprint = fingerprint
         self._consumer_groups_of.setdefault(key, set()).add(group)

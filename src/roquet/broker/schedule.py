@@ -266,9 +266,9 @@ class DelaySchedule:
 
     async def deliver(self) -> None:
         """Deliver what is due, all levels in turn."""
-        end_ms = self._clock.now_ms() + ROUND_MS_MAX
+        end_ms = self._clock.steady_ms() + ROUND_MS_MAX
         busy = list(self._levels.values())
-        while busy and self._clock.now_ms() < end_ms:
+        while busy and self._clock.steady_ms() < end_ms:
             more: list[_Level] = []
             for level in busy:
                 if await self._guarded_turn(level):
@@ -282,20 +282,20 @@ class DelaySchedule:
         except StoreFault as fault:
             where = (level.number, level.offset)
             log.warning("delay level %d has to wait at offset %d: %s", *where, fault)
-            level.not_before_ms = self._clock.now_ms() + RETRY_MS
+            level.not_before_ms = self._clock.steady_ms() + RETRY_MS
             return False
 
     async def _turn(self, level: _Level) -> bool:
         """Deliver the next few messages of a level; tell whether it may have more that are due."""
-        now_ms = self._clock.now_ms()
-        if now_ms < level.not_before_ms:
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        if steady_ms < level.not_before_ms:
             return False
         units = self._next_units(level)
         for physical_offset, size, deliver_ms in units:
             if not self._is_due(level, deliver_ms, now_ms):
                 return False
             if not await self._deliver_one(level, physical_offset, size):
-                level.not_before_ms = now_ms + RETRY_MS
+                level.not_before_ms = steady_ms + RETRY_MS
                 return False
             level.offset += 1
         return bool(units)

@@ -66,7 +66,7 @@ class Fetcher:
             if held.is_full(self.options, ordered=self.ordered):
                 await self.session.clock.sleep(_FULL_PAUSE_S)
                 continue
-            if self.ordered and not held.lock_is_fresh(self.session.clock.now_ms()):
+            if self.ordered and not held.lock_is_fresh(self.session.clock.steady_ms()):
                 await self.session.clock.sleep(_UNLOCKED_PAUSE_S)
                 continue
             held.last_pull_ms = self.session.clock.now_ms()

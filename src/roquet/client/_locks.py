@@ -32,7 +32,7 @@ class Locks:
     async def lock(self, held: ProcessQueue) -> bool:
         """Lock one queue, or renew its lock; return whether it is ours."""
         await self.renew([held])
-        return held.lock_is_fresh(self._clock.now_ms())
+        return held.lock_is_fresh(self._clock.steady_ms())
 
     async def renew(self, queues: Iterable[ProcessQueue]) -> None:
         """Ask for all these locks; those missing in the answer are lost."""
@@ -40,14 +40,16 @@ class Locks:
         for held in queues:
             by_broker.setdefault(held.queue.broker_name, []).append(held)
         for broker, helds in by_broker.items():
-            asked_ms = self._clock.now_ms()
+            asked_ms = self._clock.steady_ms()
             try:
                 locked = await self._calls.lock(self._group, broker, [it.queue for it in helds])
             except (Refused, Unreachable, OutcomeUnknown) as error:
                 log.info("no locks at %s now: %s", broker, error)
                 continue
             for held in helds:
-                held.locked_at_ms = asked_ms if held.queue in locked else None
+                is_ours = held.queue in locked
+                held.locked_at_ms = asked_ms if is_ours else None
+                held.last_lock_ms = self._clock.now_ms() if is_ours else 0
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back."""

@@ -28,6 +28,8 @@ class ProcessQueue:
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
         self.locked_at_ms: int | None = None
+        """By a clock that nobody can set: a lock is not believed longer because that was done."""
+        self.last_lock_ms = 0
         self.unlock_tries = 0
         self._held: dict[int, int] = {}
         self._order: deque[int] = deque()

@@ -304,7 +304,7 @@ class Consumer:
         while True:
             message = await lane.waiting.get()
             while True:
-                if not lane.held.lock_is_fresh(clock.now_ms()) and not await self._locks.lock(
+                if not lane.held.lock_is_fresh(clock.steady_ms()) and not await self._locks.lock(
                     lane.held
                 ):
                     await clock.sleep(self._options.order_retry_s)

@@ -60,7 +60,7 @@ def _queue(held: ProcessQueue, offset: int | None) -> dict[str, Any]:
         "commitOffset": -1 if offset is None else offset,
         "droped": held.dropped,
         "lastConsumeTimestamp": held.last_consume_ms,
-        "lastLockTimestamp": held.locked_at_ms or 0,
+        "lastLockTimestamp": held.last_lock_ms,
         "lastPullTimestamp": held.last_pull_ms,
         "locked": held.locked_at_ms is not None,
         "transactionMsgCount": 0,

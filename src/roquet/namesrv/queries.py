@@ -49,7 +49,7 @@ class Queries:
         self._settings = settings
         self._order = order
         self._clock = clock
-        self._started_ms = clock.now_ms()
+        self._started_ms = clock.steady_ms()
 
     def routes(self) -> list[Route]:
         """Return the rows of the request table."""
@@ -74,7 +74,7 @@ class Queries:
         """Say where a topic's queues are (105)."""
         command = request.command
         config = self._settings.now
-        age_ms = self._clock.now_ms() - self._started_ms
+        age_ms = self._clock.steady_ms() - self._started_ms
         if config.need_wait_for_service and age_ms < config.wait_seconds_for_service * 1000:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         # Java answers a request without topic as one for the topic "null".
@@ -99,7 +99,7 @@ class Queries:
         keep_ms = self._settings.now.departed_keep_ms
         if not departed.asked(command.ext) or not keep_ms:
             return None
-        self._table.departed.expire(self._clock.now_ms() - keep_ms)
+        self._table.departed.expire(self._clock.steady_ms() - keep_ms)
         here = self._table.topics.get(topic, {})
         return departed.told(it for it in self._table.departed.of(topic) if it not in here)
 

@@ -72,7 +72,7 @@ class Departures:
         if leaving:
             log.info("forgetting %s", ", ".join(f"{d.name}@{d.address}" for d in leaving))
             before = lowest(self._table, {one.name for one in leaving})
-            self._table.depart(leaving, self._clock.now_ms())
+            self._table.depart(leaving, self._clock.steady_ms())
             if self._notices.is_on:
                 gone = {one.name: one.address for one in leaving}
                 self._notices.send(after_departure(self._table, before, gone))
@@ -138,7 +138,7 @@ class Registrations:
         self._departures.apply()
         is_new = said.key not in self._table.live
         before = lowest(self._table, (said.name,))
-        answer = self._table.register(said, self._clock.now_ms(), request.peer.key)
+        answer = self._table.register(said, self._clock.steady_ms(), request.peer.key)
         if answer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if is_new and said.key in self._table.live:
@@ -181,7 +181,7 @@ class Registrations:
         response = headers.QueryDataVersionResponse(
             changed=self._table.version_differs(key, version)
         )
-        self._table.touch(key, self._clock.now_ms())
+        self._table.touch(key, self._clock.steady_ms())
         known = self._table.version_of(key)
         body = b"" if known is None else encode_data_version(known)
         return reply_to(command, ext=response.encode(), body=body)
@@ -190,7 +190,7 @@ class Registrations:
         """Note that a broker is alive (904); one that is not known stays so, and is told 0."""
         header = broker_headers.BrokerHeartbeatRequest.decode(request.command.ext)
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        self._table.touch(key, self._clock.now_ms())
+        self._table.touch(key, self._clock.steady_ms())
         return reply_to(request.command)
 
     def on_close(self, peer: Peer) -> None:
@@ -202,8 +202,9 @@ class Registrations:
 
     async def scan(self) -> None:
         """Forget brokers not heard of for too long, and close their connections."""
-        self._table.departed.expire(self._clock.now_ms() - self._settings.now.departed_keep_ms)
-        for leaving in self._table.silent(self._clock.now_ms()):
+        now_ms = self._clock.steady_ms()
+        self._table.departed.expire(now_ms - self._settings.now.departed_keep_ms)
+        for leaving in self._table.silent(now_ms):
             log.warning("broker %s at %s has expired", leaving.name, leaving.address)
             self._forget(leaving)
             peer = self._peers.get(leaving.channel or 0)

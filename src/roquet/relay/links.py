@@ -189,12 +189,12 @@ class Links:
 
     def now_ms(self) -> int:
         """Return the time."""
-        return self._clock.now_ms()
+        return self._clock.steady_ms()
 
     def opened(self, link: Link) -> None:
         """Know a connection."""
         assert isinstance(link, RelayLink)
-        link.opened_ms = self._clock.now_ms()
+        link.opened_ms = self._clock.steady_ms()
         self._links[link.key] = link
         if len(self._links) > CONNECTIONS_MAX:
             link.close("too many connections")

@@ -124,7 +124,7 @@ class MasterService:
         self.handle(self.mailbox.take(len(self.mailbox)))
         inputs = self._own
         self._own = []
-        for effect in self.machine.tick(self._clock.now_ms(), inputs):
+        for effect in self.machine.tick(self._clock.steady_ms(), inputs):
             try:
                 self._perform(effect)
             except Exception:
@@ -132,7 +132,7 @@ class MasterService:
 
     async def sweep(self) -> None:
         """Close links that came in and do not say who they are."""
-        before_ms = self._clock.now_ms() - self._config.register_timeout_ms
+        before_ms = self._clock.steady_ms() - self._config.register_timeout_ms
         for link in self.links.all():
             if not link.server_id and link.opened_ms < before_ms:
                 link.end("it did not say who it is")

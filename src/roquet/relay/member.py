@@ -80,7 +80,7 @@ class Member:
         self._probe_s = probe_s
         self._silence_ms = int(silence_s * 1000)
         self._heard_ms = 0
-        self._beat_ms = clock.now_ms()
+        self._beat_ms = clock.steady_ms()
         self._late_ms = int(2000 * beat_s) + self._silence_ms // 4
 
     def register_packets(self, registry: Registry[PacketHandler]) -> None:
@@ -99,7 +99,7 @@ class Member:
 
         A link that has not become the relay's in that time is closed as well.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         last_ms, self._beat_ms = self._beat_ms, now_ms
         before_ms = now_ms - self._silence_ms
         if now_ms - last_ms > self._late_ms:
@@ -176,7 +176,7 @@ class Member:
     def received(self, link: RelayLink, command: Command) -> None:
         """Handle a packet."""
         if link is self.link:
-            self._heard_ms = self._clock.now_ms()
+            self._heard_ms = self._clock.steady_ms()
         self._dispatch(link, command)
 
     def lost(self, link: RelayLink, why: str) -> None:
@@ -201,7 +201,7 @@ class Member:
         if me.secret:
             proof = packets.Claim("server", nonce, said.nonce, me.server_id).proof(me.secret)
         self._candidates[link.key] = _Candidate(said, nonce)
-        self._heard_ms = self._clock.now_ms()
+        self._heard_ms = self._clock.steady_ms()
         answer = packets.Registered(
             server_id=me.server_id, max_online=me.max_online, nonce=nonce, proof=proof
         )

@@ -41,7 +41,7 @@ class Traffic:
     def open(self, key: int, address: str) -> None:
         """Know a connection."""
         del address
-        self.exchange.open(key, self._clock.now_ms())
+        self.exchange.open(key, self._clock.steady_ms())
 
     def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed:
         """Route what is whole."""
@@ -80,7 +80,7 @@ class Traffic:
 
     async def expire(self) -> None:
         """Refuse requests that were not answered in time."""
-        self.exchange.expire(self._clock.now_ms())
+        self.exchange.expire(self._clock.steady_ms())
         self.announce()
 
     async def start(self) -> None:

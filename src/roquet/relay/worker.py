@@ -63,7 +63,7 @@ class WorkerService:
         self._clock = clock
         self._heartbeat_timeout_ms = heartbeat_timeout_ms
         self._messages = messages
-        self._watched_ms = clock.now_ms()
+        self._watched_ms = clock.steady_ms()
         self._unsent: list[e.Closed] = []
 
     @property
@@ -170,7 +170,7 @@ class WorkerService:
         A look that comes much too late judges nobody: this process has slept, and what the servers
         said meanwhile is not read yet.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         last_ms, self._watched_ms = self._watched_ms, now_ms
         if now_ms - last_ms <= self._heartbeat_timeout_ms // 2:
             for server_id in self._exchange.silent(self.index, now_ms - self._heartbeat_timeout_ms):

@@ -161,12 +161,12 @@ class Certificates:
         if self._context is None:
             self._digest = self._hash()
             self._context = self._make()
-            self._looked_ms = self._clock.now_ms()
+            self._looked_ms = self._clock.steady_ms()
         return self._context
 
     def look(self) -> bool:
         """Make the context anew if a file has changed; return whether it was replaced."""
-        self._looked_ms = self._clock.now_ms()
+        self._looked_ms = self._clock.steady_ms()
         try:
             digest = self._hash()
             if digest == self._digest:
@@ -182,7 +182,7 @@ class Certificates:
     def fresh(self) -> ssl.SSLContext:
         """Return the context for a new connection, looking at the files at most each 500 ms."""
         context = self.load()
-        if self._clock.now_ms() - self._looked_ms >= RELOAD_S * 1000:
+        if self._clock.steady_ms() - self._looked_ms >= RELOAD_S * 1000:
             self.look()
             context = self.load()
         return context

@@ -101,7 +101,8 @@ class Lane:
         self.config = config
         self._clock = clock
         self._tasks = tasks
-        self._queue: deque[tuple[Waiting, Together]] = deque()
+        self._queue: deque[tuple[Waiting, Together, int]] = deque()
+        """Each with when it was read, by a clock that nobody can set."""
         self._running = 0
         self._spare = False
         """Whether a task was made that has not begun: it will look at the queue."""
@@ -120,7 +121,7 @@ class Lane:
 
     def head_age_ms(self) -> int:
         """Milliseconds since the oldest waiting job was read; 0 when none waits."""
-        return max(0, self._clock.now_ms() - self._queue[0][0].received_ms) if self.waiting else 0
+        return max(0, self._clock.steady_ms() - self._queue[0][2]) if self.waiting else 0
 
     def submit(self, job: Job) -> None:
         """Run the job now, later, or refuse it."""
@@ -130,7 +131,8 @@ class Lane:
         """Have the job run with others of its kind, now or later, or refuse it."""
         room = self.config.queue_max + self.config.concurrency - self._running
         if len(self._queue) < room:
-            self._queue.append((job, together))
+            waited_ms = max(0, self._clock.now_ms() - job.received_ms)
+            self._queue.append((job, together, self._clock.steady_ms() - waited_ms))
             if not self._spare:
                 self._provide()
         else:
@@ -139,9 +141,9 @@ class Lane:
     def refuse_older(self, age_ms: int) -> int:
         """Refuse the jobs at the head that have waited longer; return how many."""
         count = 0
-        limit_ms = self._clock.now_ms() - age_ms
-        while self._queue and self._queue[0][0].received_ms < limit_ms:
-            self._refuse_old(self._queue.popleft()[0])
+        limit_ms = self._clock.steady_ms() - age_ms
+        while self._queue and self._queue[0][2] < limit_ms:
+            self._refuse_old(*self._queue.popleft())
             count += 1
         return count
 
@@ -149,11 +151,13 @@ class Lane:
         """Refuse the oldest waiting job with `reason` (`PCBUSY_CLEAN_QUEUE`); False: none waits."""
         if not self._queue:
             return False
-        self._refuse_old(self._queue.popleft()[0], reason)
+        self._refuse_old(*self._queue.popleft(), reason)
         return True
 
-    def _refuse_old(self, job: Waiting, reason: str = "TIMEOUT_CLEAN_QUEUE") -> None:
-        waited_ms = self._clock.now_ms() - job.received_ms
+    def _refuse_old(
+        self, job: Waiting, _: Together, read_ms: int, reason: str = "TIMEOUT_CLEAN_QUEUE"
+    ) -> None:
+        waited_ms = self._clock.steady_ms() - read_ms
         self._refuse(
             job,
             f"[{reason}]broker busy, start flow control for a while, "

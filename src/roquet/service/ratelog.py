@@ -43,7 +43,7 @@ class RateLog:
         self._write(logging.ERROR, key, text, error)
 
     def _write(self, level: int, key: Hashable, text: str, error: BaseException | None) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         last_ms, left_out = self._last.pop(key, (now_ms - self._every_ms, 0))
         if now_ms - last_ms < self._every_ms:
             self._last[key] = (last_ms, left_out + 1)

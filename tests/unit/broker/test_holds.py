@@ -84,6 +84,20 @@ def test_a_filter_decides_and_is_asked_again() -> None:
     play(tell)
 
 
+def test_held_pull_when_the_wall_clock_jumps_ends_at_its_time() -> None:
+    async def tell(story: Story) -> None:
+        for set_by_s in (3600, -3600):
+            story.hold("held", wait_ms=10_000)
+            story.clock.set_by(set_by_s)
+            await story.holds.sweep()
+            assert await story.settle() == []
+            await story.clock.advance(12)
+            await story.holds.sweep()
+            assert await story.settle() == ["held"]
+
+    play(tell)
+
+
 def test_deadlines_are_spread_by_a_tenth() -> None:
     async def tell(story: Story) -> None:
         for number in range(100):

@@ -603,3 +603,22 @@ def test_answers_and_notices_are_those_that_java_gave(tmp_path: Path) -> None:
         return asked
 
     assert asyncio.run(story()) == 41
+
+
+@pytest.mark.parametrize("set_by_s", [3_600, -3_600])
+def test_member_when_the_wall_clock_jumps_stays_and_leaves_after_two_silent_minutes(
+    tmp_path: Path, set_by_s: int
+) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        peer = await desk.join("one")
+        desk.clock.set_by(set_by_s)
+        await desk.clients.expire()
+        assert desk.registry.consumer("g") is not None
+        assert peer.is_open
+        await desk.clock.advance(121)
+        await desk.clients.expire()
+        assert desk.registry.consumer("g") is None
+        assert not peer.is_open
+
+    asyncio.run(story())

@@ -33,7 +33,6 @@ def test_joining_is_a_change_and_a_repeat_is_none() -> None:
     assert known is not None
     assert known.client_ids == ["one", "two"]
     assert [peer.key for peer in known.peers] == [one.peer.key, two.peer.key]
-    assert known.updated_ms == 2
 
 
 def test_a_subscription_is_replaced_only_by_a_newer_version() -> None:

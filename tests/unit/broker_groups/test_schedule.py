@@ -228,10 +228,24 @@ async def test_a_damaged_record_is_passed_over_and_a_bad_disk_asked_again(
 
 
 @told
+async def test_level_that_waits_for_a_bad_disk_when_the_clock_is_set_back_is_asked_in_time(
+    story: Story,
+) -> None:
+    await story.send(1, n="kept")
+    story.store.faults = {0: StoreFault("io", "EIO")}
+    assert await story.after(5) == 0
+    story.store.faults = {}
+    story.clock.set_by(-3_600)
+    # A message stamped before the step waits its delay once more, and no hour.
+    assert await story.after(10) == 0
+    assert await story.after(10) == 1
+
+
+@told
 async def test_a_clock_set_back_makes_nothing_early_and_nothing_stuck(story: Story) -> None:
-    story.clock._now_ms += 3_600_000
+    story.clock.set_by(3_600)
     await story.send(3)
-    story.clock._now_ms -= 3_600_000
+    story.clock.set_by(-3_600)
     await story.schedule.deliver()
     assert await story.after(9.9) == 0
     await story.send(3)
@@ -242,11 +256,11 @@ async def test_a_clock_set_back_makes_nothing_early_and_nothing_stuck(story: Sto
 
 @told
 async def test_a_second_step_back_does_not_prolong_the_wait(story: Story) -> None:
-    story.clock._now_ms += 3_600_000
+    story.clock.set_by(3_600)
     await story.send(3)
-    story.clock._now_ms -= 3_600_000
+    story.clock.set_by(-3_600)
     await story.schedule.deliver()
-    story.clock._now_ms -= 3_600_000
+    story.clock.set_by(-3_600)
     await story.schedule.deliver()
     assert await story.after(9.9) == 0
     assert await story.after(0.1) == 1

@@ -432,6 +432,24 @@ async def test_a_silent_broker_expires_and_a_living_one_does_not(tmp_path: Path)
 
 
 @looped
+async def test_wall_clock_that_jumps_expires_no_broker_and_keeps_no_dead_one(
+    tmp_path: Path,
+) -> None:
+    for set_by_s in (3600, -3600):
+        clock = FakeClock()
+        async with serving(tmp_path, clock, idle_s=100_000) as served:
+            quiet, client = await served.connect(), await served.connect()
+            await register(quiet)
+            clock.set_by(set_by_s)
+            await clock.advance(60)
+            names = ClusterInfo.decode((await client.ask(106)).body).brokers
+            assert set(names) == {"broker-a"}, set_by_s
+            await clock.advance(80)
+            names = ClusterInfo.decode((await client.ask(106)).body).brokers
+            assert names == {}, set_by_s
+
+
+@looped
 async def test_a_young_name_server_may_ask_for_patience(tmp_path: Path) -> None:
     clock = FakeClock()
     async with serving(tmp_path, clock, need_wait_for_service=True) as served:

@@ -280,7 +280,7 @@ async def test_a_relay_that_slept_judges_nobody_by_it(tmp_path: Path) -> None:
             await until(
                 lambda: (
                     not any(
-                        relay.view._exchange.silent(index, made.clock.now_ms() - 1_000)
+                        relay.view._exchange.silent(index, made.clock.steady_ms() - 1_000)
                         for index in range(2)
                     )
                 )

@@ -69,6 +69,21 @@ async def test_relay_ends_a_silent_link_after_the_timeout_and_not_before(tmp_pat
 
 
 @looped
+async def test_relay_whose_wall_clock_is_set_ends_no_link(tmp_path: Path) -> None:
+    async with world(tmp_path) as made, RawServer(1, 3) as silent:
+        silent.beats = False
+        made.publish(silent.entry)
+        relay = await made.relay(workers=1, heartbeat_ms=60_000, heartbeat_timeout_ms=600_000)
+        (worker,) = relay.view._workers
+        await until(lambda: 1 in worker.owned)
+        for _ in range(4):
+            # Steps that do not look like a process that slept.
+            made.clock.set_by_ms += 280_000
+            await worker.watch()
+        assert list(worker.owned) == [1]
+
+
+@looped
 async def test_relay_that_slept_judges_nobody_by_its_first_look(tmp_path: Path) -> None:
     async with world(tmp_path) as made, RawServer(1, 3) as server:
         made.publish(server.entry)

@@ -44,6 +44,45 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("set_by_s", [3600, -3600])
+def test_lane_when_the_wall_clock_jumps_refuses_those_that_waited_and_no_others(
+    set_by_s: int,
+) -> None:
+    async def main() -> None:
+        clock, log = FakeClock(), list[str]()
+        lanes = Lanes([LaneConfig("send", concurrency=1, queue_max=9)], clock)
+        lane, jobs = lanes["send"], [Work(clock, str(n), log) for n in range(2)]
+        for job in jobs:
+            lane.submit(job)
+        await settle()
+        clock.set_by(set_by_s)
+        assert lane.head_age_ms() == 0
+        assert lane.refuse_older(200) == 0
+        await clock.advance(0.3)
+        assert lane.refuse_older(200) == 1
+        assert "period in queue: 300ms" in (jobs[1].refused or "")
+        await lanes.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("set_by_s", [3600, -3600])
+def test_rate_of_a_log_when_the_wall_clock_jumps_is_kept(
+    set_by_s: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        limited = RateLog(logging.getLogger("roquet.test"), clock, every_s=10)
+        limited.warning("key", "first")
+        clock.set_by(set_by_s)
+        limited.warning("key", "too soon")
+        await clock.advance(10)
+        limited.warning("key", "second")
+
+    asyncio.run(main())
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["first", "second"]
+
+
 def test_a_lane_runs_so_many_queues_so_many_and_refuses_the_rest() -> None:
     async def main() -> None:
         clock, log = FakeClock(), list[str]()

@@ -54,6 +54,9 @@ class Time:
     def now_ms(self) -> int:
         return int(1000 * self.now_s)
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
     async def sleep(self, seconds: float) -> None:
         self.now_s += seconds
 

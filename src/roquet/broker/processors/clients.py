@@ -220,9 +220,15 @@ class Clients:
 
         One that has hung up, also between two slices, is let in no more.
         """
-        command, now_ms = request.command, self._clock.now_ms()
-        key = self._rights.caller(command, request.peer.address).access_key
-        client = Client(request.peer, data.client_id, command.language, command.version, key)
+        command, now_ms = request.command, self._clock.steady_ms()
+        client = Client(
+            request.peer,
+            data.client_id,
+            command.language,
+            command.version,
+            self._rights.caller(command, request.peer.address).access_key,
+            self._clock.now_ms(),
+        )
         is_v2 = data.fingerprint != 0
         without_sub = is_v2 and data.without_sub
         resend = False
@@ -294,7 +300,7 @@ class Clients:
 
     async def expire(self) -> None:
         """Close connections that have sent no heartbeat for two minutes."""
-        departed = self._registry.expire(self._clock.now_ms())
+        departed = self._registry.expire(self._clock.steady_ms())
         for peer in departed.peers:
             log.info("%s has sent no heartbeat for two minutes", peer.address)
             peer.close("no heartbeat")

@@ -87,13 +87,13 @@ class TransactionChecks:
     async def round(self) -> None:
         """Ask about what is due, then move the committed offsets."""
         await self._transactions.wait_loaded()
-        began_ms = self._clock.now_ms()
+        began_ms = self._clock.steady_ms()
         topic = drafts.HALF_TOPIC
         self._book.jump(self._store.min_offset(topic, drafts.QUEUE_ID))
         end = self._store.max_offset(topic, drafts.QUEUE_ID)
         at = self._book.next_open(self._book.half_offset)
         looked = 0
-        while at < end and self._clock.now_ms() - began_ms < ROUND_MS_MAX:
+        while at < end and self._clock.steady_ms() - began_ms < ROUND_MS_MAX:
             if not await self._look(at):
                 break
             looked += 1

@@ -124,7 +124,7 @@ class ClientAdmin:
                     remote_ip=f"/{member.client.peer.address}",
                     language=member.client.language,
                     version=member.client.version,
-                    last_update=member.seen_ms,
+                    last_update=member.client.heard_at_ms,
                 )
                 for member in self._registry.producers(name)
             ]

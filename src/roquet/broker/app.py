@@ -32,20 +32,16 @@ from roquet.broker.wiring.messages import (
     make_clients,
     make_fast_fail,
     make_lock,
-    make_offsets,
-    make_pull,
-    make_query,
-    make_reply,
     make_schedule,
-    make_send,
-    make_send_back,
     share_holds,
 )
 from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.pop import make_pop
+from roquet.broker.wiring.remoting import make_adapters
 from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.revive import make_revive
+from roquet.broker.wiring.services import make_services
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
@@ -62,6 +58,7 @@ if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
     from roquet.broker.metadata import Metadata
     from roquet.broker.ports import Listeners
+    from roquet.broker.services.bundle import Services
     from roquet.broker.state import BrokerState, Identity
     from roquet.broker.wiring.replication import Pair
     from roquet.remoting.router import Route, Router
@@ -88,6 +85,8 @@ class Broker:
     path: FastPath
     state: BrokerState
     pair: Pair
+    services: Services
+    """What further fronts call."""
 
 
 def build(
@@ -108,17 +107,14 @@ def build(
     pop = make_pop(base, appender)
     fast_fail = make_fast_fail(base)
     expressions = Expressions()
-    pull = make_pull(base, expressions)
+    services = make_services(base, appender, fast_fail, transactions.door, expressions)
+    send_ext = make_stamps(base).ext
+    adapters = make_adapters(base, services, appender, send_ext)
     processors: list[Routed] = [
-        make_send(base, appender, fast_fail, transactions.door),
+        *adapters.all,
         transactions.processor,
-        make_reply(base, appender, fast_fail),
-        pull,
-        make_offsets(base),
-        make_query(base),
         clients,
         Consumers(base.registry),
-        make_send_back(base, appender),
         *pop.routed,
         *make_administration(base, schedule, transactions, timers, appender),
     ]
@@ -130,9 +126,7 @@ def build(
     pair = make_pair(base, replicas, path)
     lock = make_lock(base, pair.client)
     assignments = make_assignments(base, pair.client)
-    routes = hooked(
-        all_routes([*processors, pair.admin, lock, assignments]), base.hooks, make_stamps(base).ext
-    )
+    routes = hooked(all_routes([*processors, pair.admin, lock, assignments]), base.hooks, send_ext)
     routers = make_routers(base, routes)
     leavers = [base.holds.drop_peer, pop.drop_peer, clients.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
@@ -140,7 +134,7 @@ def build(
     syncs = base.config.store.sync_flush
     disk = QuickDisk(base.config.server.sync_in_place_us if syncs else 0)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
-    share_holds(base, path, listeners, pull)
+    share_holds(base, path, listeners, adapters.receive)
     parts = list_parts(
         base,
         schedule,
@@ -155,7 +149,7 @@ def build(
         pair=pair,
     )
     app = App(parts, base.clock, pair.role)
-    seen = (base.store, base.metadata, base.health, path, base.state, pair)
+    seen = (base.store, base.metadata, base.health, path, base.state, pair, services)
     return Broker(app, base.identity, listeners, routers[0], routes, *seen)
 
 

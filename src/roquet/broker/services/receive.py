@@ -76,6 +76,10 @@ class Receives:
         self._rules = rules
         self._checks.follow(rules)
 
+    def held(self) -> int:
+        """Return how many reads wait for a message, those of the fast path included."""
+        return len(self._holds)
+
     async def receive(self, request: ReceiveRequest, caller: Caller) -> ReceiveResult:
         """Return what is there, waiting for it as long as the request says. Raises Refusal.
 

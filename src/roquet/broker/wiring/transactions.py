@@ -10,7 +10,7 @@ from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
-from roquet.broker.wiring.messages import make_checks
+from roquet.broker.wiring.services import make_checks
 from roquet.service.lifecycle import Part, Role
 from roquet.store.files import JsonFile
 

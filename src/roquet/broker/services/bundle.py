@@ -1,0 +1,31 @@
+"""The services of a broker, as fronts are given them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquet.broker.services.offsets import Offsets
+    from roquet.broker.services.query import Queries
+    from roquet.broker.services.receive import Receives
+    from roquet.broker.services.replies import Replies
+    from roquet.broker.services.send import Sends
+    from roquet.broker.services.send_back import SendBacks
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What a broker does, without a transport.
+
+    The front has verified who the caller is. What an account may do with a topic or a group that
+    the request itself names is the front's check as well (`acl.needs` has it for the remoting
+    front); what only the data shows, a service checks.
+    """
+
+    sends: Sends
+    replies: Replies
+    receives: Receives
+    offsets: Offsets
+    queries: Queries
+    send_backs: SendBacks

@@ -1,0 +1,46 @@
+"""The remoting front: an adapter for each family of requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.broker.remoting.offsets import OffsetAdapter
+from roquet.broker.remoting.query import QueryAdapter
+from roquet.broker.remoting.receive import ReceiveAdapter
+from roquet.broker.remoting.replies import ReplyAdapter
+from roquet.broker.remoting.send import SendAdapter
+from roquet.broker.remoting.send_back import SendBackAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.broker.appender import Appender
+    from roquet.broker.routes import Routed
+    from roquet.broker.services.bundle import Services
+    from roquet.broker.wiring.base import Base
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Adapters:
+    """The adapters, and the one that the fast path hands pulls to."""
+
+    all: tuple[Routed, ...]
+    receive: ReceiveAdapter
+
+
+def make_adapters(
+    base: Base, services: Services, appender: Appender, send_ext: Mapping[str, str]
+) -> Adapters:
+    """Make the adapters; `send_ext` are the fields that every answer to a send carries."""
+    callers = base.callers
+    receive = ReceiveAdapter(services.receives, callers)
+    adapters = (
+        SendAdapter(services.sends, callers, appender, send_ext),
+        ReplyAdapter(services.replies, callers, send_ext),
+        receive,
+        OffsetAdapter(services.offsets, callers),
+        QueryAdapter(services.queries, callers),
+        SendBackAdapter(services.send_backs, callers),
+    )
+    return Adapters(adapters, receive)

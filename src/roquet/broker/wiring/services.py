@@ -1,0 +1,123 @@
+"""The services behind the broker's API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.remoting.replies import ConnectedRequesters
+from roquet.broker.services.bundle import Services
+from roquet.broker.services.offsets import Offsets
+from roquet.broker.services.query import Queries
+from roquet.broker.services.receive import Receives
+from roquet.broker.services.receive_checks import ReceiveChecks
+from roquet.broker.services.replies import Replies
+from roquet.broker.services.send import Retries, Sends
+from roquet.broker.services.send_back import SendBacks
+from roquet.broker.services.topic_checks import SendChecks
+from roquet.broker.wiring.base import make_stamps
+
+if TYPE_CHECKING:
+    from roquet.broker.appender import Appender
+    from roquet.broker.expressions import Expressions
+    from roquet.broker.fast_fail import FastFail
+    from roquet.broker.processors.transactions import HalfDoor
+    from roquet.broker.wiring.base import Base
+
+
+def make_checks(base: Base) -> SendChecks:
+    """Make the checks that sends of all kinds go through."""
+    return SendChecks(base.metadata.topics, base.state, base.identity, base.clock)
+
+
+def make_services(
+    base: Base,
+    appender: Appender,
+    gate: FastFail,
+    halves: HalfDoor,
+    expressions: Expressions,
+) -> Services:
+    """Make what every front calls."""
+    return Services(
+        sends=_make_sends(base, appender, gate, halves),
+        replies=_make_replies(base, appender, gate),
+        receives=_make_receives(base, expressions),
+        offsets=_make_offsets(base),
+        queries=_make_queries(base),
+        send_backs=_make_send_backs(base, appender),
+    )
+
+
+def _make_sends(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor) -> Sends:
+    return Sends(
+        gate=gate,
+        checks=make_checks(base),
+        retries=Retries(base.metadata.groups, base.locks),
+        stamps=make_stamps(base),
+        appender=appender,
+        halves=halves,
+        traffic=base.stats,
+        queues=base.rng,
+    )
+
+
+def _make_replies(base: Base, appender: Appender, gate: FastFail) -> Replies:
+    return Replies(
+        gate=gate,
+        checks=make_checks(base),
+        stamps=make_stamps(base),
+        appender=appender,
+        requesters=ConnectedRequesters(base.registry),
+        traffic=base.stats,
+        queues=base.rng,
+        access=base.access,
+    )
+
+
+def _make_receives(base: Base, expressions: Expressions) -> Receives:
+    tables = base.metadata
+    receives = Receives(
+        checks=ReceiveChecks(
+            tables.topics,
+            tables.groups,
+            tables.filters,
+            base.registry,
+            state=base.state,
+            rules=base.config.pull,
+            expressions=expressions,
+        ),
+        store=base.store,
+        offsets=tables.offsets,
+        holds=base.holds,
+        traffic=base.stats,
+        rules=base.config.pull,
+        clock=base.clock,
+    )
+    base.settings.listen(lambda new, _: receives.follow(new.pull))
+    return receives
+
+
+def _make_offsets(base: Base) -> Offsets:
+    tables, rules = base.metadata, base.config.offsets
+    offsets = Offsets(tables.topics, tables.groups, tables.offsets, base.store, rules)
+    base.settings.listen(lambda new, _: offsets.follow(new.offsets))
+    return offsets
+
+
+def _make_queries(base: Base) -> Queries:
+    queries = Queries(base.store, base.messages, base.config.query, base.access)
+    base.settings.listen(lambda new, _: queries.follow(new.query))
+    return queries
+
+
+def _make_send_backs(base: Base, appender: Appender) -> SendBacks:
+    tables = base.metadata
+    return SendBacks(
+        appender,
+        base.messages,
+        tables.topics,
+        tables.groups,
+        identity=base.identity,
+        state=base.state,
+        returns=base.stats,
+        access=base.access,
+    )

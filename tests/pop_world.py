@@ -57,6 +57,9 @@ class Clock:
     def now_ms(self) -> int:
         return self.ms
 
+    def steady_ms(self) -> int:
+        return self.ms
+
     async def sleep(self, seconds: float) -> None:
         raise AssertionError(seconds)
 

@@ -153,7 +153,7 @@ class Log:
         return int(self.entries[place].draft.properties[props.TIMER_OUT_MS])
 
     def recover(self, *, power_loss: bool) -> None:
-        """Begin again with what is on disk; the wheel may fire a few records once more."""
+        """Begin again with what is on disk; the wheel fires its last few slots once more."""
         if power_loss:
             del self.entries[self.rng.randint(self.flushed, len(self.entries)) :]
         self.queues.clear()
@@ -161,7 +161,8 @@ class Log:
         for place in range(len(self.entries)):
             self._index(place)
         fired = {entry.timer for entry in self.entries if entry.timer is not None}
-        again = {place for place in fired if self.rng.random() < 0.1}
+        saved_ms = self.clock.ms - self.rng.randrange(3000)
+        again = {place for place in fired if self._out(place) >= saved_ms}
         self.waiting = [it for it in self.waiting if it not in fired or it in again]
         self.writes_left = None
         self.flushed = len(self.entries)

@@ -152,6 +152,21 @@ def test_offset_never_passes_an_unsettled_checkpoint() -> None:
     asyncio.run(story())
 
 
+def test_offsets_wait_for_the_flush_of_what_was_read() -> None:
+    """A power loss would bring records again at offsets that count as settled."""
+
+    async def story() -> None:
+        world = PopWorld()
+        offset = world.send(b"x")
+        checkpoint = await world.pop([offset], 5000)
+        await world.ack(checkpoint, offset)
+        await world.run(8)
+        assert world.settled() == 1
+        assert world.log.flushed > world.log.queues[REVIVE, 0][1]
+
+    asyncio.run(story())
+
+
 def test_message_that_cannot_be_read_comes_when_it_can_8479() -> None:
     async def story() -> None:
         world = PopWorld()

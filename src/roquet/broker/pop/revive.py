@@ -78,7 +78,6 @@ class ReviveService:
         self._topic = revive_topic(identity.cluster)
         self._queues: dict[int, ReviveQueue] = {}
         self._committed: dict[int, int] = {}
-        self._stored = False
         self._above: list[int] = []
         self._looked_ms = 0
         self._slow = 0
@@ -106,7 +105,6 @@ class ReviveService:
         self._queues.clear()
         self._committed.clear()
         self._slow = 0
-        self._stored = False
 
     async def stop(self) -> None:
         """Note how far each queue is settled; the next start begins there."""
@@ -253,7 +251,11 @@ class ReviveService:
             await give_way()
 
     async def _commit(self) -> None:
-        """Commit how far the queues are settled, once what was stored is durable."""
+        """Commit how far the queues are settled, once the log is durable up to now.
+
+        That is what was stored and what was read: records that a power loss took would come once
+        more at offsets that count as settled.
+        """
         moved = {
             queue_id: queue.settled
             for queue_id, queue in self._queues.items()
@@ -261,13 +263,11 @@ class ReviveService:
         }
         if not moved:
             return
-        if self._stored:
-            try:
-                await self._store.flush()
-            except StoreFault as fault:
-                self._log.warning("flush", f"offsets of revive queues have to wait: {fault}")
-                return
-            self._stored = False
+        try:
+            await self._store.flush()
+        except StoreFault as fault:
+            self._log.warning("flush", f"offsets of revive queues have to wait: {fault}")
+            return
         for queue_id, offset in moved.items():
             self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, offset)
             self._committed[queue_id] = offset
@@ -285,7 +285,6 @@ class ReviveService:
         except TableFull as error:
             self._log.warning("full", f"messages of {checkpoint.topic} have to wait: {error}")
             outcomes = [Outcome.FAILED] * len(unacked)
-        self._stored = True
         for (bit, offset), outcome in zip(unacked, outcomes, strict=True):
             is_done = outcome is not Outcome.WAIT
             if outcome is Outcome.FAILED:
@@ -313,7 +312,6 @@ class ReviveService:
         host, now_ms = self._identity.store_host, self._clock.now_ms()
         draft = checkpoint_draft(checkpoint, self._topic, queue_id, now_ms, host)
         result = await self._appends.append(draft, wait=False)
-        self._stored = True
         if not result.status.is_stored:
             name = PutStatus(result.status).name
             self._log.warning("put", f"checkpoints have to wait: {name} {result.why}")

@@ -60,7 +60,7 @@ COMMANDS: tuple[Command, ...] = (
         (f"{_AT} -g made_group -r 3 -q 2 -s true -m false", "-c {cluster} -g made_group -r 5"),
     ),
     Command("updateSubGroupList", (f"{_AT} -f {{files}}/groups.json",)),
-    Command("setConsumeMode", (f"{_AT} {_RESET} -m PULL",), DECLINED, (401,)),
+    Command("setConsumeMode", (f"{_AT} {_RESET} -m PULL", f"{_AT} -t Nowhere -g {{group}} -m POP")),
     Command("topicRoute", ("-t {topic}", "-t {topic} -l", "-t Nowhere")),
     Command("topicStatus", ("-t {topic}", "-t Nowhere")),
     Command("topicClusterList", ("-t {topic}",)),

@@ -273,3 +273,17 @@ def test_acks_count_down_what_is_in_flight(tmp_path: Path) -> None:
 
     limits = {"enablePopMessageThreshold": "true", "popInflightMessageThreshold": "3"}
     play(tmp_path, tell, **limits)
+
+
+def test_second_change_in_a_millisecond_gets_a_pop_time_of_its_own(tmp_path: Path) -> None:
+    """The acknowledgement of the one checkpoint would settle the other as well."""
+
+    async def tell(it: Cluster, got: Popped) -> None:
+        handle = got.handles[0]._replace(pop_time_ms=now_ms() + 400)
+        answer = await it.call(invisible_command(handle))
+        assert ext(answer)["popTime"] == str(handle.pop_time_ms + 1)
+        far = handle._replace(pop_time_ms=now_ms() + 10**9)
+        answer = await it.call(invisible_command(far))
+        assert int(ext(answer)["popTime"]) <= now_ms() + 1000
+
+    after_pop(tmp_path, tell)

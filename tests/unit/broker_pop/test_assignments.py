@@ -244,9 +244,9 @@ def test_queues_are_those_of_all_brokers_and_asked_for_once_a_period() -> None:
         )
         assert set(await asyncio.gather(queues.of("T"), queues.of("T"))) == {wanted}
         assert caller.asked == ["n1:1"]
-        clock.set_by(29)
+        await clock.advance(29)
         assert await queues.of("T") == wanted
-        clock.set_by(2)
+        await clock.advance(2)
         caller.away.add("n1:1")
         caller.route = TopicRoute()
         assert await queues.of("T") == frozenset()
@@ -263,7 +263,7 @@ def test_last_route_counts_while_no_name_server_answers_and_not_when_the_topic_i
         assert await queues.of("T") is None
         caller.away.clear()
         before = await queues.of("T")
-        clock.set_by(40)
+        await clock.advance(40)
         caller.away |= {"n1:1", "n2:1"}
         assert await queues.of("T") == before
         caller.away.clear()

@@ -79,7 +79,7 @@ class ReviveService:
         self._queues: dict[int, ReviveQueue] = {}
         self._committed: dict[int, int] = {}
         self._above: list[int] = []
-        self._looked_ms = 0
+        self._looked_ms: int | None = None
         self._slow = 0
         self._more = False
         self._was_off = False
@@ -161,8 +161,8 @@ class ReviveService:
         """
         config = self._topics.get(self._topic)
         count = 0 if config is None else config.read_queues
-        now_ms = self._clock.now_ms()
-        if abs(now_ms - self._looked_ms) >= LOOK_MS:
+        now_ms = self._clock.steady_ms()
+        if self._looked_ms is None or now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
             above = range(count, QUEUES_MAX)
             self._above = [it for it in above if self._store.max_offset(self._topic, it) > 0]
@@ -200,7 +200,7 @@ class ReviveService:
 
     async def _read(self, queue_id: int, queue: ReviveQueue) -> bool:
         """Read what is new, for as long as it may take; tell whether that was all."""
-        end_ms = self._clock.now_ms() + self._rules.scan_ms
+        end_ms = self._clock.steady_ms() + self._rules.scan_ms
         last = self._store.max_offset(self._topic, queue_id)
         while queue.next_offset < last:
             first = self._store.min_offset(self._topic, queue_id)
@@ -212,7 +212,7 @@ class ReviveService:
             for physical, size, _ in units:
                 self._take(queue_id, queue, physical, size)
             await give_way()
-            if not units or self._clock.now_ms() > end_ms:
+            if not units or self._clock.steady_ms() > end_ms:
                 return False
         return True
 
@@ -233,13 +233,12 @@ class ReviveService:
 
     async def _settle(self, queue_id: int, queue: ReviveQueue) -> None:
         """Deal with the checkpoints that are due."""
-        end_ms = self._clock.now_ms() + ROUND_MS_MAX
+        end_ms = self._clock.steady_ms() + ROUND_MS_MAX
         while (head := queue.head) is not None:
-            now_ms = self._clock.now_ms()
-            if now_ms > end_ms:
+            if self._clock.steady_ms() > end_ms:
                 self._more = True
                 return
-            if queue.is_early(now_ms):
+            if queue.is_early(self._clock.now_ms()):
                 is_settled = await self._defer(queue_id, head)
             elif queue.is_due():
                 is_settled = await self._revive(queue_id, head)

@@ -70,8 +70,8 @@ class TopicQueues:
         if not self._name_servers:
             return self._own(topic)
         asked_ms, queues = self._known.get(topic, (None, None))
-        now_ms = self._clock.now_ms()
-        if asked_ms is not None and 0 <= now_ms - asked_ms < self._period_ms():
+        now_ms = self._clock.steady_ms()
+        if asked_ms is not None and now_ms - asked_ms < self._period_ms():
             return queues
         pending = self._asking.get(topic)
         if pending is not None:
@@ -96,7 +96,7 @@ class TopicQueues:
             if queues is None:
                 self._known.pop(topic, None)
                 return None
-            self._known[topic] = self._clock.now_ms(), queues
+            self._known[topic] = self._clock.steady_ms(), queues
             self._known.move_to_end(topic)
             if len(self._known) > TOPICS_MAX:
                 self._known.popitem(last=False)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 BATCHES_MAX = 4096
 """Checkpoints that one batch of acknowledgements may be about."""
 
+SAME_MS_MAX = 1000
+"""How far a pop time may run ahead of the clock so that no two of a message are equal."""
+
 
 class Bounds(Protocol):
     """What is asked of the message store."""
@@ -119,6 +122,9 @@ class PopAcks:
         self._check_unordered(handle.is_ordered)
         self._checks.check_invisible(request.invisible_ms)
         now_ms = self._clock.now_ms()
+        if handle.start_offset == offset:
+            # Were all of it equal to the old one's, the acknowledgement of that would settle both.
+            now_ms = max(now_ms, min(handle.pop_time_ms + 1, now_ms + SAME_MS_MAX))
         checkpoint = PopCheckpoint(
             topic=topic,
             group=request.group,

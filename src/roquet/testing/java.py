@@ -314,8 +314,13 @@ class Driver:
         fail_once: str | None = None,
         timeout_s: float = 40.0,
         linger_s: float = 0.3,
+        pop_invisible_ms: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Consume by the Java push consumer until `count` came, and `linger_s` longer."""
+        """Consume by the Java push consumer until `count` came, and `linger_s` longer.
+
+        With `pop_invisible_ms` the broker assigns queues, and messages are popped for that time
+        where the broker says so.
+        """
         request = {
             "do": "consume",
             "namesrv": namesrv,
@@ -328,6 +333,8 @@ class Driver:
             "count": count,
             "timeout_ms": int(timeout_s * 1000),
             "linger_ms": int(linger_s * 1000),
+            "pop": pop_invisible_ms is not None,
+            "invisible_ms": pop_invisible_ms,
         }
         answer = cast("list[dict[str, Any]]", self.ask(request, timeout_s + 30))
         for one in answer:

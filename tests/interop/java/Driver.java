@@ -249,6 +249,10 @@ public final class Driver {
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName("driver-" + instances++);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (request.getBooleanValue("pop")) {
+            consumer.setClientRebalance(false);
+            consumer.setPopInvisibleTime(request.getLongValue("invisible_ms"));
+        }
         consumer.setVipChannelEnabled(false);
         if (request.getString("sql") != null) {
             consumer.subscribe(request.getString("topic"), MessageSelector.bySql(request.getString("sql")));

@@ -1,0 +1,198 @@
+"""POP with the real RocketMQ 5.5.0: its push consumer, and handles from one make at the other."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interop_world import make_topic, messages, until
+from pop_harness import (
+    GROUP,
+    ack_command,
+    invisible_command,
+    pop_command,
+    popped,
+)
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from timer_harness import TimerBroker, TimerWorld, now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pop_harness import Popped
+    from roquet.testing.java import Driver
+
+OTHER = {"java": "ours", "ours": "java"}
+
+
+@pytest.fixture(scope="module")
+def twins(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, TimerBroker]]:
+    """A Java broker and one of ours, with the same settings."""
+    with TimerWorld(jars, tmp_path_factory.mktemp("pop-twins")) as world:
+        both = {make: world.broker("pop-" + make) for make in OTHER}
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda make: both[make].open(make), both))
+        yield both
+
+
+def set_mode(driver: Driver, broker: TimerBroker, topic: str, group: str) -> None:
+    """Have a group pop, the way operators do."""
+    driver.mqadmin(
+        *("updateSubGroup", "-n", broker.plan.namesrv, "-b", broker.plan.address, "-g", group)
+    )
+    shown = driver.mqadmin(
+        *("setConsumeMode", "-n", broker.plan.namesrv, "-b", broker.plan.address),
+        *("-t", topic, "-g", group, "-m", "POP", "-q", "0"),
+    )
+    assert "success" in shown, shown
+
+
+def test_java_push_consumer_in_pop_mode_gets_all_and_acknowledges(
+    twins: dict[str, TimerBroker], driver: Driver
+) -> None:
+    broker, topic, group = twins["ours"], "PopTopic", "pop_pushers"
+    namesrv = broker.plan.namesrv
+    make_topic(driver, namesrv, broker.plan, topic, 4)
+    set_mode(driver, broker, topic, group)
+    given = messages(200)
+    driver.send(namesrv, topic, given)
+    came = driver.consume(namesrv, topic, group, 200, pop_invisible_ms=10_000, linger_s=15)
+    # None of them comes again after its invisible time: each was acknowledged.
+    assert sorted(one["body"] for one in came) == sorted(one["body"] for one in given)
+    assert all(one["properties"]["POP_CK"] for one in came)
+
+
+def test_message_that_failed_comes_again(twins: dict[str, TimerBroker], driver: Driver) -> None:
+    broker, topic, group = twins["ours"], "PopFails", "pop_failers"
+    namesrv = broker.plan.namesrv
+    make_topic(driver, namesrv, broker.plan, topic, 2)
+    set_mode(driver, broker, topic, group)
+    given = messages(10)
+    driver.send(namesrv, topic, given)
+    came = driver.consume(
+        *(namesrv, topic, group, 11),
+        fail_once=given[3]["keys"],
+        pop_invisible_ms=10_000,
+        timeout_s=60,
+        linger_s=5,
+    )
+    bodies = [one["body"] for one in came]
+    assert sorted(bodies) == sorted([*(one["body"] for one in given), given[3]["body"]])
+    again = came[-1]
+    assert (again["body"], again["times"], again["topic"]) == (given[3]["body"], 1, topic)
+
+
+def pop(broker: TimerBroker, topic: str, /, **fields: str) -> Popped:
+    """Pop once."""
+    return popped(broker.ask(pop_command(topic, **fields)), broker.plan.name)
+
+
+def answers(broker: TimerBroker, topic: str) -> dict[str, tuple[int, list[str]]]:
+    """Return what a broker says to requests of all kinds: code, and names of fields."""
+    first = pop(broker, topic, maxMsgNums="3").handles
+    handle = first[0]
+    asked = {
+        "empty": pop_command(topic, queueId="3"),
+        "33": pop_command(topic, maxMsgNums="33"),
+        "late": pop_command(topic, bornTime="1"),
+        "no topic": pop_command("NoSuchTopic"),
+        "no queue": pop_command(topic, queueId="9"),
+        "filter": pop_command(topic, exp="n >", expType="SQL92"),
+        "no fields": Command(RequestCode.POP_MESSAGE, ext={}),
+        "waited": pop_command(topic, queueId="3", pollTime="300", bornTime=str(now_ms())),
+        "ack": ack_command(handle, topic),
+        "ack again": ack_command(handle, topic),
+        "ack queue": ack_command(handle, topic, queueId="9"),
+        "ack offset": ack_command(handle, topic, offset="7777"),
+        "ack topic": ack_command(handle, "NoSuchTopic"),
+        "ack torn": ack_command(handle, topic, extraInfo="1 2 3"),
+        "change": invisible_command(first[1], topic),
+        "change queue": invisible_command(first[1], topic, queueId="9"),
+        "change offset": invisible_command(first[1], topic, offset="7777"),
+        "change torn": invisible_command(first[1], topic, extraInfo="x"),
+        "batch empty": Command(RequestCode.BATCH_ACK_MESSAGE, ext={}, body=b'{"acks":[]}'),
+        "batch none": Command(RequestCode.BATCH_ACK_MESSAGE, ext={}),
+    }
+    where = {"consumerGroup": GROUP, "topic": topic, "queueId": "-1"}
+    for name, code in (
+        ("peek", RequestCode.PEEK_MESSAGE),
+        ("notification", RequestCode.NOTIFICATION),
+        ("info", RequestCode.POLLING_INFO),
+    ):
+        fields = {**where, "maxMsgNums": "4", "pollTime": "0", "bornTime": str(now_ms())}
+        asked[name] = Command(code, ext=fields)
+        asked[f"{name} topic"] = Command(code, ext={**fields, "topic": "NoSuchTopic"})
+        asked[f"{name} queue"] = Command(code, ext={**fields, "queueId": "9"})
+    shown: dict[str, tuple[int, list[str]]] = {}
+    for name, command in asked.items():
+        answer = broker.ask(command)
+        shown[name] = int(answer.code), sorted(answer.ext or {})
+    return shown
+
+
+def test_answers_are_those_of_java(twins: dict[str, TimerBroker], driver: Driver) -> None:
+    topic = "PopAnswers"
+    for broker in twins.values():
+        namesrv = broker.plan.namesrv
+        make_topic(driver, namesrv, broker.plan, topic, 4)
+        driver.mqadmin("updateSubGroup", "-n", namesrv, "-b", broker.plan.address, "-g", GROUP)
+        for number in range(6):
+            assert broker.send(b"%d" % number, topic=topic).code == 0
+        until("messages can be read", partial(has_messages, broker, topic, 6))
+    shown = {make: answers(broker, topic) for make, broker in twins.items()}
+    # Java fails over this one and answers it without fields; here it has those of every answer.
+    torn = {make: table.pop("change torn") for make, table in shown.items()}
+    assert torn["ours"][0] == torn["java"][0] == ResponseCode.SYSTEM_ERROR
+    assert shown["ours"] == shown["java"]
+
+
+def has_messages(broker: TimerBroker, topic: str, count: int) -> bool:
+    """Tell whether queue 0 has so many messages."""
+    where = {"topic": topic, "queueId": "0"}
+    ext = broker.ask(Command(RequestCode.GET_MAX_OFFSET, ext=where)).ext or {}
+    return int(ext["offset"]) == count
+
+
+@pytest.mark.parametrize("first", OTHER)
+def test_handles_of_one_make_are_settled_at_the_other(
+    first: str, jars: Path, driver: Driver, tmp_path: Path
+) -> None:
+    topic = "PopMoves"
+    with TimerWorld(jars, tmp_path) as world:
+        broker = world.broker("mover")
+        broker.open(first)
+        namesrv = broker.plan.namesrv
+        make_topic(driver, namesrv, broker.plan, topic, 1)
+        driver.mqadmin("updateSubGroup", "-n", namesrv, "-b", broker.plan.address, "-g", GROUP)
+        for number in range(4):
+            assert broker.send(b"%d" % number, topic=topic).code == 0
+        until("messages can be read", partial(has_messages, broker, topic, 4))
+        got = pop(broker, topic, invisibleTime="30000")
+        assert len(got.handles) == 4
+        popped_at = time.monotonic()
+        assert broker.ask(ack_command(got.handles[0], topic)).code == 0
+        broker.close("stop")
+        broker.open(OTHER[first])
+        # The first was acknowledged before, the next two are now, and the last never.
+        assert broker.ask(ack_command(got.handles[1], topic)).code == 0
+        changed = broker.ask(invisible_command(got.handles[2], topic, invisibleTime="600000"))
+        assert changed.code == 0
+        again: list[tuple[bytes, int]] = []
+
+        def came() -> bool:
+            found = pop(broker, topic)
+            again.extend((one.body, one.reconsume_times) for one in found.records)
+            return bool(again)
+
+        until("the redelivery", came, 90)
+        assert time.monotonic() - popped_at > 25
+        assert again == [(b"3", 1)]
+        time.sleep(3)
+        came()
+        assert again == [(b"3", 1)]

@@ -34,6 +34,8 @@ NEXT_TESTS := \
 	tests/spark/test_spark_log_meta.py::test_metadata_is_a_set_of_tables
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml Cargo.lock crates/core/Cargo.toml crates/native/Cargo.toml
 
+# JVMs of tests live for minutes: the second compiler takes a third of their CPU and gives nothing.
+SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers powerloss \
 	powerloss-ext4 process-faults attack kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
@@ -89,12 +91,12 @@ test-differential: setup ## fast path against slow path
 	$(PY) -m pytest tests/differential
 
 test-spark: setup ## the Spark source and sink, the demo's parts, in a real JVM
-	$(PY) -m pytest tests/spark --timeout 600
+	SPARK_SUBMIT_OPTS="$(SHORT_JVM)" $(PY) -m pytest tests/spark --timeout 600
 
 test-spark-next: setup ## five Spark tests on the next PySpark, in an environment of its own
 	python3 -m venv $(NEXT)
 	$(BIN)/uv pip install -q --python $(NEXT)/bin/python --require-hashes -r requirements/spark-next.txt
-	PYTHONPATH=src $(NEXT)/bin/python -m pytest --timeout 900 $(NEXT_TESTS)
+	PYTHONPATH=src SPARK_SUBMIT_OPTS="$(SHORT_JVM)" $(NEXT)/bin/python -m pytest --timeout 900 $(NEXT_TESTS)
 
 interop-jars: setup ## fetch the RocketMQ jars
 	$(PY) -m roquet.testing.java fetch

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from roquet.base.errors import Refused, UsageError
+from roquet.base.clock import pause
+from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.base.overriding import override
 from roquet.protocol.codes import ResponseCode
 from roquet.spark import table_schema
 from roquet.spark.metadata import Metadata, addresses_of
 from roquet.spark.options import MetaOptions
+from roquet.spark.patience import Patience
 from roquet.spark.schema import META
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -55,9 +57,15 @@ class RoquetMetaDataSource(DataSource):
 class MetaReader(DataSourceReader):
     """One task asks for everything, each time the table is used."""
 
-    def __init__(self, options: MetaOptions, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        options: MetaOptions,
+        columns: Sequence[str] | None = None,
+        wait: Callable[[float], None] = pause,
+    ) -> None:
         """Keep the options; without `columns` the table has all."""
         self._options = options
+        self._wait = wait
         self._columns = columns
 
     @override
@@ -85,8 +93,9 @@ class MetaReader(DataSourceReader):
         yield made if self._columns is None else made.select(list(self._columns))
 
     def rows(self) -> list[Row]:
-        """Ask the cluster. Raises UsageError, Refused, Unreachable."""
-        metadata = Metadata(self._options.wire)
+        """Ask the cluster; wait for what is away. Raises UsageError, Refused, Unreachable."""
+        wire = self._options.wire
+        metadata, patience = Metadata(wire), Patience(wire.unreachable_s, self._wait)
         tables = {
             "brokers": _brokers,
             "topics": _topics,
@@ -95,7 +104,11 @@ class MetaReader(DataSourceReader):
             "members": _members,
         }
         try:
-            return list(tables[self._options.table](metadata, self._options))
+            while True:
+                try:
+                    return list(tables[self._options.table](metadata, self._options))
+                except Unreachable as error:
+                    patience.wait(str(error))
         finally:
             metadata.close()
 

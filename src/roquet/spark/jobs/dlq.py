@@ -138,7 +138,9 @@ class _Messages:
         self._perms: dict[str, int] = {}
         if wanted.name_servers:
             _wait_for_brokers(wanted)
-            meta = spark.read.format("roquet-meta").option("nameServers", wanted.name_servers)
+            reading = {"nameServers": wanted.name_servers, **wanted.presence}
+            reading.pop("brokers", None)
+            meta = spark.read.format("roquet-meta").options(**reading)
             rows = meta.option("table", "topics").load().collect()
             for row in rows:
                 self._perms[row.topic] = self._perms.get(row.topic, 0) | row.perm

@@ -185,7 +185,9 @@ def _take(
     for taking in range(1, wanted.samples + 1):
         wait(max(0.0, (due - clock.now_ms()) / 1000))
         at = clock.now_ms()
-        meta = spark.read.format("roquet-meta").options(**wanted.reading)
+        # A sample belongs to its moment: it is not put off until a broker is back.
+        now = {**wanted.reading, "unreachableTimeoutMs": "0"}
+        meta = spark.read.format("roquet-meta").options(**now)
         frames = {name: meta.option("table", name).load() for name in ("groups", "members")}
         taken = sql(spark, lag_queries.SNAPSHOT, {"at": at}, **frames).coalesce(1).persist()
         try:

@@ -24,13 +24,17 @@ def bodies(namesrv: str, topic: str, **options: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", ["java", "ours"])
-def test_rows_are_chosen_by_the_broker(world: World, name: str) -> None:
+def test_rows_are_chosen_by_the_broker(
+    world: World, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     side = world.java if name == "java" else world.ours
     topic = world.topic(f"SparkPull-{name}", side)
     given = messages(40, seed=95)
     world.driver.send(side.namesrv, topic, given)
     every = sorted(one["body"] for one in given)
     assert bodies(side.namesrv, topic) == every
+    # Java's name server passes over the field that asks who left, and keeps nobody.
+    assert ("does not keep who left" in caplog.text) == (name == "java")
     by_tag = sorted(one["body"] for one in given if one["tags"] == "b")
     assert bodies(side.namesrv, topic, tags="b") == by_tag
     by_sql = sorted(one["body"] for one in given if int(one["properties"]["number"]) > 30)

@@ -282,6 +282,7 @@ AT_START: Mapping[str, tuple[str, ...]] = {
         "configBlackList",
         "fetch*",
         "flush*OffsetInterval",
+        "haMasterAddress",
         "maxHashSlotNum",
         "maxIndexNum",
         "messageDelayLevel",
@@ -307,11 +308,9 @@ AT_START: Mapping[str, tuple[str, ...]] = {
         "broker*",
         "namesrvAddr",
     ),
-    "slaves take it with their connection": ("ha*", "maxHa*", "slaveTimeout", "inSyncReplicas"),
     "what acknowledged sends were promised holds for the whole run": ("flushDiskType",),
     "an index with a gap would hide messages": ("messageIndexEnable",),
     "the next file may be made already": ("warmMapedFileEnable",),
-    "replicas must agree on it": ("lockInStrictMode", "totalReplicas"),
 }
 """Why a setting that is obeyed is not live -> keys."""
 

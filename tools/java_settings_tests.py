@@ -22,7 +22,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_group_config_of_a_new_group_is_created_durably": ("enableCreateSysGroup",),
     },
     "test_app.py": {
-        "test_it_says_what_a_sync_master_without_slaves_does": ("inSyncReplicas",),
         "test_it_says_where_the_metrics_are": (
             "metricsExporterType",
             "metricsPromExporterPort",
@@ -102,23 +101,12 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "flushDelayOffsetInterval",
             "transactionMetricFlushInterval",
         ),
-        "test_replication_limits_reach_those_who_feed_slaves": (
-            "haFlowControlEnable",
-            "haMaxGapNotInSync",
-            "haSendHeartbeatInterval",
-            "haTransferBatchSize",
-            "maxHaTransferByteInSecond",
-        ),
         "test_silent_client_is_forgotten_after_the_time_of_the_settings": (
             "channelExpiredTimeout",
         ),
         "test_silent_connection_is_closed_after_the_time_of_the_settings": (
             "serverChannelMaxIdleTimeSeconds",
         ),
-        "test_votes_for_locks_need_a_majority_of_the_replicas": ("totalReplicas",),
-    },
-    "test_entrance.py": {
-        "test_b17_1155_359_a_lie_is_no_acknowledgement": ("slaveTimeout",),
     },
     "test_every_code.py": {
         "test_306_expired_units_go_and_the_first_offset_rises": ("mappedFileSizeConsumeQueue",),
@@ -127,6 +115,28 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_fast_fail.py": {
         "test_it_can_be_switched_off": ("brokerFastFailureEnable",),
         "test_a_hanging_append_is_a_busy_page_cache": ("osPageCacheBusyTimeOutMills",),
+    },
+    "test_live_replication.py": {
+        "test_copies_that_a_running_master_asks_for_are_those_of_the_changed_settings": (
+            "haMaxGapNotInSync",
+            "inSyncReplicas",
+            "slaveTimeout",
+        ),
+        "test_heartbeats_of_a_running_master_come_at_the_changed_interval": (
+            "haSendHeartbeatInterval",
+        ),
+        "test_locks_of_a_running_broker_need_the_changed_majority": (
+            "lockInStrictMode",
+            "totalReplicas",
+        ),
+        "test_pieces_of_a_running_master_are_as_long_as_the_changed_limits_allow": (
+            "haFlowControlEnable",
+            "haTransferBatchSize",
+            "maxHaTransferByteInSecond",
+        ),
+        "test_silent_slave_of_a_running_master_is_dropped_after_the_changed_time": (
+            "haHousekeepingInterval",
+        ),
     },
     "test_live_settings.py": {
         "test_empty_pull_short_polling_switched_on_waits_for_that_time": (
@@ -188,9 +198,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "transactionCheckInterval",
             "transactionTimeOut",
         ),
-    },
-    "test_lock_votes.py": {
-        "test_without_strict_mode_each_broker_decides_alone": ("lockInStrictMode",),
     },
     "test_namesrv_requests.py": {
         "test_a_young_name_server_may_ask_for_patience": (
@@ -271,7 +278,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "test_auto_create_topic_enable": ("autoCreateTopicEnable",),
         "test_configured_ha_master_address": ("haMasterAddress",),
-        "test_ha_housekeeping_clock": ("haHousekeepingInterval",),
         "test_message_store_plug_ins": ("messageStorePlugIn",),
         "test_name_server_scan_of_dead_brokers": ("scanNotActiveBrokerInterval",),
         "test_ports": ("listenPort",),

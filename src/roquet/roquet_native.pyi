@@ -527,6 +527,17 @@ class LogLink:
         """(acknowledged offset, next offset to copy, bytes copied, ms since the last read, ms since the last write)."""
     def begin(self, position: int) -> None:
         """Let the slave that has reported get the log from `position` on."""
+    def tune(
+        self,
+        *,
+        batch: int,
+        heartbeat_ms: int,
+        housekeeping_ms: int,
+        bytes_per_second: int,
+        linger_ms: int,
+        loud: bool,
+    ) -> None:
+        """Go by other rules from now on; those of `feed_log`. A slave's link takes the two times of them."""
     def stop(self) -> None:
         """Ask for the end of the connection; the news say when it has come."""
     def join(self) -> None:

@@ -13,7 +13,7 @@ use roquet_core::ha::copier::CopierRules;
 use roquet_core::ha::feed::FeedRules;
 use roquet_core::ha::feeder::{self, Greeting};
 use roquet_core::ha::follower;
-use roquet_core::ha::link::{End, Link};
+use roquet_core::ha::link::{End, Link, Tuning};
 
 use crate::store::Store;
 
@@ -62,6 +62,27 @@ impl LogLink {
     /// Let the slave that has reported get the log from an offset on.
     fn begin(&self, position: u64) {
         self.core.begin(position);
+    }
+
+    /// Go by other rules from now on.
+    #[pyo3(signature = (*, batch, heartbeat_ms, housekeeping_ms, bytes_per_second, linger_ms, loud))]
+    fn tune(
+        &self,
+        batch: u64,
+        heartbeat_ms: u64,
+        housekeeping_ms: u64,
+        bytes_per_second: u64,
+        linger_ms: u64,
+        loud: bool,
+    ) {
+        let feed = FeedRules {
+            batch,
+            heartbeat: heartbeat_ms,
+            housekeeping: housekeeping_ms,
+            bytes_per_second,
+            linger: linger_ms,
+        };
+        self.core.tune(Tuning { feed, loud });
     }
 
     /// Ask for the end of the connection; the news say when it has come.

@@ -67,6 +67,7 @@ class IdentityRules:
         "Copies that a SYNC_MASTER asks for, its own among them; 2 when not given.",
         low=1,
         high=100,
+        live=True,
     )
     ip1: str | None = setting("brokerIP1", None, "Address told to clients.", check=_ip_fault)
     ip2: str | None = setting("brokerIP2", None, "Address told to slaves.", check=_ip_fault)

@@ -41,10 +41,18 @@ class LockRules:
     """Settings of queue locks."""
 
     strict: bool = setting(
-        "lockInStrictMode", False, "Whether a majority of the replicas has to grant a queue lock."
+        "lockInStrictMode",
+        False,
+        "Whether a majority of the replicas has to grant a queue lock.",
+        live=True,
     )
     replicas: int = setting(
-        "totalReplicas", 1, "Brokers of this name, this one among them.", low=1, high=MEMBERS_MAX
+        "totalReplicas",
+        1,
+        "Brokers of this name, this one among them.",
+        low=1,
+        high=MEMBERS_MAX,
+        live=True,
     )
 
     @property
@@ -78,6 +86,10 @@ class LockVotes:
         self._caller = caller
         self._identity = identity
         self._name_servers = tuple(name_servers)
+        self._rules = rules
+
+    def follow(self, rules: LockRules) -> None:
+        """Count by other rules from now on."""
         self._rules = rules
 
     @property

@@ -46,12 +46,23 @@ class HaRules:
         unit="bytes",
         low=1,
         high=16 * 1024 * 1024,
+        live=True,
     )
     heartbeat_ms: int = setting(
-        "haSendHeartbeatInterval", 5_000, "Silence before a heartbeat.", unit="ms", low=10
+        "haSendHeartbeatInterval",
+        5_000,
+        "Silence before a heartbeat.",
+        unit="ms",
+        low=10,
+        live=True,
     )
     housekeeping_ms: int = setting(
-        "haHousekeepingInterval", 20_000, "Silence that ends a connection.", unit="ms", low=10
+        "haHousekeepingInterval",
+        20_000,
+        "Silence that ends a connection.",
+        unit="ms",
+        low=10,
+        live=True,
     )
     reconnect_ms: int = setting(
         "haReconnectInterval", 5_000, "Pause before a slave connects again.", unit="ms", low=10
@@ -62,12 +73,13 @@ class HaRules:
         "A slave that is further behind does not count as following.",
         unit="bytes",
         low=1,
+        live=True,
     )
     slave_timeout_ms: int = setting(
-        "slaveTimeout", 3_000, "Longest wait of a send for its copies.", unit="ms", low=1
+        "slaveTimeout", 3_000, "Longest wait of a send for its copies.", unit="ms", low=1, live=True
     )
     flow_control: bool = setting(
-        "haFlowControlEnable", False, "Whether a slave gets no more than a rate."
+        "haFlowControlEnable", False, "Whether a slave gets no more than a rate.", live=True
     )
     rate_max: int = setting(
         "maxHaTransferByteInSecond",
@@ -75,6 +87,7 @@ class HaRules:
         "That rate, for each slave.",
         unit="bytes",
         low=1,
+        live=True,
     )
     sync_interval_ms: int = setting(
         "slaveSyncInterval",

@@ -61,6 +61,10 @@ class Copier:
         """When the last report was written."""
         return self._last_write_ms
 
+    def follow(self, rules: CopierRules) -> None:
+        """Go by other rules from now on."""
+        self._rules = rules
+
     def receive(self, data: bytes, now_ms: int) -> Iterator[tuple[int, bytes]]:
         """Return the pieces to append, (offset, bytes). Raises PeerFault between them."""
         self._last_read_ms = now_ms

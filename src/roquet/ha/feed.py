@@ -70,6 +70,10 @@ class Feed:
         self.position: int | None = None
         """Offset of the next byte to send; None before the first report."""
 
+    def follow(self, rules: FeedRules) -> None:
+        """Go by other rules from now on."""
+        self._rules = rules
+
     def receive(self, data: bytes, now_ms: int, begin: int, end: int) -> bool:
         """Take reports; `begin` and `end` are the bounds of the master's log.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from roquet import _native
+from roquet.ha.threads import LINGER_MS
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-LINGER_MS = 1
-"""How long less than a batch waits while an earlier piece is not acknowledged: one report then
-answers for all that was sent meanwhile."""
 
 
 class Log(Protocol):

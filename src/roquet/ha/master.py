@@ -113,6 +113,12 @@ class HaMaster:
         self._port = port_of(self._server, host, port)
         return self._port
 
+    def follow(self, rules: FeedRules) -> None:
+        """Go by other rules from now on, on the connections that there are as well."""
+        self.rules = rules
+        for link in self._places.all():
+            link.follow(rules)
+
     async def stop(self) -> None:
         """Close the port and the slaves' connections."""
         server, self._server = self._server, None
@@ -264,6 +270,12 @@ class SlaveLink(asyncio.Protocol):
         self.pump(self._master.log.limit)
 
     # --- what the master does -------------------------------------------------------------------
+
+    def follow(self, rules: FeedRules) -> None:
+        """Go by other rules from now on."""
+        self._feed.follow(rules)
+        if self._thread is not None:
+            self._thread.tune(rules, loud=self._master.replicas.wanted > 0)
 
     def close(self) -> None:
         """Close in order: what was written is sent."""

@@ -51,6 +51,11 @@ class Replicas:
         self._unproven = (0, 0)
         """Offsets above the first and up to the second are nobody's by proof."""
 
+    def follow(self, rules: ReplicaRules) -> None:
+        """Ask for other copies from now on; what waits goes on waiting as long as it was told."""
+        self._rules = rules
+        self._changed(members=True)
+
     def listen(self, listener: Callable[[int], None]) -> None:
         """Have `listener(watermark)` called when it rose, and when slaves came or went."""
         self._listeners.append(listener)

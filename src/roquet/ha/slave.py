@@ -98,6 +98,12 @@ class HaSlave:
         if self._link is not None:
             self._link.close("the master has moved")
 
+    def follow(self, rules: HaRules) -> None:
+        """Go by other times from now on, on the connection that there is as well."""
+        self.rules = rules
+        if self._link is not None:
+            self._link.follow()
+
     async def start(self) -> None:
         """Begin to look for the master."""
         self.state = State.READY
@@ -308,6 +314,12 @@ class MasterLink(asyncio.Protocol):
             self.close(f"it {fault}")
             return
         self.report()
+
+    def follow(self) -> None:
+        """Go by the rules of the moment."""
+        self.copier.follow(self._slave.rules.copier())
+        if self._thread is not None:
+            self._thread.tune(self._slave.rules.feed(0))
 
     def close(self, why: str) -> None:
         """Leave the master; the reason is logged, twice is once."""

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet._native import LogLink
+    from roquet.ha.feed import FeedRules
+
+LINGER_MS = 1
+"""How long less than a batch waits while an earlier piece is not acknowledged: one report then
+answers for all that was sent meanwhile."""
 
 
 def take_socket(transport: asyncio.Transport) -> int:
@@ -64,6 +69,17 @@ class LogThread:
     def silent_ms(self) -> tuple[int, int]:
         """Milliseconds since the last read and since the last write."""
         return self.native.view()[3:]
+
+    def tune(self, rules: FeedRules, *, loud: bool = False) -> None:
+        """Go by other rules from now on; with `loud` each acknowledgement is news."""
+        self.native.tune(
+            batch=rules.batch,
+            heartbeat_ms=rules.heartbeat_ms,
+            housekeeping_ms=rules.housekeeping_ms,
+            bytes_per_second=rules.bytes_per_second,
+            linger_ms=LINGER_MS,
+            loud=loud,
+        )
 
     def stop(self) -> None:
         """Ask for the end of the connection; `gone` is set when it has come."""

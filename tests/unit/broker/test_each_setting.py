@@ -83,27 +83,6 @@ def test_addresses_and_ports_told_to_others_are_those_of_the_settings(tmp_path: 
     assert (identity.ip, identity.ha_ip) == ("192.0.2.7", "192.0.2.8")
 
 
-def test_replication_limits_reach_those_who_feed_slaves(tmp_path: Path) -> None:
-    config = broker_config(
-        tmp_path,
-        haFlowControlEnable="true",
-        maxHaTransferByteInSecond="12345",
-        haTransferBatchSize="4096",
-        haSendHeartbeatInterval="77",
-        haMaxGapNotInSync="99",
-    )
-    feed = config.ha.feed(1)
-    assert (feed.bytes_per_second, feed.batch, feed.heartbeat_ms) == (12_345, 4096, 77)
-    assert config.ha.gap_max == 99
-    assert broker_config(tmp_path, maxHaTransferByteInSecond="1").ha.feed(1).bytes_per_second == 0
-
-
-def test_votes_for_locks_need_a_majority_of_the_replicas(tmp_path: Path) -> None:
-    config = broker_config(tmp_path, lockInStrictMode="true", totalReplicas="5")
-    assert config.locks.quorum == 3
-    assert broker_config(tmp_path, totalReplicas="5").locks.quorum == 1
-
-
 def test_silent_client_is_forgotten_after_the_time_of_the_settings(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         body = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"makers"}]}'

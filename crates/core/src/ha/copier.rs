@@ -44,6 +44,11 @@ impl Copier {
         }
     }
 
+    /// Goes by other rules from now on.
+    pub fn follow(&mut self, rules: CopierRules) {
+        self.rules = rules;
+    }
+
     /// Takes bytes and hands each piece to `append` with its offset.
     pub fn receive(
         &mut self,

@@ -64,6 +64,11 @@ impl Feed {
         }
     }
 
+    /// Goes by other rules from now on.
+    pub fn follow(&mut self, rules: FeedRules) {
+        self.rules = rules;
+    }
+
     /// Where the slave's log ends by its own word.
     pub fn acked(&self) -> u64 {
         self.acked

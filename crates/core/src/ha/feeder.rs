@@ -87,6 +87,10 @@ impl Feeder {
         loop {
             self.shared.go_on()?;
             let now = self.wire.now();
+            if let Some(tuning) = self.shared.tuned() {
+                self.feed.follow(tuning.feed);
+                self.loud = tuning.loud;
+            }
             if let Some(position) = self.shared.begins() {
                 self.feed.begin(position)?;
                 self.publish(true);

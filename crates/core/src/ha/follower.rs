@@ -62,6 +62,12 @@ impl Follower {
         loop {
             self.shared.go_on()?;
             let now = self.wire.now();
+            if let Some(tuning) = self.shared.tuned() {
+                self.copier.follow(CopierRules {
+                    heartbeat: tuning.feed.heartbeat,
+                    housekeeping: tuning.feed.housekeeping,
+                });
+            }
             self.copier.check(now)?;
             self.report(now)?;
             let is_full = !self.out.is_empty();

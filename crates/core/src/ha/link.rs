@@ -1,5 +1,6 @@
 //! A running connection as its owner sees it: what the thread has told, and how it is ended.
 
+use super::feed::FeedRules;
 use super::Fault;
 use crate::bell::Bell;
 use crate::store_health::hold;
@@ -54,9 +55,19 @@ pub struct View {
     pub end: Option<End>,
 }
 
+/// What may change while a connection is copied. A slave's thread has use for the times alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// How the slave is fed.
+    pub feed: FeedRules,
+    /// Whether the owner hears of each acknowledgement.
+    pub loud: bool,
+}
+
 struct State {
     view: View,
     begin: Option<u64>,
+    tuning: Option<Tuning>,
 }
 
 /// What owner and thread share.
@@ -81,6 +92,11 @@ impl Shared {
     /// The owner's answer to the first report, once.
     pub(super) fn begins(&self) -> Option<u64> {
         hold(&self.state).begin.take()
+    }
+
+    /// What the owner has changed since the last call.
+    pub(super) fn tuned(&self) -> Option<Tuning> {
+        hold(&self.state).tuning.take()
     }
 
     /// Tells the owner; `loudly` makes it look.
@@ -130,7 +146,11 @@ impl Link {
             news: Bell::new()?,
             wake: Arc::new(Bell::new()?),
             stopping: AtomicBool::new(false),
-            state: Mutex::new(State { view, begin: None }),
+            state: Mutex::new(State {
+                view,
+                begin: None,
+                tuning: None,
+            }),
         });
         let theirs = Arc::clone(&shared);
         let run = move || {
@@ -168,6 +188,12 @@ impl Link {
     /// Lets the slave that has reported get the log from `position` on.
     pub fn begin(&self, position: u64) {
         hold(&self.shared.state).begin = Some(position);
+        self.shared.wake.ring();
+    }
+
+    /// Goes by other rules from now on.
+    pub fn tune(&self, tuning: Tuning) {
+        hold(&self.shared.state).tuning = Some(tuning);
         self.shared.wake.ring();
     }
 

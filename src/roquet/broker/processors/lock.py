@@ -54,48 +54,44 @@ class Lock:
 
     def routes(self) -> list[Route]:
         """Return the codes served here."""
-        if self._votes is not None:
-            return [
-                Route((RequestCode.LOCK_BATCH_MQ,), self.lock_by_vote, LANE),
-                Route((RequestCode.UNLOCK_BATCH_MQ,), self.unlock_everywhere, LANE),
-            ]
         return [
             Route((RequestCode.LOCK_BATCH_MQ,), self.lock, LANE),
             Route((RequestCode.UNLOCK_BATCH_MQ,), self.unlock, LANE),
         ]
 
     async def lock(self, request: Request) -> Command:
-        """Answer 41 with the queues granted; one that is refused is just not among them."""
-        granted = self._grant(request, await _asked(request))
-        body = await write_body(lambda: encode_locked(granted), len(granted))
-        return reply_to(request.command, body=body)
+        """Answer 41 with the queues granted; one that is refused is just not among them.
 
-    async def unlock(self, request: Request) -> Command:
-        """Answer 42; queues of others are passed over in silence."""
-        self._take_back(request, await _asked(request))
-        return reply_to(request.command)
-
-    async def lock_by_vote(self, request: Request) -> Command:
-        """Answer 41 with the queues that a majority of the replicas grants."""
+        In strict mode those that a majority of the replicas grants.
+        """
         asked = await _asked(request)
         granted = self._grant(request, asked)
-        if self._votes is not None and not asked.only_this_broker:
+        votes = self._needed_votes
+        if votes is not None and not asked.only_this_broker:
             # Others are asked only for what this broker may grant at all.
             group = self._group(request, asked)
             real = [] if group is None else self._real(group, asked)
             asked = dataclasses.replace(asked, queues=frozenset(real))
-            granted = await self._votes.confirm(asked, granted)
+            granted = await votes.confirm(asked, granted)
         body = await write_body(lambda: encode_locked(granted), len(granted))
         return reply_to(request.command, body=body)
 
-    async def unlock_everywhere(self, request: Request) -> Command:
-        """Answer 42, the other replicas being told as well."""
+    async def unlock(self, request: Request) -> Command:
+        """Answer 42; queues of others are passed over in silence.
+
+        In strict mode the other replicas are told as well.
+        """
         asked = await _asked(request)
         self._take_back(request, asked)
+        votes = self._needed_votes
         is_member = self._group(request, asked) is not None
-        if self._votes is not None and is_member and not asked.only_this_broker:
-            await self._votes.release(asked)
+        if votes is not None and is_member and not asked.only_this_broker:
+            await votes.release(asked)
         return reply_to(request.command)
+
+    @property
+    def _needed_votes(self) -> LockVotes | None:
+        return self._votes if self._votes is not None and self._votes.needed else None
 
     @property
     def timers(self) -> tuple[Timer, ...]:
@@ -134,7 +130,7 @@ class Lock:
         return group if member is not None and member.client.client_id == asked.client_id else None
 
     def _is_vote(self, asked: LockRequest) -> bool:
-        return self._votes is not None and asked.only_this_broker
+        return self._needed_votes is not None and asked.only_this_broker
 
     def _real(self, group: ConsumerGroup, asked: LockRequest) -> list[MessageQueue]:
         """Return those queues that exist here and are of topics that the group subscribes to."""

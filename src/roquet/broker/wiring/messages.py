@@ -97,13 +97,8 @@ def make_lock(base: Base, client: Client) -> Lock:
     """Make the processor of queue locks."""
     addresses = split_addresses(base.config.registration.name_servers or "")
     votes = LockVotes(client, base.identity, addresses, base.config.locks)
-    return Lock(
-        base.locks,
-        base.registry,
-        base.metadata.topics,
-        base.identity.name,
-        votes if votes.needed else None,
-    )
+    base.settings.listen(lambda new, _: votes.follow(new.locks))
+    return Lock(base.locks, base.registry, base.metadata.topics, base.identity.name, votes)
 
 
 def make_clients(base: Base) -> Clients:

@@ -19,6 +19,7 @@ from roquet.service.lifecycle import Part, Role
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.broker.config import BrokerConfig
     from roquet.broker.wiring.base import Base
     from roquet.remoting.client import Client
     from roquet.remoting.fast_ingest import FastPath
@@ -62,13 +63,14 @@ class Pair:
 
 def make_replicas(base: Base) -> Replicas:
     """Make the book of what slaves have."""
-    rules = base.config.ha
-    return Replicas(
-        ReplicaRules(
-            slaves=base.config.identity.slaves_wanted,
-            timeout_s=rules.slave_timeout_ms / 1000,
-            gap_max=rules.gap_max,
-        )
+    return Replicas(_replica_rules(base.config))
+
+
+def _replica_rules(config: BrokerConfig) -> ReplicaRules:
+    return ReplicaRules(
+        slaves=config.identity.slaves_wanted,
+        timeout_s=config.ha.slave_timeout_ms / 1000,
+        gap_max=config.ha.gap_max,
     )
 
 
@@ -114,6 +116,15 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         slave=slave,
         learn=slave_side.learn,
     )
+
+    def follow(new: BrokerConfig, _: frozenset[str]) -> None:
+        base.state.waits_for_slave = new.identity.slaves_wanted > 0
+        base.state.slave_timeout_ms = new.ha.slave_timeout_ms
+        replicas.follow(_replica_rules(new))
+        master.follow(new.ha.feed(new.store.commit_log_file_bytes))
+        slave.follow(new.ha)
+
+    base.settings.listen(follow)
     role = Role.SLAVE if is_slave else Role.MASTER
     base.metrics.watch(
         "slave_bytes_behind",

@@ -1,0 +1,62 @@
+"""A message that is popped and not acknowledged, over sockets: back to the group, or dead."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from broker_harness import dispatched, play, properties, records
+from pop_harness import GROUP, TOPIC, ack_command, pop
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol.pop.topics import REVIVE_GROUP, revive_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pop_harness import Popped
+    from roquet.testing.cluster import Cluster
+
+FAST = {"timerPrecisionMs": "100", "reviveInterval": "100", "mappedFileSizeTimerLog": "65536"}
+ONCE = "once"
+
+
+async def again(it: Cluster) -> Popped:
+    """Pop until something comes."""
+    for _ in range(100):
+        got = await pop(it)
+        if got.records:
+            return got
+        await asyncio.sleep(0.1)
+    raise AssertionError("nothing came again")
+
+
+def test_unacked_message_comes_again_and_one_without_tries_left_is_dead(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.groups.put(SubscriptionGroupConfig(name=ONCE, retry_max_times=0))
+        for number in range(3):
+            await it.send(TOPIC, b"%d" % number, queue_id=1)
+        await dispatched(it)
+        first = await pop(it, invisibleTime="1000")
+        assert first.bodies == [b"0", b"1", b"2"]
+        assert (await it.call(ack_command(first.handles[1]))).code == 0
+        other = await pop(it, consumerGroup=ONCE, invisibleTime="1000", maxMsgNums="1")
+        assert other.bodies == [b"0"]
+        came = await again(it)
+        bodies = came.bodies
+        while len(bodies) < 2:
+            bodies += (await again(it)).bodies
+        assert sorted(bodies) == [b"0", b"2"]
+        assert [(it.topic, it.reconsume_times) for it in came.records] == [(TOPIC, 1)] * len(
+            came.records
+        )
+        assert {handle.retry_flag for handle in came.handles} == {"1"}
+        dead = records(await it.pull(f"%DLQ%{ONCE}"))
+        assert [letter.body for letter in dead] == [b"0"]
+        assert properties(dead[0])["DLQ_ORIGIN_TOPIC"] == TOPIC
+        topics = it.broker.metadata.topics
+        assert topics.get(f"%RETRY%{GROUP}_{TOPIC}") is not None
+        assert topics.get(f"%RETRY%{ONCE}_{TOPIC}") is None
+        offsets = it.broker.metadata.offsets.queues(REVIVE_GROUP, revive_topic("DefaultCluster"))
+        assert offsets, "what is settled is committed"
+
+    play(tmp_path, tell, **FAST)

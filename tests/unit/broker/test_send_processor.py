@@ -1,0 +1,251 @@
+"""Sends as Python answers them, over a store in memory: the fast path takes none of these."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from typing_extensions import override
+
+from roquet.broker.appender import Appender, with_hosts
+from roquet.broker.schedule import DelayLevels
+from roquet.broker.wiring.base import make_base
+from roquet.broker.wiring.messages import make_send
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.topic import TopicConfig
+from roquet.protocol import batch, sys_flag
+from roquet.store.results import BatchDraft, BatchResult, Draft, PutStatus
+from roquet.testing.clock import FakeClock
+from roquet.testing.cluster import broker_config, send_command
+from roquet.testing.memory_store import FakeStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.protocol.command import Command
+    from roquet.store.results import PutResult
+
+
+class Store(FakeStore):
+    """Takes batches as well."""
+
+    @override
+    async def put_batch(self, batch: BatchDraft) -> BatchResult:
+        return BatchResult(PutStatus.PUT_OK, [100 * n for n in range(len(batch.elements))], 300, 0)
+
+
+class Traffic:
+    """Notes what is counted."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int, int, int]] = []
+        self.puts: list[tuple[str, int]] = []
+
+    def stored(self, topic: str, queue_id: int, _result: PutResult | BatchResult) -> None:
+        self.puts.append((topic, queue_id))
+
+    def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
+        self.sent.append((topic, queue_id, sends, took_ms))
+
+
+class World:
+    """The processor of sends of a broker that is not started."""
+
+    def __init__(self, folder: Path, **changes: str) -> None:
+        self.clock = FakeClock()
+        config = broker_config(folder, **changes)
+        base = make_base(config, self.clock, random.Random(1))
+        self.traffic = Traffic()
+        self.base = dataclasses.replace(base, stats=cast("Any", self.traffic))
+        levels = DelayLevels(config.store.delay_levels)
+        self.store = Store(self.clock, levels)
+        self.halves: list[tuple[str, str]] = []
+        halves = SimpleNamespace(divert=self._divert, opened=lambda _topic: None)
+        self.sends = make_send(
+            self.base,
+            Appender(self.store, levels, self.base.state),
+            cast("Any", SimpleNamespace(check=lambda: None)),
+            cast("Any", halves),
+        )
+        self.topic("orders", 4)
+
+    def _divert(self, draft: Draft, group: str) -> None:
+        self.halves.append((draft.topic, group))
+        draft.topic = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+    def topic(self, name: str, queues: int) -> None:
+        self.base.metadata.topics.put(
+            TopicConfig(name=name, read_queues=max(1, queues), write_queues=queues)
+        )
+
+    def group(self, **changes: Any) -> None:
+        self.base.metadata.groups.put(SubscriptionGroupConfig(name="g", **changes))
+
+    def send(self, topic: str = "orders", **fields: Any) -> Command:
+        """Send one message that arrived 7 ms ago."""
+        version = fields.pop("version", None)
+        command = send_command(topic, fields.pop("body", b"m"), **fields)
+        if version is not None:
+            command = dataclasses.replace(command, version=version)
+        request = SimpleNamespace(
+            command=command,
+            peer=SimpleNamespace(address="127.0.0.1:9"),
+            received_ms=self.clock.now_ms() - 7,
+        )
+        return asyncio.run(self.sends.send(cast("Any", request)))
+
+    def place(self, topic: str = "orders", **fields: Any) -> tuple[str, int]:
+        """Send one message; return topic and queue of its record."""
+        answer = self.send(topic, **fields)
+        assert answer.code == 0, answer.remark
+        return self.store.log[-1].topic, self.store.log[-1].queue_id
+
+
+@pytest.mark.parametrize(
+    ("priority", "more", "queue"),
+    [
+        ("0", "", 0),
+        ("2", "", 2),
+        ("3", "", 3),
+        ("4", "", 3),
+        ("999999999", "", 3),
+        ("1000000000", "", 1),
+        ("x", "", 1),
+        ("-1", "", 1),
+        ("3", "__SHARDINGKEY\x01k\x02", 1),
+    ],
+)
+def test_priority_chooses_the_queue_up_to_the_last_one_unless_it_is_none(
+    tmp_path: Path, priority: str, more: str, queue: int
+) -> None:
+    properties = f"_SYS_MSG_PRIORITY_\x01{priority}\x02{more}"
+    found = World(tmp_path).place(queue_id=1, properties=properties)
+    assert found == ("orders", queue)
+
+
+def test_negative_queue_is_drawn_from_all_write_queues(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    assert {it.place(queue_id=-1)[1] for _ in range(60)} == {0, 1, 2, 3}
+    it.topic("one", 1)
+    assert it.place("one", queue_id=-1) == ("one", 0)
+    it.topic("none", 0)
+    answer = it.send("none", queue_id=-1)
+    assert (answer.code, answer.remark) == (1, "topic[none] has no write queue")
+
+
+@pytest.mark.parametrize(("queue", "code"), [(0, 0), (3, 0), (4, 29)])
+def test_send_to_a_queue_that_the_topic_has_not_is_refused(
+    tmp_path: Path, queue: int, code: int
+) -> None:
+    assert World(tmp_path).send(queue_id=queue).code == code
+
+
+def test_body_may_be_as_long_as_the_limit_and_no_longer(tmp_path: Path) -> None:
+    it = World(tmp_path, maxMessageSize="1000")
+    assert it.send(body=b"x" * 1000).code == 0
+    assert it.send(body=b"x" * 1001).code == 13
+
+
+def test_send_and_batch_are_counted_once_with_the_time_since_they_arrived(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    assert it.send(queue_id=2).code == 0
+    body = batch.encode([(0, b"a", b""), (0, b"b", b"")])
+    assert it.send(queue_id=1, body=body, m="true").code == 0
+    assert it.traffic.sent == [("orders", 2, 1, 7), ("orders", 1, 1, 7)]
+    assert it.traffic.puts == [("orders", 2), ("orders", 1)]
+
+
+def test_batch_is_answered_with_the_places_of_all_its_messages(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    body = batch.encode([(0, b"a", b""), (0, b"b", b"")])
+    ext = it.send(queue_id=1, body=body, m="true").ext or {}
+    assert ext["msgId"].count(",") == 1
+    assert (ext["queueId"], ext["queueOffset"]) == ("1", "0")
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TRAN_MSG", "INNER_NUM"])
+def test_batch_with_a_message_that_waits_is_refused(tmp_path: Path, name: str) -> None:
+    it = World(tmp_path)
+    for value, code in (("1", 13), ("0", 0), ("false", 0)):
+        body = batch.encode([(0, b"a", b""), (0, b"b", f"{name}\x01{value}\x02".encode())])
+        assert it.send(body=body, m="true").code == code, value
+
+
+def test_half_message_goes_to_its_door_unless_it_is_retried_with_a_delay(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    assert it.send(properties="TRAN_MSG\x01true\x02").code == 0
+    assert it.halves == [("orders", "testers")]
+    assert it.send(properties="TRAN_MSG\x01true\x02DELAY\x011\x02").code == 0
+    assert it.send(properties="TRAN_MSG\x01true\x02", j="1").code == 0
+    assert len(it.halves) == 3
+    assert it.place(properties="TRAN_MSG\x01true\x02DELAY\x011\x02", j="1")[0] == (
+        "SCHEDULE_TOPIC_XXXX"
+    )
+    assert it.place(properties="TRAN_MSG\x01false\x02") == ("orders", 0)
+    assert len(it.halves) == 3
+
+
+@pytest.mark.parametrize(
+    ("tries", "of_group", "of_client", "version", "topic"),
+    [
+        (2, 2, None, None, "%RETRY%g"),
+        (3, 2, None, None, "%DLQ%g"),
+        (3, 2, "3", None, "%RETRY%g"),
+        (4, 2, "3", None, "%DLQ%g"),
+        (3, 2, "3", 0, "%DLQ%g"),
+    ],
+)
+def test_retry_that_was_tried_more_often_than_allowed_becomes_a_dead_letter(
+    tmp_path: Path,
+    *,
+    tries: int,
+    of_group: int,
+    of_client: str | None,
+    version: int | None,
+    topic: str,
+) -> None:
+    it = World(tmp_path)
+    it.group(retry_max_times=of_group)
+    more: dict[str, Any] = {} if of_client is None else {"l": of_client}
+    if version is not None:
+        more["version"] = version
+    place = it.place("%RETRY%g", queue_id=0, j=str(tries), properties="", **more)
+    assert place == (topic, 0)
+
+
+def test_retry_topic_that_is_missing_is_made_with_one_queue(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.group()
+    assert it.place("%RETRY%g", queue_id=0, c="nobody") == ("%RETRY%g", 0)
+    config = it.base.metadata.topics.get("%RETRY%g")
+    assert config is not None
+    assert (config.read_queues, config.write_queues) == (1, 1)
+
+
+def test_other_topic_without_a_template_is_not_made(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    assert it.send("fresh", c="nobody").code == 17
+    assert it.base.metadata.topics.get("fresh") is None
+
+
+def test_messages_of_compacted_topics_need_a_key(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    attributes = {"cleanup.policy": "COMPACTION"}
+    it.base.metadata.topics.put(
+        TopicConfig(name="last", read_queues=1, write_queues=1, attributes=attributes)
+    )
+    assert it.send("last", queue_id=0).code == 13
+    assert it.send("last", queue_id=0, properties="KEYS\x01k\x02").code == 0
+    assert it.send("orders", queue_id=0).code == 0
+
+
+@pytest.mark.parametrize("born", [8, 20])
+@pytest.mark.parametrize("store", [8, 20])
+def test_flag_says_which_hosts_have_long_addresses(born: int, store: int) -> None:
+    flag = with_hosts(0xFFFF, bytes(born), bytes(store))
+    assert bool(flag & sys_flag.BORN_HOST_V6) == (born == 20)
+    assert bool(flag & sys_flag.STORE_HOST_V6) == (store == 20)

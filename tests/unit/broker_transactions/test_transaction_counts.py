@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from roquet.broker.transactions import counts as module
 from roquet.broker.transactions.counts import TransactionCounts
@@ -10,6 +13,7 @@ from roquet.store.files import JsonFile
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
@@ -43,3 +47,32 @@ def test_counts_of_open_half_messages_never_fall_below_nothing(tmp_path: Path) -
     counts.reset()
     assert counts.open() == {"a": 0}
     assert (counts.commits, counts.rollbacks) == ({"a": 1}, {"a": 1})
+
+
+class CountingFile(JsonFile):
+    """A file that counts how often it is written."""
+
+    saves = 0
+
+    @override
+    async def save(self, encode: Callable[[], bytes]) -> None:
+        self.saves += 1
+        await super().save(encode)
+
+
+def test_counts_are_written_only_after_a_change(tmp_path: Path) -> None:
+    async def tell() -> None:
+        file = CountingFile(tmp_path / "counts.json")
+        counts = TransactionCounts(file, FakeClock())
+        await counts.persist()
+        assert file.saves == 0
+        for saves in (1, 2):
+            counts.opened("a")
+            await counts.persist()
+            await counts.persist()
+            assert file.saves == saves
+        counts.reset()
+        await counts.persist()
+        assert file.saves == 3
+
+    asyncio.run(tell())

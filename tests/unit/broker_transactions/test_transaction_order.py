@@ -14,6 +14,7 @@ from roquet.broker.registry import Client, Registry
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.transactions import drafts
+from roquet.broker.transactions import service as service_module
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
@@ -236,3 +237,61 @@ def test_rounds_of_checks_come_at_the_interval_of_the_settings(tmp_path: Path) -
     assert timer.every_s() == 1.0
     world.checks.follow(dataclasses.replace(RULES, interval_ms=2500))
     assert timer.every_s() == 2.5
+
+
+def test_end_waits_until_what_is_open_is_known(tmp_path: Path) -> None:
+    async def run() -> None:
+        world = World(tmp_path)
+        world.appends.gate.set()
+        record = await world.half()
+        world.store.behind = 1
+        await world.service.start()
+        ending = world.commit(record)
+        await world.clock.advance(5)
+        assert world.store.of("orders") == []
+        assert not ending.done()
+        world.store.behind = 0
+        await world.clock.advance(5)
+        assert (await ending) is not None
+        assert len(world.store.of("orders")) == 1
+        await world.service.stop()
+
+    asyncio.run(run())
+
+
+def test_second_start_counts_open_half_messages_anew(tmp_path: Path) -> None:
+    async def run() -> None:
+        world = await started(tmp_path)
+        await world.half("K1")
+        await world.half("K2")
+        await world.service.stop()
+        assert world.service.counts.open() == {"orders": 2}
+        await world.service.start()
+        await world.service.wait_loaded()
+        assert world.service.counts.open() == {"orders": 2}
+        await world.service.stop()
+
+    asyncio.run(run())
+
+
+def test_reading_what_is_open_gives_way_after_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[int] = []
+
+    async def give_way() -> None:
+        ways.append(1)
+
+    monkeypatch.setattr(service_module, "LOAD_BATCH", 2)
+    monkeypatch.setattr(service_module, "give_way", give_way)
+
+    async def run() -> None:
+        world = World(tmp_path)
+        for number in range(5):
+            await world.half(f"K{number}")
+        await world.service.start()
+        await world.service.wait_loaded()
+        assert len(ways) == 2
+        await world.service.stop()
+
+    asyncio.run(run())

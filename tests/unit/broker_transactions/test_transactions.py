@@ -211,6 +211,31 @@ def test_after_so_many_checks_a_message_is_put_aside_and_can_be_brought_back(
     play(tmp_path, tell, **QUICK, transactionCheckMax="3")
 
 
+def test_half_message_that_an_administrator_resumes_counts_at_its_copy_alone(
+    tmp_path: Path,
+) -> None:
+    async def tell(it: Cluster) -> None:
+        sent = await send_half(it, "orders", "K1")
+        resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, ext={"msgId": ext(sent)["msgId"]})
+        assert (await it.call(resume)).code == 0
+        await dispatched(it)
+        old, copy = of(it.broker, HALF)
+        assert properties(copy)["TRANSACTION_CHECK_TIMES"] == "0"
+        # The first one is settled by its copy, and is not resumed again.
+        answer = await it.call(resume)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert len(of(it.broker, HALF)) == 2
+        # The producer knows of the first one only; its commit settles the copy.
+        assert old.queue_offset == int(ext(sent)["queueOffset"])
+        assert (await end(it, COMMIT, sent)).code == 0
+        assert (await end(it, COMMIT, sent)).code == 0
+        assert len(of(it.broker, "orders")) == 1
+        resume.ext = {"msgId": (copy.store_host + copy.physical_offset.to_bytes(8)).hex()}
+        assert (await it.call(resume)).code == ResponseCode.SYSTEM_ERROR
+
+    play(tmp_path, tell)
+
+
 def test_544_1517_2117_nobody_is_there_to_ask_and_the_message_waits(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await send_half(it, "orders", "K1", "PGROUP=elsewhere")

@@ -1,0 +1,238 @@
+"""Every limit of accounts and their files, at it and one beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet.acl import accounts, addresses, documents, files
+from roquet.acl.accounts import Account, Perm, build, check_keys, check_perms, texts
+from roquet.acl.addresses import compile_pattern, peer_parts
+from roquet.acl.documents import read_document
+from roquet.acl.files import AccountFiles
+from roquet.acl.signature import is_signed, sign
+from roquet.base.errors import UsageError
+from roquet.protocol.command import Command
+from roquet.protocol.names import WAITING_ROOMS
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from roquet.acl.accounts import Document
+
+
+def entry(key: str) -> dict[str, Any]:
+    return {"accessKey": key, "secretKey": "12345678"}
+
+
+def yml(*keys: str) -> bytes:
+    lines = [f"- {{accessKey: {key}, secretKey: canary-of-{key}}}" for key in keys]
+    return "\n".join(["accounts:", *lines, ""]).encode()
+
+
+def refused(action: Callable[[], object], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        action()
+
+
+# --- accounts ----------------------------------------------------------------------------------
+
+
+def test_permissions_of_an_account_are_as_many_as_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accounts, "PERMS_MAX", 2)
+    assert texts({"topicPerms": ["a=PUB", "b=PUB"]}, "topicPerms") == ["a=PUB", "b=PUB"]
+    refused(lambda: texts({"topicPerms": ["a"] * 3}, "topicPerms"), "more than 2 entries")
+
+
+def test_accounts_of_all_files_are_as_many_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "ACCOUNTS_MAX", 2)
+    two: Document = {"accounts": [entry("account1"), entry("account2")]}
+    assert len(build({"a": two}).accounts) == 2
+    three: Document = {"accounts": [entry("account3")]}
+    refused(lambda: build({"a": two, "b": three}), "3 accounts are more than 2")
+
+
+@pytest.mark.parametrize(("key", "secret"), [(6, 7), (7, 6), (1025, 8), (8, 1025)])
+def test_keys_have_7_to_1024_characters(key: int, secret: int) -> None:
+    refused(lambda: check_keys("k" * key, "s" * secret), "length|characters")
+    check_keys("k" * min(1024, max(7, key)), "s" * min(1024, max(7, secret)))
+
+
+@pytest.mark.parametrize("text", ["a", "=PUB", " =PUB", "a=PUB=SUB", "a=pub", "a="])
+def test_permission_from_a_tool_is_a_name_and_a_known_word(text: str) -> None:
+    refused(lambda: check_perms(["b=SUB", text]), "permission")
+    check_perms(["b=SUB", "a= PUB|SUB"])
+
+
+def test_permission_of_a_default_never_means_a_waiting_room() -> None:
+    account = Account(access_key="account", secret=b"", default_topic=Perm.BOTH)
+    assert account.allows_topic("orders", Perm.SUB)
+    for name in WAITING_ROOMS:
+        assert not account.allows_topic(name, Perm.SUB)
+    named = Account(access_key="account", secret=b"", topics={min(WAITING_ROOMS): Perm.SUB})
+    assert named.allows_topic(min(WAITING_ROOMS), Perm.SUB)
+    assert not named.allows_topic(min(WAITING_ROOMS), Perm.PUB)
+
+
+# --- white lists -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["10.0.0.1{2,3}", "10.0.0.4}", "fd00::1{2,3}"])
+def test_braces_stand_for_a_whole_part(pattern: str) -> None:
+    refused(lambda: compile_pattern(pattern), "netaddress is")
+
+
+def test_pattern_is_as_long_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "LENGTH_MAX", 8)
+    assert compile_pattern("10.0.0.1").matches(peer_parts("10.0.0.1:9"))
+    refused(lambda: compile_pattern("10.0.0.11"), "has 9 characters")
+
+
+def test_pattern_has_as_many_addresses_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "ALTERNATIVES_MAX", 2)
+    assert compile_pattern("10.0.0.{1,2}").matches(peer_parts("10.0.0.2:9"))
+    refused(lambda: compile_pattern("10.0.0.{1,2,3}"), "has 3 addresses")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "address", "inside"),
+    [
+        ("10.0.0.255", "10.0.0.255:1", True),
+        ("10.0.0.5-5", "10.0.0.5:1", True),
+        ("10.0.0.5-6", "10.0.0.4:1", False),
+        ("10.0.0.5-6", "10.0.0.7:1", False),
+        ("10.0.0.*", "10.0.0.255:1", True),
+        ("fd00::ffff", "[fd00::ffff]:1", True),
+        ("fd00::*", "[fd00::ffff]:1", True),
+        ("1:2:3:4:5:6:7::", "[1:2:3:4:5:6:7:0]:1", True),
+        ("::1", "[::1]:1", True),
+        ("::1", "0.0.0.1:1", False),
+        ("fe80::1", "[fe80::1%eth0]:1", True),
+    ],
+)
+def test_range_includes_both_its_ends(pattern: str, address: str, *, inside: bool) -> None:
+    assert compile_pattern(pattern).matches(peer_parts(address)) == inside
+
+
+def test_range_ends_at_the_largest_number_of_a_part() -> None:
+    refused(lambda: compile_pattern("10.0.0.0-256"), "end is 256")
+    refused(lambda: compile_pattern("10.0.0.6-5"), "start is 6 , end is 5")
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def loaded(folder: Path) -> AccountFiles:
+    it = AccountFiles(folder / "plain_acl.yml", FakeClock())
+    asyncio.run(it.start())
+    return it
+
+
+def put(folder: Path, name: str, data: bytes) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+
+
+def test_accounts_come_from_yaml_files_of_the_folder_and_never_from_those_of_tools(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, "plain_acl.yml", yml("account0"))
+    put(tmp_path, "acl/one.yml", yml("account1"))
+    put(tmp_path, "acl/two.yaml", yml("account2"))
+    put(tmp_path, "acl/three.txt", yml("account3"))
+    put(tmp_path, "acl/tools.yml", yml("account4"))
+    (tmp_path / "acl" / "folder.yml").mkdir()
+    assert set(loaded(tmp_path).table.accounts) == {"account0", "account1", "account2"}
+
+
+def test_accounts_may_all_be_in_the_folder(tmp_path: Path) -> None:
+    put(tmp_path, "acl/one.yml", yml("account1"))
+    assert set(loaded(tmp_path).table.accounts) == {"account1"}
+    refused(lambda: loaded(tmp_path / "acl"), "there is no")
+
+
+def test_main_file_in_the_folder_counts_once(tmp_path: Path) -> None:
+    put(tmp_path, "plain_acl.yml", b"")
+    put(tmp_path, "acl/one.yml", yml("account1"))
+    put(tmp_path, "acl/plain_acl.yml", yml("account2"))
+    main = tmp_path / "acl" / "plain_acl.yml"
+    (tmp_path / "acl" / "acl").mkdir()
+    assert set(AccountFiles(main, FakeClock())._read()) == {main}
+
+
+def test_files_are_as_many_and_as_long_as_the_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = yml("account1")
+    put(tmp_path, "plain_acl.yml", data)
+    put(tmp_path, "acl/one.yml", b"")
+    monkeypatch.setattr(files, "FILES_MAX", 2)
+    monkeypatch.setattr(files, "FILE_SIZE_MAX", len(data))
+    assert set(loaded(tmp_path).table.accounts) == {"account1"}
+    monkeypatch.setattr(files, "FILE_SIZE_MAX", len(data) - 1)
+    refused(lambda: loaded(tmp_path), "is larger than")
+    monkeypatch.setattr(files, "FILE_SIZE_MAX", len(data))
+    put(tmp_path, "acl/two.yml", b"")
+    refused(lambda: loaded(tmp_path), "3 files are more than 2")
+
+
+def test_document_is_nested_as_deep_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "DEPTH_MAX", 2)
+    assert read_document(b"a: [b]\nc: [d]\n") == {"a": ["b"], "c": ["d"]}
+    refused(lambda: read_document(b"a: [[b]]"), "deeper than 2")
+
+
+def test_change_of_a_file_is_used_at_once_and_told_once(tmp_path: Path) -> None:
+    put(tmp_path, "plain_acl.yml", yml("account1"))
+    (tmp_path / "plain_acl.yml").chmod(0o640)
+    told: list[int] = []
+
+    async def run() -> None:
+        it = AccountFiles(tmp_path / "plain_acl.yml", FakeClock())
+        it.listen(lambda: told.append(len(it.table.accounts)))
+        await it.start()
+        assert told == [1]
+        await it.look()
+        assert told == [1], "nothing has changed"
+        await it.change(None, lambda document: document["accounts"].append(entry("account2")))
+        assert told == [1, 2]
+        await it.look()
+        assert told == [1, 2]
+        # What cannot be read again is not written.
+        before = it.main.read_bytes()
+        with pytest.raises(UsageError):
+            await it.change(None, lambda document: document["accounts"].append(entry("short")))
+        assert (it.main.read_bytes(), told) == (before, [1, 2])
+        assert it.main.stat().st_mode & 0o777 == 0o640
+        version = it.table.versions[str(it.main)]
+        assert version.counter == 1
+        await it.change(tmp_path / "new.yml", lambda document: document.update(accounts=[]))
+        assert (tmp_path / "new.yml").stat().st_mode & 0o777 == 0o600
+        # A file that goes bad, or goes, leaves the accounts as they are.
+        it.main.write_bytes(b"accounts: 7")
+        await it.look()
+        assert (set(it.table.accounts), told) == ({"account1", "account2"}, [1, 2])
+        it.main.unlink()
+        await it.look()
+        assert (set(it.table.accounts), told) == ({"account1", "account2"}, [1, 2])
+
+    asyncio.run(run())
+
+
+# --- signatures --------------------------------------------------------------------------------
+
+
+def test_signed_request_that_is_signed_again_is_signed_by_the_last_one_alone() -> None:
+    plain = Command(310, {"b": "orders"}, b"body")
+    twice = sign(sign(plain, "account1", b"secret1"), "account2", b"secret2")
+    assert twice == sign(plain, "account2", b"secret2")
+    assert plain.ext == {"b": "orders"}
+    assert is_signed(twice, b"secret2")
+    assert not is_signed(twice, b"secret1")

@@ -10,7 +10,7 @@ import pytest
 
 from roquet.ha.copier import Copier, CopierRules
 from roquet.ha.feed import Feed, FeedRules
-from roquet.ha.frames import HEADER, REPORT, PeerFault
+from roquet.ha.frames import BODY_MAX, HEADER, REPORT, PeerFault
 
 FILE = 1000
 RULES = FeedRules(
@@ -162,6 +162,14 @@ def test_a_frame_that_does_not_fit_ends_the_connection(offset: int, size: int, w
     with pytest.raises(PeerFault, match=why):
         list(copier.receive(HEADER.pack(offset, size), 0))
     assert copier.end == 100
+
+
+def test_piece_is_as_long_as_the_limit_and_no_longer() -> None:
+    copier = Copier(CopierRules(), 100, 0)
+    assert list(copier.receive(HEADER.pack(100, BODY_MAX) + b"ab", 0)) == [(100, b"ab")]
+    copier = Copier(CopierRules(), 100, 0)
+    with pytest.raises(PeerFault, match=f"{BODY_MAX + 1} bytes"):
+        list(copier.receive(HEADER.pack(100, BODY_MAX + 1), 0))
 
 
 def test_reports_follow_growth_and_the_clock() -> None:

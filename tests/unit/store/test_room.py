@@ -207,6 +207,30 @@ def test_filter_table_counts_no_less_than_its_file_and_ends(
     assert found.expression == "a = 2"
 
 
+def test_filter_table_without_a_free_byte_takes_a_new_version_that_is_no_longer(
+    tmp_path: Path,
+) -> None:
+    table = FilterTable(JsonFile(tmp_path / "f.json"), FakeClock())
+
+    def follow(group: str, expression: str, version: int) -> str | None:
+        wanted = SubscriptionData(
+            topic="t", expression=expression, expression_type="SQL92", version=version
+        )
+        table.follow(group, {"t": wanted})
+        found = table.find("t", group)
+        return found.expression if found is not None else None
+
+    assert follow("one", "a = 11", 1) == "a = 11"
+    assert follow("two", "a = 11", 1) == "a = 11"
+    table._room._bytes_max = size_of(table)
+    assert follow("one", "a = 22", 2) == "a = 22"
+    assert follow("one", "a = 333", 3) == "a = 22"
+    assert follow("one", "a = 4", 4) == "a = 4"
+    # What one group gave back another takes.
+    assert follow("two", "a = 555", 5) == "a = 555"
+    assert follow("two", "a = 6666", 6) == "a = 555"
+
+
 def test_json_file_larger_than_a_start_reads_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,8 @@ def main() -> int:
     for area in areas:
         share = -(-options.sample * len(every[area.name]) // max(1, total))
         chosen = drawn(every[area.name], share, random.Random(f"{options.seed} {area.name}"))
+        if options.match:
+            chosen = [it for it in every[area.name] if any(w in it.key for w in options.match)]
         if chosen:
             if options.tests:
                 area = area._replace(tests=tuple(options.tests))  # noqa: PLW2901
@@ -133,6 +135,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--area", choices=[it.name for it in AREAS], action="append")
     parser.add_argument("--module", action="append", help="only modules whose path ends so")
+    parser.add_argument("--match", action="append", help="instead: changes whose key has this")
     parser.add_argument("--tests", action="append", help="instead of the area's, below tests")
     parser.add_argument("--budget", type=float, default=25.0, help="seconds of tests a change")
     parser.add_argument("--nice", type=int, default=15)

@@ -36,7 +36,7 @@ AREAS = (
             "broker/services/send_back.py",
             "broker/schedule.py",
         ),
-        (*_BROKER, "unit/ha"),
+        (*_BROKER, "unit/ha", "unit/broker_timers"),
     ),
     Area(
         "pulls and offsets",
@@ -46,6 +46,7 @@ AREAS = (
             "broker/services/receive_checks.py",
             "broker/remoting/receive.py",
             "broker/services/offsets.py",
+            "broker/expressions.py",
             "store/offsets.py",
             "store/filters.py",
         ),

@@ -36,6 +36,9 @@ TEST_S = 40
 """What a test may take: a change may make it go round for ever."""
 NO_END = -1000
 """Exit code of a child that took longer."""
+BROKEN = 70
+"""Exit code of a child in which pytest itself failed, over what a change left behind."""
+_INTERNAL_ERROR = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,6 +175,9 @@ def notices(change: Change, tests: Sequence[Note]) -> str:
         return ""
     if code < 0:
         return "no end" if code == NO_END else f"ended by signal {-code}"
+    if code in (_INTERNAL_ERROR, BROKEN):
+        # It ran these tests without the change.
+        return f"pytest fails, exit code {code}"
     if code not in (1, 2):
         raise SystemExit(f"pytest ended with code {code}:\n{said[-4000:]}")
     failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR tests"))]
@@ -195,7 +201,7 @@ def _child(arguments: Sequence[str], more: dict[str, str], limit_s: float) -> tu
 
 
 def _run(arguments: Sequence[str], more: dict[str, str], said: Path) -> None:
-    code = 70
+    code = BROKEN
     try:
         os.setpgid(0, 0)
         os.environ.update(more)

@@ -6,7 +6,7 @@
     clippy::indexing_slicing
 )]
 
-use crate::common::sim_disk::SimDisk;
+use super::common::sim_disk::SimDisk;
 use roquet_core::commit_log::{Prepared, PutStatus};
 use roquet_core::disk::Disk;
 use roquet_core::get::Wanted;

@@ -54,6 +54,5 @@ def sign(command: Command, access_key: str, secret: bytes, token: str = "") -> C
     ext = {**(command.ext or {}), ACCESS_KEY: access_key}
     if token:
         ext[SECURITY_TOKEN] = token
-    ext.pop(SIGNATURE, None)
     ext[SIGNATURE] = signature(secret, content(ext, command.body))
     return dataclasses.replace(command, ext=ext)

@@ -127,6 +127,21 @@ def test_priority_chooses_the_queue_up_to_the_last_one_unless_it_is_none(
     assert found == ("orders", queue)
 
 
+def test_priority_of_a_topic_with_one_queue_stays_a_property(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.topic("one", 1)
+    assert it.place("one", properties="_SYS_MSG_PRIORITY_\x015\x02") == ("one", 0)
+    assert b"_SYS_MSG_PRIORITY_" in it.store.log[-1].properties
+    assert it.place("one", properties="_SYS_MSG_PRIORITY_\x01x\x02") == ("one", 0)
+    assert b"_SYS_MSG_PRIORITY_" not in it.store.log[-1].properties
+
+
+def test_queue_that_is_named_is_taken(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    for queue in (0, 1, 3):
+        assert {it.place(queue_id=queue) for _ in range(20)} == {("orders", queue)}
+
+
 def test_negative_queue_is_drawn_from_all_write_queues(tmp_path: Path) -> None:
     it = World(tmp_path)
     assert {it.place(queue_id=-1)[1] for _ in range(60)} == {0, 1, 2, 3}

@@ -93,6 +93,25 @@ def test_op_record_holds_no_more_bytes_than_its_limit_but_always_one_offset() ->
     run(tell)
 
 
+def test_op_records_that_were_written_leave_nothing_that_counts_as_waiting() -> None:
+    async def tell(it: World) -> None:
+        for offset in (100, 101, 102):
+            it.ops.add(offset)
+        await turns()
+        written = it.bodies()
+        assert written == [b"100,101,", b"102,"]
+        # One byte is missing for a full record.
+        it.ops.add(100_000)
+        await turns()
+        assert it.bodies() == written
+        assert await it.ops.write()
+        it.ops.add(1_000_000)
+        await turns()
+        assert it.bodies() == [*written, b"100000,", b"1000000,"]
+
+    run(tell)
+
+
 def test_op_record_that_was_not_stored_is_written_again_with_nothing_lost() -> None:
     async def tell(it: World) -> None:
         it.store.statuses = [PutStatus.SERVICE_NOT_AVAILABLE]

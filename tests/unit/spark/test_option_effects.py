@@ -343,6 +343,9 @@ async def test_sink_tries_as_its_options_say(limit_ms: str, slept: list[float]) 
         def now_ms(self) -> int:
             return 0
 
+        def steady_ms(self) -> int:
+            return 0
+
         async def sleep(self, seconds: float) -> None:
             pauses.append(seconds)
 

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Refusal
 from roquet.broker.expressions import Expressions
+from roquet.broker.remoting.offsets import OffsetAdapter
+from roquet.broker.remoting.receive import ReceiveAdapter
+from roquet.broker.remoting.refusals import refused
 from roquet.broker.wiring.base import make_base
-from roquet.broker.wiring.messages import make_offsets, make_pull
+from roquet.broker.wiring.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.remoting.router import Request
 from roquet.store.results import GetResult, GetStatus
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config, pull_command
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from roquet.broker.holds import Held
 
 WHERE = ("readers", "orders", 0)
+PEER = cast("Any", SimpleNamespace(address="127.0.0.1:1"))
 COMMIT = "7"
 """sysFlag of a pull that brings its expression and commits an offset; it may be held."""
 
@@ -71,8 +76,10 @@ class World:
         self.waits: list[int] = []
         self.replies: list[Command] = []
         self.has_room = True
-        self.pulls = make_pull(self.base, Expressions())
-        self.offsets = make_offsets(self.base)
+        unused = cast("Any", SimpleNamespace())
+        services = make_services(self.base, unused, unused, unused, Expressions())
+        self.pulls = ReceiveAdapter(services.receives, self.base.callers)
+        self.offsets = OffsetAdapter(services.offsets, self.base.callers)
         self.base.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
         self.group()
 
@@ -86,10 +93,8 @@ class World:
         self.base.metadata.groups.put(config)
 
     def pull(self, offset: int = 3, **fields: str) -> Command | None:
-        peer = SimpleNamespace(address="127.0.0.1:1")
         command = pull_command("orders", offset, **fields)
-        request = SimpleNamespace(command=command, peer=peer, reply=self.replies.append)
-        return self.pulls.pull(cast("Any", request))
+        return self.pulls.pull(Request(command, PEER, 0, self.replies.append))
 
     def answer(self, offset: int = 3, **fields: str) -> tuple[int, dict[str, str]]:
         """Return code and fields of a pull that is not held."""
@@ -101,11 +106,12 @@ class World:
         """Ask about, or commit, an offset; Refused becomes an answer with its code."""
         ext = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", **fields}
         is_query = code == RequestCode.QUERY_CONSUMER_OFFSET
-        handler = self.offsets.query if is_query else self.offsets.update
+        handler = self.offsets.committed if is_query else self.offsets.commit
         try:
-            return handler(cast("Any", SimpleNamespace(command=Command(code, ext=ext))))
-        except Refused as refused:
-            return Command(refused.code, remark=refused.remark)
+            return handler(Request(Command(code, ext=ext), PEER, 0, self.replies.append))
+        except Refusal as refusal:
+            error = refused(refusal)
+            return Command(error.code, remark=error.remark)
 
 
 @pytest.mark.parametrize(("asked", "read"), [(-4, 1), (0, 1), (1, 1), (2, 2), (64, 64)])
@@ -297,7 +303,7 @@ def test_lite_pulls_can_be_switched_off(tmp_path: Path) -> None:
         it = World(tmp_path / served, litePullMessageEnable=served)
         command = pull_command("orders", 3)
         lite = Command(RequestCode.LITE_PULL_MESSAGE, ext=command.ext)
-        answer = it.pulls.pull(cast("Any", SimpleNamespace(command=lite, peer=None)))
+        answer = it.pulls.pull(Request(lite, PEER, 0, it.replies.append))
         assert answer is not None
         assert answer.code == code
         assert it.answer()[0] == 0

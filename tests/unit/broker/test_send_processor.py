@@ -12,9 +12,11 @@ import pytest
 from typing_extensions import override
 
 from roquet.broker.appender import Appender, with_hosts
+from roquet.broker.expressions import Expressions
+from roquet.broker.remoting.send import SendAdapter
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.base import make_base
-from roquet.broker.wiring.messages import make_send
+from roquet.broker.wiring.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol import batch, sys_flag
@@ -65,12 +67,12 @@ class World:
         self.store = Store(self.clock, levels)
         self.halves: list[tuple[str, str]] = []
         halves = SimpleNamespace(divert=self._divert, opened=lambda _topic: None)
-        self.sends = make_send(
-            self.base,
-            Appender(self.store, levels, self.base.state),
-            cast("Any", SimpleNamespace(check=lambda: None)),
-            cast("Any", halves),
+        appender = Appender(self.store, levels, self.base.state)
+        gate = SimpleNamespace(check=lambda: None)
+        services = make_services(
+            self.base, appender, cast("Any", gate), cast("Any", halves), Expressions()
         )
+        self.sends = SendAdapter(services.sends, self.base.callers, appender, {})
         self.topic("orders", 4)
 
     def _divert(self, draft: Draft, group: str) -> None:

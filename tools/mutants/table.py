@@ -69,7 +69,7 @@ AREAS = (
     ),
     Area(
         "transactions",
-        ("broker/transactions", "broker/processors/transactions.py"),
+        ("broker/transactions", "broker/services/transactions.py"),
         ("unit/broker_transactions", "unit/broker", "unit/broker_admin"),
     ),
     Area("access", ("acl",), ("unit/acl",)),

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from roquet.broker.answers import Answers
     from roquet.broker.expressions import Expressions
     from roquet.broker.metadata import Metadata
-    from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.pull_rules import PullRules
     from roquet.broker.quick_disk import QuickDisk
     from roquet.broker.registry import Registry
+    from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.stamps import Stamps
     from roquet.broker.state import BrokerState
     from roquet.broker.traffic import Traffic

@@ -107,12 +107,11 @@ def build(
     pop = make_pop(base, appender)
     fast_fail = make_fast_fail(base)
     expressions = Expressions()
-    services = make_services(base, appender, fast_fail, transactions.door, expressions)
+    services = make_services(base, appender, fast_fail, transactions, expressions)
     send_ext = make_stamps(base).ext
     adapters = make_adapters(base, services, appender, send_ext)
     processors: list[Routed] = [
         *adapters.all,
-        transactions.processor,
         clients,
         Consumers(base.registry),
         *pop.routed,

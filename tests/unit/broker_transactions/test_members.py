@@ -10,8 +10,10 @@ from roquet.acl.accounts import Table, build
 from roquet.acl.guard import Guard
 from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
-from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Refusal
 from roquet.broker.registry import Client, Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.services.access import Access
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.protocol.command import Command
 from roquet.protocol.hosts import host_bytes
@@ -47,6 +49,8 @@ class Desk:
     def __init__(self, rights: Rights = EVERYBODY) -> None:
         self.registry = Registry()
         self.members = ProducerMembers(self.registry, rights)
+        self.access = Access(rights)
+        self.callers = Callers(rights)
 
     def join(self, address: str, key: str = "", group: str = "g") -> FakePeer:
         peer = FakePeer(address)
@@ -56,9 +60,11 @@ class Desk:
     def may_end(self, peer: FakePeer, key: str = "", topic: str = "orders") -> bool:
         ext = {"AccessKey": key} if key else {}
         request = Request(Command(37, ext), peer, 0, lambda _: None)
+        caller = self.callers.of(request)
         try:
-            self.members.check_end(request, "g", half(), topic)
-        except Refused:
+            self.access.require_write(caller, topic)
+            self.members.check_end(caller, "g", half())
+        except Refusal:
             return False
         return True
 

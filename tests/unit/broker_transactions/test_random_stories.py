@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.acl.rights import EVERYBODY
 from roquet.broker.appender import Appender
-from roquet.broker.processors.transactions import EndTransaction
 from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Client, Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.transactions import TransactionAdapter
 from roquet.broker.schedule import DelayLevels
+from roquet.broker.services.transactions import TransactionEnds
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.traffic import NoTraffic
 from roquet.broker.transactions import drafts
@@ -119,7 +122,7 @@ class World:
             keep_hours=72,
             clock=self.clock,
         )
-        self.ends = EndTransaction(
+        ends = TransactionEnds(
             self.service,
             self.store,
             NoTraffic(),
@@ -130,6 +133,7 @@ class World:
             messages=ProvenMessages(self.store, self.clock),
             members=members,
         )
+        self.ends = TransactionAdapter(ends, Callers(EVERYBODY))
 
     async def crash(self) -> None:
         """Forget everything that is not in the store or saved."""
@@ -267,7 +271,7 @@ def test_a_slave_ends_and_resumes_nothing(tmp_path: Path) -> None:
         assert answer is not None
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
         resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, ext={"msgId": "0" * 32})
-        answer = await world.ends.resume(Request(resume, world.peer, 0, lambda _: None))
+        answer = await world.ends.resume_checks(Request(resume, world.peer, 0, lambda _: None))
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert world.store.of("orders") == []
 

@@ -57,5 +57,8 @@ def translated(error: Exception) -> Exception:
 def refusal_reply(
     command: Command, refusal: Refusal, *, ext: Mapping[str, str] | None = None
 ) -> Command:
-    """Return the answer that says no, with the fields that clients read from it."""
-    return reply_to(command, CODES[refusal.reason], remark=refusal.text, ext=ext)
+    """Return the answer that says no, with the fields that clients read from it.
+
+    A refusal without a text has no remark at all, as some of Java's.
+    """
+    return reply_to(command, CODES[refusal.reason], remark=refusal.text or None, ext=ext)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.replies import Replies
     from roquet.broker.services.send import Sends
     from roquet.broker.services.send_back import SendBacks
+    from roquet.broker.services.transactions import TransactionEnds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +30,4 @@ class Services:
     offsets: Offsets
     queries: Queries
     send_backs: SendBacks
+    transactions: TransactionEnds

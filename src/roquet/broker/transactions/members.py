@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING
 from roquet.acl.accounts import Perm
 from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY, Caller
-from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol import hosts
-from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from roquet.acl.rights import Rights
+    from roquet.acl.rights import Asking, Rights
     from roquet.broker.registry import Client
     from roquet.broker.transactions.seams import Producers
-    from roquet.remoting.router import Request
     from roquet.store.records import Record
 
 _PORT_SIZE = 4
@@ -43,31 +41,29 @@ class ProducerMembers:
         caller = Caller(client.access_key, client.peer.address)
         return self._rights.has(caller, [topic(real_topic, Perm.PUB)])
 
-    def check_end(self, request: Request, group: str, half: Record, real_topic: str) -> None:
-        """Raise Refused unless the sender of a request may end a half message."""
-        caller = self._rights.caller(request.command, request.peer.address)
-        self._rights.require(caller, [topic(real_topic, Perm.PUB)])
-        if not self._is_member(request, caller, group, half.born_host):
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
+    def check_end(self, caller: Asking, group: str, half: Record) -> None:
+        """Raise Refusal unless a caller is of the group that a half message belongs to."""
+        if not self._is_member(caller, group, half.born_host):
+            raise Refusal(
+                Reason.FAILED,
                 f"the producer group {group[:255]} has no member that this request could be of",
             )
 
-    def _is_member(self, request: Request, caller: Caller, group: str, born_host: bytes) -> bool:
-        own = hosts.host_bytes(request.peer.address)
+    def _is_member(self, caller: Asking, group: str, born_host: bytes) -> bool:
+        own = hosts.host_bytes(caller.address)
         if own == born_host:
             return True
         members = [member.client for member in self._producers.producers(group)]
         if not members:
             return own[:-_PORT_SIZE] == born_host[:-_PORT_SIZE]
         return any(
-            client.peer.key == request.peer.key
+            client.peer.address == caller.address
             or (client.access_key == caller.access_key and _is_near(client, caller))
             for client in members
         )
 
 
-def _is_near(client: Client, caller: Caller) -> bool:
+def _is_near(client: Client, caller: Asking) -> bool:
     """Tell whether an account vouches for both, or else whether they are on one host."""
     same_host = client.peer.address.rpartition(":")[0] == caller.address.rpartition(":")[0]
     return bool(caller.access_key) or same_host

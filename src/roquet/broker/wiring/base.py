@@ -21,6 +21,7 @@ from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.services.access import Access
+from roquet.broker.services.topic_checks import SendChecks
 from roquet.broker.stamps import Stamps
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
@@ -165,3 +166,8 @@ def make_stamps(base: Base) -> Stamps:
     stamps = Stamps(identity, base.config.send, unique_ids, base.clock)
     base.settings.listen(lambda new, _: stamps.follow(new.send))
     return stamps
+
+
+def make_checks(base: Base) -> SendChecks:
+    """Make the checks that sends of all kinds go through."""
+    return SendChecks(base.metadata.topics, base.state, base.identity, base.clock)

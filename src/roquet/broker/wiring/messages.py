@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
     from roquet.broker.expressions import Expressions
     from roquet.broker.ports import Listeners
-    from roquet.broker.processors.transactions import HalfDoor
     from roquet.broker.remoting.receive import ReceiveAdapter
     from roquet.broker.schedule import DelayLevels
+    from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client

@@ -11,6 +11,7 @@ from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.replies import ReplyAdapter
 from roquet.broker.remoting.send import SendAdapter
 from roquet.broker.remoting.send_back import SendBackAdapter
+from roquet.broker.remoting.transactions import TransactionAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,5 +43,6 @@ def make_adapters(
         OffsetAdapter(services.offsets, callers),
         QueryAdapter(services.queries, callers),
         SendBackAdapter(services.send_backs, callers),
+        TransactionAdapter(services.transactions, callers),
     )
     return Adapters(adapters, receive)

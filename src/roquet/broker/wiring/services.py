@@ -13,37 +13,33 @@ from roquet.broker.services.receive_checks import ReceiveChecks
 from roquet.broker.services.replies import Replies
 from roquet.broker.services.send import Retries, Sends
 from roquet.broker.services.send_back import SendBacks
-from roquet.broker.services.topic_checks import SendChecks
-from roquet.broker.wiring.base import make_stamps
+from roquet.broker.wiring.base import make_checks, make_stamps
 
 if TYPE_CHECKING:
     from roquet.broker.appender import Appender
     from roquet.broker.expressions import Expressions
     from roquet.broker.fast_fail import FastFail
-    from roquet.broker.processors.transactions import HalfDoor
+    from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
-
-
-def make_checks(base: Base) -> SendChecks:
-    """Make the checks that sends of all kinds go through."""
-    return SendChecks(base.metadata.topics, base.state, base.identity, base.clock)
+    from roquet.broker.wiring.transactions import TransactionParts
 
 
 def make_services(
     base: Base,
     appender: Appender,
     gate: FastFail,
-    halves: HalfDoor,
+    transactions: TransactionParts,
     expressions: Expressions,
 ) -> Services:
     """Make what every front calls."""
     return Services(
-        sends=_make_sends(base, appender, gate, halves),
+        sends=_make_sends(base, appender, gate, transactions.door),
         replies=_make_replies(base, appender, gate),
         receives=_make_receives(base, expressions),
         offsets=_make_offsets(base),
         queries=_make_queries(base),
         send_backs=_make_send_backs(base, appender),
+        transactions=transactions.ends,
     )
 
 

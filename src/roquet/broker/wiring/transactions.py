@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.broker.processors.transactions import EndTransaction, HalfDoor
+from roquet.broker.services.transactions import HalfDoor, TransactionEnds
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
-from roquet.broker.wiring.services import make_checks
+from roquet.broker.wiring.base import make_checks
 from roquet.service.lifecycle import Part, Role
 from roquet.store.files import JsonFile
 
@@ -37,7 +37,7 @@ class TransactionParts:
 
     service: Transactions
     checks: TransactionChecks
-    processor: EndTransaction
+    ends: TransactionEnds
     door: HalfDoor
     rules: LiveRules
 
@@ -83,7 +83,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         clock=base.clock,
     )
     live = LiveRules(rules)
-    processor = EndTransaction(
+    ends = TransactionEnds(
         service,
         base.store,
         base.stats,
@@ -93,8 +93,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         body_max=base.config.send.message_size_max,
         messages=base.messages,
         members=members,
+        access=base.access,
     )
-    base.settings.listen(lambda new, _: processor.follow_size(new.send.message_size_max))
-    return TransactionParts(
-        service, checks, processor, HalfDoor(live, make_checks(base), service), live
-    )
+    base.settings.listen(lambda new, _: ends.follow_size(new.send.message_size_max))
+    return TransactionParts(service, checks, ends, HalfDoor(live, make_checks(base), service), live)

@@ -236,6 +236,11 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_every_name_server_is_told_and_the_missing_are_named": ("brokerName",),
         "test_without_force_only_news_is_registered": ("forceRegister",),
     },
+    "test_orders.py": {
+        "test_nobody_is_woken_for_a_free_queue_when_that_is_off": (
+            "enableNotifyAfterPopOrderLockRelease",
+        ),
+    },
     "test_polls.py": {
         "test_filter_leaves_a_poll_waiting_until_every_so_many_messages": (
             "popLongPollingForceNotifyInterval",

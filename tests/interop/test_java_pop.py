@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,8 +35,8 @@ def twins(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     """A Java broker and one of ours, with the same settings."""
     with TimerWorld(jars, tmp_path_factory.mktemp("pop-twins")) as world:
         both = {make: world.broker("pop-" + make) for make in OTHER}
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda make: both[make].open(make), both))
+        for make, broker in both.items():
+            broker.open(make)
         yield both
 
 
@@ -150,6 +149,69 @@ def test_answers_are_those_of_java(twins: dict[str, TimerBroker], driver: Driver
     torn = {make: table.pop("change torn") for make, table in shown.items()}
     assert torn["ours"][0] == torn["java"][0] == ResponseCode.SYSTEM_ERROR
     assert shown["ours"] == shown["java"]
+
+
+def ordered_answers(broker: TimerBroker, topic: str) -> list[object]:
+    """Return what a broker says to ordered pops, one after the other, without times."""
+    shown: list[object] = []
+
+    def note(answer: Popped) -> Popped:
+        fields = {"reviveQid", "restNum", "startOffsetInfo", "msgOffsetInfo"}
+        counts = set(answer.ext.get("orderCountInfo", "none").split(";"))
+        ext = {name: answer.ext.get(name) for name in fields}
+        shown.append((answer.code, answer.remark, ext, counts, answer.bodies))
+        return answer
+
+    def say(command: Command) -> None:
+        answer = broker.ask(command)
+        shown.append((int(answer.code), sorted(answer.ext or {})))
+
+    ordered = {"order": "true", "queueId": "0", "maxMsgNums": "3"}
+    first = note(pop(broker, topic, invisibleTime="2000", attemptId="a", **ordered))
+    note(pop(broker, topic, attemptId="b", **ordered))
+    note(pop(broker, topic, invisibleTime="2000", attemptId="a", **ordered))
+    again = note(pop(broker, topic, pollTime="10000", attemptId="c", **ordered))
+    # Of a pop that is over.
+    say(ack_command(first.handles[0], topic))
+    say(ack_command(again.handles[1], topic))
+    say(ack_command(again.handles[1], topic, offset="5"))
+    say(invisible_command(again.handles[2], topic, invisibleTime="1000"))
+    say(ack_command(again.handles[0], topic))
+    say(ack_command(again.handles[0], topic))
+    note(pop(broker, topic, attemptId="d", **ordered))
+    where = {"consumerGroup": GROUP, "topic": topic, "queueId": "0"}
+    committed = broker.ask(Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=where))
+    shown.append(committed.ext)
+    return shown
+
+
+def test_ordered_answers_are_those_of_java(twins: dict[str, TimerBroker], driver: Driver) -> None:
+    topic = "PopOrdered"
+    for broker in twins.values():
+        namesrv = broker.plan.namesrv
+        make_topic(driver, namesrv, broker.plan, topic, 1)
+        driver.mqadmin("updateSubGroup", "-n", namesrv, "-b", broker.plan.address, "-g", GROUP)
+        for number in range(6):
+            assert broker.send(b"%d" % number, topic=topic).code == 0
+        until("messages can be read", partial(has_messages, broker, topic, 6))
+    shown = {make: ordered_answers(broker, topic) for make, broker in twins.items()}
+    assert shown["ours"] == shown["java"]
+
+
+def test_java_push_consumer_pops_in_order(twins: dict[str, TimerBroker], driver: Driver) -> None:
+    broker, topic, group = twins["ours"], "PopInOrder", "pop_in_order"
+    namesrv = broker.plan.namesrv
+    make_topic(driver, namesrv, broker.plan, topic, 2)
+    set_mode(driver, broker, topic, group)
+    given = messages(60)
+    driver.send(namesrv, topic, given)
+    came = driver.consume(
+        *(namesrv, topic, group, 60), orderly=True, pop_invisible_ms=10_000, linger_s=12
+    )
+    assert sorted(one["body"] for one in came) == sorted(one["body"] for one in given)
+    for queue in range(2):
+        offsets = [one["offset"] for one in came if one["queue"] == queue]
+        assert offsets == sorted(offsets)
 
 
 def has_messages(broker: TimerBroker, topic: str, count: int) -> bool:

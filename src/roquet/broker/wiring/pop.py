@@ -12,60 +12,70 @@ from roquet.broker.pop.receive.checks import PopChecks
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.locks import PopLocks
 from roquet.broker.pop.receive.offsets import PopOffsets
+from roquet.broker.pop.receive.ordered_acks import OrderAlarms, OrderedAcks
+from roquet.broker.pop.receive.orders import PopOrders
 from roquet.broker.pop.receive.polls import PopPolls
 from roquet.broker.pop.receive.records import ReviveLog
 from roquet.broker.pop.receive.service import PopService
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
-from roquet.service.lifecycle import Part, Role
+from roquet.service.lifecycle import Part, Role, Timer
+from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.broker.appender import Appender
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.pop.receive.rules import PopRules
     from roquet.broker.routes import Routed
     from roquet.broker.wiring.base import Base
+    from roquet.protocol.pop.orders import Key
     from roquet.remoting.router import Peer
+
+SAVE_S = 10
+"""Between saves of the batches of ordered pop, as in Java."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PopParts:
     """What POP consumption is made of."""
 
-    pops: PopPolls
-    """Pops that wait."""
-    notifications: PopPolls
-    """Notifications that wait."""
-    in_flight: PopInFlight
+    shared: _Shared
     routed: tuple[Routed, ...]
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
-        rows = (("pop_polls", self.pops), ("pop_notifications", self.notifications))
-        return [Part(name, polls, ("store",), during=Role.MASTER) for name, polls in rows]
+        orders = self.shared.orders
+        save = (Timer("save ordered pops", orders.persist, SAVE_S, SAVE_S),)
+        rows = (
+            ("pop_orders", orders, save),
+            ("pop_alarms", self.shared.alarms, ()),
+            ("pop_polls", self.shared.pops, ()),
+            ("pop_notifications", self.shared.notifications, ()),
+        )
+        return [
+            Part(name, part, ("store",), during=Role.MASTER, timers=timers)
+            for name, part, timers in rows
+        ]
 
     def drop_peer(self, peer: Peer) -> None:
         """Forget what waits on a connection that closed."""
-        self.pops.drop_peer(peer)
-        self.notifications.drop_peer(peer)
+        self.shared.pops.drop_peer(peer)
+        self.shared.notifications.drop_peer(peer)
 
 
 def make_pop(base: Base, appender: Appender) -> PopParts:
     """Wire POP consumption."""
     config, tables, clock, store = base.config, base.metadata, base.clock, base.store
     rules, topics, name = config.pop, tables.topics, base.identity.name
-    checks = _make_checks(base)
-    revive = revive_topic(base.identity.cluster)
-    revive_log = ReviveLog(appender, topics, revive, base.identity, clock)
-    in_flight = PopInFlight(clock, is_enabled=rules.limits_in_flight)
+    shared = _make_shared(base, appender)
+    checks, orders, alarms = shared.checks, shared.orders, shared.alarms
     offsets = PopOffsets(tables.offsets, store, init_by_memory=rules.init_by_memory)
     rng = random.Random(base.rng.getrandbits(64))  # noqa: S311
-    polls = PopPolls(clock, rules), PopPolls(clock, rules, newest_first=True)
-    pops, notifications = polls
-    base.metrics.watch("pop_held", "Pops that wait for a message", lambda: float(len(pops)))
 
     def contended(topic: str, group: str, queue_id: int) -> None:
-        pops.wake(topic, group, ALL_QUEUES)
-        pops.wake(topic, group, queue_id)
+        shared.wake((topic, group, queue_id))
 
     service = PopService(
         checks=checks,
@@ -73,8 +83,10 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
         store=store,
         offsets=offsets,
         locks=PopLocks(),
-        revive_log=revive_log,
-        in_flight=in_flight,
+        revive_log=shared.revive_log,
+        in_flight=shared.in_flight,
+        orders=orders,
+        alarms=alarms,
         traffic=base.stats,
         broker_name=name,
         rules=rules,
@@ -83,42 +95,97 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
         on_contended=contended,
     )
     browser = PopBrowser(
-        checks=checks, topics=topics, store=store, offsets=offsets, rules=rules, rng=rng
+        checks=checks,
+        topics=topics,
+        store=store,
+        offsets=offsets,
+        orders=orders,
+        rules=rules,
+        rng=rng,
     )
     acks = PopAcks(
         checks=checks,
         topics=topics,
         store=store,
-        revive_log=revive_log,
-        in_flight=in_flight,
+        revive_log=shared.revive_log,
+        in_flight=shared.in_flight,
+        ordered=OrderedAcks(orders, tables.offsets, alarms, clock, wake=shared.wake),
         broker_name=name,
         clock=clock,
     )
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:
         offsets.init_by_memory = new.pop.init_by_memory
-        in_flight.is_enabled = new.pop.limits_in_flight
-        for part in (*polls, service, browser):
-            part.follow(new.pop)
+        shared.follow(new.pop)
+        service.follow(new.pop)
+        browser.follow(new.pop)
 
     base.settings.listen(follow)
-    for waiting in polls:
-        store.on_arrival(waiting.arrived)
     lane = base.lanes["pull"]
-    adapter = PopAdapter(service, checks, pops, store=store, lane=lane, clock=clock)
-    browse = PopBrowseAdapter(browser, checks, notifications, store=store, clock=clock)
-    return PopParts(pops, notifications, in_flight, (adapter, PopAckAdapter(acks), browse))
+    adapter = PopAdapter(service, checks, shared.pops, store=store, lane=lane, clock=clock)
+    browse = PopBrowseAdapter(browser, checks, shared.notifications, store=store, clock=clock)
+    return PopParts(shared, (adapter, PopAckAdapter(acks), browse))
 
 
-def _make_checks(base: Base) -> PopChecks:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the services of POP have in common."""
+
+    checks: PopChecks
+    revive_log: ReviveLog
+    in_flight: PopInFlight
+    orders: PopOrders
+    alarms: OrderAlarms
+    pops: PopPolls
+    """Pops that wait."""
+    notifications: PopPolls
+    """Notifications that wait."""
+    wake: Callable[[Key], None]
+    """Has requests that wait for a queue tried again."""
+
+    def follow(self, rules: PopRules) -> None:
+        """Go by other settings from now on."""
+        self.in_flight.is_enabled = rules.limits_in_flight
+        self.alarms.is_enabled = rules.wake_when_free
+        for polls in (self.pops, self.notifications):
+            polls.follow(rules)
+
+
+def _make_shared(base: Base, appender: Appender) -> _Shared:
+    clock, rules, topics = base.clock, base.config.pop, base.metadata.topics
+    topic = revive_topic(base.identity.cluster)
+    pops, notifications = PopPolls(clock, rules), PopPolls(clock, rules, newest_first=True)
+    base.metrics.watch("pop_held", "Pops that wait for a message", lambda: float(len(pops)))
+    for polls in (pops, notifications):
+        base.store.on_arrival(polls.arrived)
+
+    def wake(key: Key) -> None:
+        name, group, queue_id = key
+        for polls in (pops, notifications):
+            polls.wake(name, group, ALL_QUEUES)
+            polls.wake(name, group, queue_id)
+
+    file = JsonFile(base.config.store.config_folder / "consumerOrderInfo.json")
+    orders = PopOrders(file, clock)
     checks = PopChecks(
-        base.metadata.topics,
+        topics,
         base.metadata.groups,
         identity=base.identity,
         state=base.state,
         timers=base.config.timers,
-        revive_topic=revive_topic(base.identity.cluster),
-        clock=base.clock,
+        revive_topic=topic,
+        clock=clock,
     )
     base.settings.listen(lambda new, _: checks.follow(new.timers))
-    return checks
+    alarms = OrderAlarms(orders.free_at, wake, clock)
+    alarms.is_enabled = rules.wake_when_free
+    return _Shared(
+        checks=checks,
+        revive_log=ReviveLog(appender, topics, topic, base.identity, clock),
+        in_flight=PopInFlight(clock, is_enabled=rules.limits_in_flight),
+        orders=orders,
+        alarms=alarms,
+        pops=pops,
+        notifications=notifications,
+        wake=wake,
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.broker.api.pop import ChangedInvisible
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol.pop.records import PopAck, PopCheckpoint
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.pop import ChangeInvisibleRequest, PopAckRequest, PopBatchAck
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.in_flight import PopInFlight
+    from roquet.broker.pop.receive.ordered_acks import OrderedAcks
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.store.results import PutResult
@@ -55,6 +57,7 @@ class PopAcks:
         store: Bounds,
         revive_log: ReviveLog,
         in_flight: PopInFlight,
+        ordered: OrderedAcks,
         broker_name: str,
         clock: Clock,
     ) -> None:
@@ -63,6 +66,7 @@ class PopAcks:
         self._store = store
         self._revive_log = revive_log
         self._in_flight = in_flight
+        self._ordered = ordered
         self._broker_name = broker_name
         self._clock = clock
 
@@ -79,7 +83,10 @@ class PopAcks:
                 f" store:{lowest}~{highest}",
             )
         handle = self._checks.handle(request.handle)
-        self._check_unordered(handle.is_ordered)
+        if handle.is_ordered:
+            key = topic, request.group, queue_id
+            self._ordered.ack(key, request.offset, handle.pop_time_ms)
+            return
         stored = await self._acked((topic, request.group, queue_id), handle, request.offset)
         _require(stored, "put ack msg error")
 
@@ -94,7 +101,8 @@ class PopAcks:
             text = f"a batch of {len(batches)} checkpoints: it may have {BATCHES_MAX}"
             raise Refusal(Reason.INVALID_ARGUMENT, text)
         for batch in batches:
-            self._checks.check_place(broker_name, batch.revive_queue)
+            is_ordered = batch.revive_queue == ORDER_REVIVE_QUEUE
+            self._checks.check_place(broker_name, batch.revive_queue, is_ordered=is_ordered)
         jobs = [self._acked_batch(batch) for batch in batches]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
         for outcome in outcomes:
@@ -119,8 +127,9 @@ class PopAcks:
             text = f"queue {queue_id} of {topic} has no offset {offset}: {lowest} to {highest}"
             raise Refusal(Reason.NO_MESSAGE, text)
         handle = self._checks.handle(request.handle)
-        self._check_unordered(handle.is_ordered)
         self._checks.check_invisible(request.invisible_ms)
+        if handle.is_ordered:
+            return self._changed_in_order(request, handle)
         now_ms = self._clock.now_ms()
         if handle.start_offset == offset:
             # Were all of it equal to the old one's, the acknowledgement of that would settle both.
@@ -184,6 +193,10 @@ class PopAcks:
         offsets = tuple(one for one in batch.offsets if lowest <= one <= highest)
         if not offsets:
             return None
+        if batch.revive_queue == ORDER_REVIVE_QUEUE:
+            for offset in offsets:
+                self._ordered.ack((topic, batch.group, queue_id), offset, batch.pop_time_ms)
+            return None
         ack = PopAck(
             topic=topic,
             group=batch.group,
@@ -201,10 +214,19 @@ class PopAcks:
             self._in_flight.settled(key, of, len(offsets))
         return stored
 
-    def _check_unordered(self, is_ordered: bool) -> None:
-        if is_ordered:
-            text = "ordered pop is not served by this release"
-            raise Refusal(Reason.UNSUPPORTED, text)
+    def _changed_in_order(
+        self, request: ChangeInvisibleRequest, handle: ReceiptHandle
+    ) -> ChangedInvisible:
+        key = request.topic, request.group, request.queue_id
+        popped_ms, offset = handle.pop_time_ms, request.offset
+        wanted_ms = request.invisible_ms
+        invisible_ms = self._ordered.change_invisible(key, offset, popped_ms, wanted_ms)
+        return ChangedInvisible(
+            pop_time_ms=popped_ms,
+            invisible_ms=invisible_ms,
+            revive_queue=handle.revive_queue,
+            handle=handle._replace(invisible_ms=invisible_ms, queue_offset=offset),
+        )
 
 
 def _require(stored: PutResult, failed: str) -> None:

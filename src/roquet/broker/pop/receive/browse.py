@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.pop import NotificationRequest, PeekRequest
     from roquet.broker.pop.receive.checks import PopChecks, Wanted
     from roquet.broker.pop.receive.offsets import PopOffsets
+    from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.pop.receive.reads import Reader
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.model.topic import TopicConfig
@@ -34,6 +35,7 @@ class PopBrowser:
         topics: TopicTable,
         store: Reader,
         offsets: PopOffsets,
+        orders: PopOrders,
         rules: PopRules,
         rng: random.Random,
     ) -> None:
@@ -41,6 +43,7 @@ class PopBrowser:
         self._topics = topics
         self._store = store
         self._offsets = offsets
+        self._orders = orders
         self._rules = rules
         self._rng = rng
 
@@ -68,9 +71,15 @@ class PopBrowser:
     def has_messages(self, request: NotificationRequest) -> bool:
         """Tell whether a pop would find something. Raises Refusal and StoreFault."""
         topic, wanted = self._checks.notification(request)
+        places = self._places(topic, request.group, request.queue_id)
+        if request.is_ordered:
+            # Messages popped in order are not redelivered by way of a retry topic.
+            places = [(name, at) for name, at in places if name == topic.name]
         return any(
             self._has(request.group, name, queue_id, wanted)
-            for name, queue_id in self._places(topic, request.group, request.queue_id)
+            for name, queue_id in places
+            if not request.is_ordered
+            or not self._orders.is_blocked((name, request.group, queue_id), request.attempt_id)
         )
 
     def _has(self, group: str, topic: str, queue_id: int, wanted: Wanted) -> bool:

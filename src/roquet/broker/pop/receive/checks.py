@@ -166,7 +166,8 @@ class PopChecks:
             handle = ReceiptHandle.decode(text)
         except HandleError as error:
             raise Refusal(Reason.FAILED, str(error)) from error
-        self.check_place(handle.broker_name, handle.revive_queue)
+        ordered = handle.is_ordered
+        self.check_place(handle.broker_name, handle.revive_queue, is_ordered=ordered)
         return handle
 
     def check_place(self, broker_name: str, revive_queue: int, *, is_ordered: bool = False) -> None:

@@ -95,3 +95,9 @@ class PopRules:
         high=10_000,
         live=True,
     )
+    wake_when_free: bool = setting(
+        "enableNotifyAfterPopOrderLockRelease",
+        True,
+        "Whether ordered pops that wait are woken when messages in flight become visible again.",
+        live=True,
+    )

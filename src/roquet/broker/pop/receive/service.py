@@ -14,11 +14,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PopRequest, PopResult
-from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.reads import MOVED, SKIPPED, as_original, offsets_of, read
 from roquet.protocol.pop.handle import ReceiptHandle, Taken, retry_flag
 from roquet.protocol.pop.records import PopCheckpoint
-from roquet.protocol.pop.topics import pop_retry_topic
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE, pop_retry_topic
 from roquet.service.ratelog import RateLog
 from roquet.store.results import GetResult, GetStatus, StoreFault
 
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.pop.receive.locks import Key, PopLocks
     from roquet.broker.pop.receive.offsets import PopOffsets
+    from roquet.broker.pop.receive.ordered_acks import OrderAlarms
+    from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.pop.receive.reads import Reader
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopRules
@@ -54,6 +55,9 @@ class _Round:
     parts: list[bytes] = dataclasses.field(default_factory=list[bytes])
     messages: int = 0
     advanced: bool = False
+    order_counts: dict[tuple[str, int, int | None], int] = dataclasses.field(
+        default_factory=dict[tuple[str, int, int | None], int]
+    )
 
     @property
     def room(self) -> int:
@@ -73,6 +77,8 @@ class PopService:
         locks: PopLocks,
         revive_log: ReviveLog,
         in_flight: PopInFlight,
+        orders: PopOrders,
+        alarms: OrderAlarms,
         traffic: Traffic,
         broker_name: str,
         rules: PopRules,
@@ -91,6 +97,8 @@ class PopService:
         self._locks = locks
         self._revive_log = revive_log
         self._in_flight = in_flight
+        self._orders = orders
+        self._alarms = alarms
         self._traffic = traffic
         self._broker_name = broker_name
         self._rules = rules
@@ -106,13 +114,13 @@ class PopService:
     async def pop(self, request: PopRequest) -> PopResult:
         """Take messages; none may be there. Raises Refusal, and StoreFault when a read failed."""
         topic, wanted = self._checks.pop(request)
-        if request.is_ordered:
-            raise Refusal(Reason.UNSUPPORTED, "ordered pop is not served by this release")
         draw = self._rng.randrange(100)
         rules = self._rules
         now_ms = self._clock.now_ms()
-        run = _Round(request, wanted, now_ms, self._revive_log.next_queue())
-        retry_first = draw < rules.retry_percent
+        is_ordered = request.is_ordered
+        revive_queue = ORDER_REVIVE_QUEUE if is_ordered else self._revive_log.next_queue()
+        run = _Round(request, wanted, now_ms, revive_queue)
+        retry_first = draw < rules.retry_percent and not is_ordered
         v2 = rules.retry_v2 and not (rules.read_retry_v1 and draw % 2 == 0)
         retry = self._topics.get(pop_retry_topic(request.topic, request.group, v2=v2))
         if retry_first:
@@ -121,7 +129,7 @@ class PopService:
             await self._queues(run, topic, draw)
         else:
             await self._queue(run, topic, request.queue_id)
-        if not retry_first and run.room > 0:
+        if not retry_first and not is_ordered and run.room > 0:
             await self._queues(run, retry, draw)
         return PopResult(
             pop_time_ms=run.now_ms,
@@ -130,6 +138,7 @@ class PopService:
             taken=run.taken,
             records=b"".join(run.parts),
             messages=run.messages,
+            order_counts=run.order_counts if is_ordered else None,
             advanced=run.advanced,
         )
 
@@ -158,17 +167,11 @@ class PopService:
                 self._on_contended(request.topic, request.group, queue_id)
 
     async def _locked(self, run: _Round, topic: TopicConfig, queue_id: int, key: Key) -> None:
-        request, rules = run.request, self._rules
+        request = run.request
         group = request.group
-        if rules.limits_in_flight and self._in_flight.count(key) > rules.in_flight_max:
-            run.rest += self._rest(run, topic.name, queue_id)
+        offset = self._begun(run, key)
+        if offset is None:
             return
-        begin = self._offsets.begin(group, topic.name, queue_id, from_first=request.from_first)
-        if begin is None:
-            return
-        offset, is_reset = begin
-        if is_reset:
-            self._in_flight.forget(key)
         if run.room <= 0:
             run.rest += self._rest(run, topic.name, queue_id)
             return
@@ -186,7 +189,10 @@ class PopService:
         took_ms = max(0, self._clock.now_ms() - began_ms)
         self._traffic.pulled(group, topic.name, queue_id, result, took_ms)
         if result.messages:
-            await self._take(run, topic, queue_id, offset, result)
+            if request.is_ordered:
+                self._take_in_order(run, key, offset, result)
+            else:
+                await self._take(run, topic, queue_id, offset, result)
             return
         if result.status in SKIPPED and result.next_begin_offset > offset:
             self._offsets.commit(group, topic.name, queue_id, result.next_begin_offset)
@@ -194,6 +200,25 @@ class PopService:
         elif result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset > 0:
             self._emptied(key, offset)
         run.rest += max(0, result.max_offset - result.next_begin_offset)
+
+    def _begun(self, run: _Round, key: Key) -> int | None:
+        """Return where to read; None when the queue gives nothing now."""
+        request, rules = run.request, self._rules
+        topic, group, queue_id = key
+        if rules.limits_in_flight and self._in_flight.count(key) > rules.in_flight_max:
+            run.rest += self._rest(run, topic, queue_id)
+            return None
+        begin = self._offsets.begin(group, topic, queue_id, from_first=request.from_first)
+        if begin is None:
+            return None
+        offset, is_reset = begin
+        if is_reset:
+            self._in_flight.forget(key)
+            self._orders.clear(key)
+        if request.is_ordered and self._orders.is_blocked(key, request.attempt_id):
+            # What is blocked is no backlog: nobody needs to be woken for it.
+            return None
+        return offset
 
     def _read(self, run: _Round, topic: str, queue_id: int, offset: int) -> GetResult:
         return read(self._store, (topic, queue_id), offset, most=run.room, wanted=run.wanted)
@@ -242,6 +267,32 @@ class PopService:
         self._in_flight.popped(key, of, checkpoint.revive_ms, len(offsets))
         run.taken.append(Taken(name, queue_id, offset, offsets))
         run.parts.append(self._shown(run, name, offset, result.records))
+        run.messages += len(offsets)
+        run.rest += max(0, result.max_offset - result.next_begin_offset)
+
+    def _take_in_order(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:
+        """Note the batch, then hand it out; the group's offset stays where the batch begins."""
+        topic, group, queue_id = key
+        if not self._orders.has_room(key):
+            self._log.warning(
+                "orders", f"too many ordered batches are in flight: {len(self._orders)}"
+            )
+            run.rest += result.messages
+            return
+        offsets = offsets_of(result, offset)
+        counts = self._orders.popped(
+            key,
+            offsets,
+            pop_time_ms=run.now_ms,
+            invisible_ms=run.request.invisible_ms,
+            attempt_id=run.request.attempt_id,
+        )
+        self._offsets.commit(group, topic, queue_id, offset)
+        self._alarms.set(key)
+        flag = retry_flag(topic)
+        run.order_counts |= {(flag, queue_id, at): count for at, count in counts.items()}
+        run.taken.append(Taken(topic, queue_id, offset, offsets))
+        run.parts.append(result.records)
         run.messages += len(offsets)
         run.rest += max(0, result.max_offset - result.next_begin_offset)
 

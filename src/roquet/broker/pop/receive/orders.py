@@ -1,0 +1,177 @@
+"""Ordered pop: at most one batch of a group is in flight in each queue.
+
+Invariant: a queue is blocked while a message of its last batch is neither acknowledged nor visible
+again, except for the attempt that took the batch. The group's offset stays at the first message of
+the batch that is not acknowledged, so nothing is delivered past it, and nothing is lost with this
+table: whoever pops next begins there. It is saved every ten seconds (`consumerOrderInfo.json`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from roquet.protocol.pop.orders import Key, OrderedBatch, decode_orders, encode_orders
+from roquet.store.files import FILE_SIZE_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.store.files import JsonFile
+
+IDLE_MS = 24 * 3_600_000
+"""A batch nobody asked for so long is forgotten."""
+BATCHES_MAX = 200_000
+ATTEMPT_LENGTH_MAX = 255
+
+
+class Unsettled(enum.Enum):
+    """Why an acknowledgement moves nothing."""
+
+    OTHER_POP = -2
+    """It is of an earlier pop of the queue: the messages were popped again since."""
+    NOT_IN_BATCH = -1
+
+
+class PopOrders:
+    """(topic, group, queue) -> the batch in flight."""
+
+    def __init__(self, file: JsonFile, clock: Clock) -> None:
+        """`file` is `consumerOrderInfo.json`."""
+        self._file = file
+        self._clock = clock
+        self._batches: dict[Key, OrderedBatch] = {}
+        self._changes = 0
+        self._saved = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    async def start(self) -> None:
+        """Load the file. Raises Corrupt when neither it nor its copy is whole."""
+        found = self._file.load(_decode)
+        if found is not None:
+            self._batches = found
+
+    async def stop(self) -> None:
+        """Save the file."""
+        await self.persist()
+
+    async def persist(self) -> None:
+        """Make the batches durable; returns at once when none has changed."""
+        self._forget_idle()
+        async with self._file.writing:
+            changes = self._changes
+            if self._saved != changes:
+                batches = dict(self._batches)
+                await self._file.save(lambda: encode_orders(batches))
+                self._saved = changes
+
+    def has_room(self, key: Key) -> bool:
+        """Tell whether a batch of the queue can be noted."""
+        return key in self._batches or len(self._batches) < BATCHES_MAX
+
+    def is_blocked(self, key: Key, attempt_id: str | None) -> bool:
+        """Tell whether a message in flight keeps an attempt from the queue."""
+        batch = self._batches.get(key)
+        if batch is None or (attempt_id is not None and batch.attempt_id == attempt_id):
+            return False
+        return self.free_at(key) > self._clock.now_ms()
+
+    def free_at(self, key: Key) -> int:
+        """Return when the last message in flight becomes visible, if none is acknowledged."""
+        batch = self._batches.get(key)
+        if batch is None:
+            return 0
+        ends_ms = batch.pop_time_ms + batch.invisible_ms
+        waiting = [
+            batch.visible_ms.get(offset, ends_ms)
+            for bit, offset in enumerate(batch.offsets)
+            if not batch.acked >> bit & 1
+        ]
+        return max(waiting, default=0)
+
+    def popped(
+        self,
+        key: Key,
+        offsets: Sequence[int],
+        *,
+        pop_time_ms: int,
+        invisible_ms: int,
+        attempt_id: str | None,
+    ) -> dict[int | None, int]:
+        """Note a batch; return the earlier deliveries of its messages by queue offset.
+
+        Under None stands the smallest count of all.
+        """
+        before = self._batches.get(key)
+        attempt_id = None if attempt_id is None else attempt_id[:ATTEMPT_LENGTH_MAX]
+        deliveries = {} if before is None else _delivered_before(before, offsets, attempt_id)
+        self._batches[key] = OrderedBatch(
+            pop_time_ms=pop_time_ms,
+            invisible_ms=invisible_ms,
+            offsets=tuple(offsets),
+            attempt_id=attempt_id,
+            deliveries=deliveries,
+            last_ms=self._clock.now_ms(),
+        )
+        self._changes += 1
+        counts: dict[int | None, int] = dict(deliveries.items())
+        is_complete = len(deliveries) == len(offsets)
+        counts[None] = min(deliveries.values(), default=0) if is_complete else 0
+        return counts
+
+    def settle(self, key: Key, offset: int, *, pop_time_ms: int, committed: int) -> int | Unsettled:
+        """Note an acknowledgement; return the offset at which the group goes on.
+
+        When the batch is not known any more, only the first message moves the group: Java moves it
+        past messages that nobody acknowledged.
+        """
+        batch = self._batches.get(key)
+        if batch is None:
+            return offset + 1 if offset == committed else Unsettled.NOT_IN_BATCH
+        if batch.pop_time_ms != pop_time_ms:
+            return Unsettled.OTHER_POP
+        if offset not in batch.offsets:
+            return Unsettled.NOT_IN_BATCH
+        acked = batch.acked | 1 << batch.offsets.index(offset)
+        self._batches[key] = dataclasses.replace(batch, acked=acked)
+        self._changes += 1
+        left = (at for bit, at in enumerate(batch.offsets) if not acked >> bit & 1)
+        return next(left, batch.offsets[-1] + 1)
+
+    def show_at(self, key: Key, offset: int, pop_time_ms: int, visible_ms: int) -> bool:
+        """Have a message become visible at another time; False when it is not in flight."""
+        batch = self._batches.get(key)
+        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
+            return False
+        changed = {**batch.visible_ms, offset: visible_ms}
+        self._batches[key] = dataclasses.replace(batch, visible_ms=changed)
+        self._changes += 1
+        return True
+
+    def clear(self, key: Key) -> None:
+        """Forget the batch of a queue whose offset was reset."""
+        if self._batches.pop(key, None) is not None:
+            self._changes += 1
+
+    def _forget_idle(self) -> None:
+        before_ms = self._clock.now_ms() - IDLE_MS
+        for key in [key for key, batch in self._batches.items() if batch.last_ms < before_ms]:
+            self.clear(key)
+
+
+def _delivered_before(
+    before: OrderedBatch, offsets: Sequence[int], attempt_id: str | None
+) -> Mapping[int, int]:
+    """Return how often the messages of a new batch were delivered before."""
+    if attempt_id is not None and before.attempt_id == attempt_id:
+        return before.deliveries
+    known = set(before.offsets)
+    return {at: before.deliveries.get(at, 0) + 1 for at in offsets if at in known}
+
+
+def _decode(data: bytes) -> dict[Key, OrderedBatch]:
+    return decode_orders(data, size_max=FILE_SIZE_MAX)

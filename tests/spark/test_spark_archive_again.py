@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from lake_harness import World
 from roquet.spark.jobs import archive, replay
+from roquet.spark.jobs.lake_files import LakeError
 from spark_world import World as Two
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def test_archive_of_a_topic_made_anew_stops_and_changes_nothing(
     for _ in range(2):
         with pytest.raises(PySparkException, match="Either its topic was made anew"):
             world.archive(failOnDataLoss="false")
+    # Nor does it go on in the middle of the new one where its own notes are lost.
+    shutil.rmtree(world.out / "_checkpoint")
+    with pytest.raises(LakeError, match=r"another one now.* a lake of its own"):
+        world.archive()
     world.sent = sent
     world.is_whole()
     new = tmp_path / "new"

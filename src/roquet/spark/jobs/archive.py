@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lake_upkeep, metrics, staging_source
+from roquet.spark.jobs import lake_topics, lake_upkeep, metrics, staging_source
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.lake_body import Bodies
@@ -189,6 +189,8 @@ class Archiver:
         """Archive up to the present, or until the query is stopped."""
         if self._lake.exists():
             self._ends = ends(self._lake)
+        if self._ends and not self._lake.files.exists(self._wanted.checkpoint):
+            lake_topics.check(self._lake, self._ends, self._wanted.reading)
         self._lake.create(self._shaped(self._lake.spark.createDataFrame([], ddl())).schema)
         frame = self._frame()
         patiently(lambda: self._follow(self._start(frame)), self._say)

@@ -245,7 +245,7 @@ def test_sql_table_and_schema_choose_columns(spark: SparkSession, running: Runni
             spark.sql(f"insert into sql_{topic} select * from sql_{topic}")
         spark.sql(f"create table listed_{topic} (body binary) using roquet options ({where})")
         with pytest.raises(PySparkException, match="leave the columns out"):
-            spark.sql(f"select * from listed_{topic}")
+            spark.sql(f"select * from listed_{topic}").collect()
         spark.sql(f"create temporary view v_{topic} (body binary) using roquet options ({where})")
         assert spark.table(f"v_{topic}").columns == ["body"]
         assert spark.table(f"v_{topic}").count() == 10

@@ -194,8 +194,20 @@ def test_order_topic_is_admitted_unless_the_broker_is_read_only(tmp_path: Path) 
     assert it.topic(name="plain") == (4, 3)
 
 
-def test_topic_with_attributes_has_no_sends(tmp_path: Path) -> None:
-    assert World(tmp_path).topic(attributes={"message.type": "FIFO"}) == (0, 3)
+@pytest.mark.parametrize(
+    ("attributes", "sends"),
+    [
+        ({"message.type": "FIFO"}, 4),
+        ({"cleanup.policy": "DELETE", "topic.reserve.time": "9"}, 4),
+        ({"cleanup.policy": "COMPACTION"}, 0),
+        ({"queue.type": "BatchCQ"}, 0),
+        ({"message.type": "FIFO", "other": "x"}, 0),
+    ],
+)
+def test_topic_with_attributes_has_sends_unless_they_change_how_a_message_is_stored(
+    tmp_path: Path, attributes: dict[str, str], sends: int
+) -> None:
+    assert World(tmp_path).topic(attributes=attributes) == (sends, 3)
 
 
 @pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "%RETRY%g"])

@@ -76,7 +76,7 @@ class World:
         self.waits: list[int] = []
         self.replies: list[Command] = []
         self.has_room = True
-        unused = cast("Any", SimpleNamespace())
+        unused = cast("Any", SimpleNamespace(door=None, ends=None))
         services = make_services(self.base, unused, unused, unused, Expressions())
         self.pulls = ReceiveAdapter(services.receives, self.base.callers)
         self.offsets = OffsetAdapter(services.offsets, self.base.callers)

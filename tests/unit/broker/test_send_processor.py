@@ -70,7 +70,11 @@ class World:
         appender = Appender(self.store, levels, self.base.state)
         gate = SimpleNamespace(check=lambda: None)
         services = make_services(
-            self.base, appender, cast("Any", gate), cast("Any", halves), Expressions()
+            self.base,
+            appender,
+            cast("Any", gate),
+            cast("Any", SimpleNamespace(door=halves, ends=None)),
+            Expressions(),
         )
         self.sends = SendAdapter(services.sends, self.base.callers, appender, {})
         self.topic("orders", 4)

@@ -337,6 +337,9 @@ def _damage(admin: Admin, address: str | None) -> Iterator[Look]:
         helps = "the name server knows the broker, but it does not answer"
         yield Look(Verdict.WARN, "messages", f"{address}: {error}", helps)
         return
+    if waits := int(table.get("timerWaits", 0)):
+        found = f"due ones had to wait {waits} times for the store, since the start"
+        yield Look(Verdict.WARN, "timers", found, "free space on the disk of the commit log")
     reads, conflicts = (int(table.get(key, 0)) for key in ("damagedReads", "queueConflicts"))
     found = f"{reads} passed over, {conflicts} without a place in their queue, since the start"
     if not reads and not conflicts:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from remoting_harness import until
 from roquet.base.clock import SystemClock
+from roquet.broker.timers.rules import TimerRules
+from roquet.broker.timers.service import TimerService
 from roquet.protocol import properties as props
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.recall_handle import RecallHandle
+from roquet.store.files import JsonFile
+from roquet.testing.clock import FakeClock
 from timer_desk import STEP_MS, desk
 
 if TYPE_CHECKING:
@@ -206,3 +210,54 @@ def test_checkpoint_is_the_one_of_java(tmp_path: Path) -> None:
             assert numbers[1:4] == (52, 1, 1)
 
     asyncio.run(story())
+
+
+def test_delete_key_of_a_plain_send_cancels_although_recalls_are_off(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, recallMessageEnable="false") as running:
+            due = str(SystemClock().now_ms() + 1500)
+            keyed = {"UNIQ_KEY": "K1", "TIMER_DELIVER_MS": due}
+            assert (await running.send(b"taken back", **keyed)).code == 0
+            asked = {"TIMER_DEL_UNIQKEY": "K1", "TIMER_DELIVER_MS": due}
+            assert (await running.send(b"0", **asked)).code == 0
+            assert (await running.send(b"comes", TIMER_DELIVER_MS=due)).code == 0
+            assert [one.body for one in await running.arrived(1)] == [b"comes"]
+
+    asyncio.run(story())
+
+
+class FullDisk:
+    """A wheel whose due messages the store does not take."""
+
+    waits = 0
+
+    def stats(self) -> dict[str, int]:
+        return {"waits": self.waits}
+
+    def trouble(self) -> None:
+        return None
+
+    def waiting_at(self, _: int) -> int:
+        return 0
+
+
+def test_due_messages_that_wait_for_the_store_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wheel, clock, nothing = FullDisk(), FakeClock(), cast("Any", None)
+    service = TimerService(nothing, TimerRules(), JsonFile(tmp_path / "timermetrics"), clock)
+    service._wheel = cast("Any", wheel)
+
+    async def story() -> None:
+        for wheel.waits in (0, 1, 2, 2):
+            await service.look()
+        await clock.advance(61)
+        await service.look()
+        wheel.waits = 3
+        await service.look()
+        assert service.runtime()["timerWaits"] == "3"
+
+    asyncio.run(story())
+    said = [it.getMessage() for it in caplog.records]
+    assert [text.startswith("due timer messages wait") for text in said] == [True, True]
+    assert "1 more like it" in said[1]

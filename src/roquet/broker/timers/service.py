@@ -14,6 +14,7 @@ from roquet.base.errors import Corrupt
 from roquet.model.data_version import DataVersion
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.service.lifecycle import Timer
+from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 from roquet.store.timer_wheel import close_wheel, open_wheel
 
@@ -61,6 +62,8 @@ class TimerService:
         self._rates = (0.0, 0.0)
         self._before = (0, 0, clock.now_ms())
         self._trouble: str | None = None
+        self._waits = 0
+        self._rated = RateLog(log, clock, every_s=60.0)
 
     @property
     def timers(self) -> tuple[Timer, ...]:
@@ -162,6 +165,7 @@ class TimerService:
             "timerEnqueueTps": str(self._rates[0]),
             "timerOffsetBehind": str(stats.get("behind", 0)),
             "timerReadBehind": str(late_ms // 1000),
+            "timerWaits": str(stats.get("waits", 0)),
         }
 
     def watch(self, metrics: Metrics) -> None:
@@ -214,6 +218,14 @@ class TimerService:
             round(max(0, self._before[0] - enqueued) / seconds, 1),
             round(max(0, self._before[1] - fired) / seconds, 1),
         )
+        waits = stats.get("waits", 0)
+        if waits > self._waits:
+            self._rated.error(
+                "waits",
+                "due timer messages wait: the store takes no messages (is the disk full?);"
+                " roquet_timer_waits counts the attempts",
+            )
+        self._waits = waits
         trouble = None if self._wheel is None else self._wheel.trouble()
         if trouble != self._trouble:
             self._trouble = trouble

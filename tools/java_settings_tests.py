@@ -116,6 +116,22 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_it_can_be_switched_off": ("brokerFastFailureEnable",),
         "test_a_hanging_append_is_a_busy_page_cache": ("osPageCacheBusyTimeOutMills",),
     },
+    "test_lane_capacities.py": {
+        "test_lane_of_a_running_broker_refuses_what_is_above_its_changed_capacity": (
+            "ackThreadPoolQueueCapacity",
+            "loadBalanceThreadPoolQueueCapacity",
+            "adminBrokerThreadPoolQueueCapacity",
+            "clientManagerThreadPoolQueueCapacity",
+            "consumerManagerThreadPoolQueueCapacity",
+            "endTransactionPoolQueueCapacity",
+            "heartbeatThreadPoolQueueCapacity",
+            "litePullThreadPoolQueueCapacity",
+            "pullThreadPoolQueueCapacity",
+            "queryThreadPoolQueueCapacity",
+            "replyThreadPoolQueueCapacity",
+            "sendThreadPoolQueueCapacity",
+        ),
+    },
     "test_live_replication.py": {
         "test_copies_that_a_running_master_asks_for_are_those_of_the_changed_settings": (
             "haMaxGapNotInSync",
@@ -317,20 +333,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_a_group_that_is_too_far_behind_is_switched_off": (
             "consumerFallbehindThreshold",
             "disableConsumeIfConsumerReadSlowly",
-        ),
-        "test_every_lane_can_be_given_its_size_and_age": (
-            "adminBrokerThreadPoolQueueCapacity",
-            "clientManagerThreadPoolQueueCapacity",
-            "consumerManagerThreadPoolQueueCapacity",
-            "endTransactionPoolQueueCapacity",
-            "heartbeatThreadPoolQueueCapacity",
-            "litePullThreadPoolQueueCapacity",
-            "ackThreadPoolQueueCapacity",
-            "pullThreadPoolQueueCapacity",
-            "loadBalanceThreadPoolQueueCapacity",
-            "queryThreadPoolQueueCapacity",
-            "replyThreadPoolQueueCapacity",
-            "sendThreadPoolQueueCapacity",
         ),
     },
     "test_timer_settings.py": {

@@ -38,7 +38,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers powerloss \
-	powerloss-ext4 process-faults attack kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
+	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -141,6 +141,9 @@ kills: setup ## KILLS kills of a broker and FAIL_OVERS of a pair, judged by a cl
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
 
+budget: setup ## the worst request of each code: exit 1 when a turn of the loop takes more than 20 ms of CPU
+	$(PY) -m tools.budget
+
 corruption: setup ## damage fifteen kinds of files in ten ways, ROUNDS draws of each
 	$(PY) -m tools.corruption --rounds $(ROUNDS)
 
@@ -162,6 +165,7 @@ faults: ## the short form of every fault programme
 	$(PY) -m tools.process_faults --short
 	$(MAKE) attack FRAMES=500
 	$(MAKE) kills KILLS=5 FAIL_OVERS=2
+	$(MAKE) budget
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20

@@ -1,37 +1,59 @@
-"""Measure what one request costs everybody else: the loop's lag while the worst ones are served.
+"""Measure what one request costs everybody else: how long one turn of the loop takes for it.
 
-    python -m tools.budget [--queues 65535] [--budget-ms 0]
+    python -m tools.budget [--budget-ms 20] [--only 34] [--world broker]
 
-A broker is started in a process of its own. While it serves the most expensive request of each
-kind at its limit, another connection asks something cheap all the time; the slowest of these
-answers is the lag that others feel. With `--budget-ms` the exit code is 1 when one was slower.
+Servers run in processes of their own, with tables as large as clients can make them. They are asked
+the most expensive request of each kind at its limit, `--rounds` times. Judged is the longest CPU
+time that one turn of the server's loop took (`tools.loop_turns`), in the best of the rounds: a busy
+host does not change it. Beside it stand the longest time in which the loop had no turn while the
+process used CPU, the longest garbage collection, and what the slowest answer to somebody else took.
+The exit code is 1 when a turn took longer than the budget.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import socket
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from roquet.acl.signature import sign
 from roquet.base.overriding import override
-from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.codec import encode
-from roquet.testing.process import BrokerProcess
-from tools.worst_bodies import WORST
+from tools.budget_requests import REQUESTS
+from tools.budget_worlds import (
+    ACCESS_KEY,
+    ADMIN_KEY,
+    ADMIN_SECRET,
+    SECRET_KEY,
+    broker_with_accounts,
+    full_broker,
+    name_server,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.testing.process import Caller
+    from tools.budget_requests import Asked
+    from tools.loop_turns import Turns
+
+    World = Callable[[Path], AbstractAsyncContextManager[tuple[Caller, Turns]]]
 
 PAUSE_S = 0.002
+CALL_S = 60.0
+HEAD = (
+    f"{'request':<28} {'body':>9} {'answer':>9} {'code':>4} {'took ms':>8} {'cpu ms':>8}"
+    f" {'turn ms':>8} {'held ms':>8} {'gc ms':>6} {'lag ms':>8}"
+)
 
 
 class Probe(threading.Thread):
@@ -42,12 +64,10 @@ class Probe(threading.Thread):
         super().__init__(daemon=True)
         host, _, port = address.rpartition(":")
         self._peer = socket.create_connection((host, int(port)))
-        self._ask = encode(
-            Command(RequestCode.GET_MAX_OFFSET, ext={"topic": "wide", "queueId": "0"}), opaque=1
-        )
+        # A code that nobody knows is answered by the loop of every server.
+        self._ask = encode(Command(9_999), opaque=1)
         self._ended = threading.Event()
         self.worst_ms = 0.0
-        self.asked = 0
 
     @override
     def run(self) -> None:
@@ -58,7 +78,6 @@ class Probe(threading.Thread):
             size = int.from_bytes(self._read(4))
             self._read(size)
             self.worst_ms = max(self.worst_ms, (time.perf_counter() - began) * 1000)
-            self.asked += 1
 
     def end(self) -> None:
         """Stop asking."""
@@ -71,85 +90,88 @@ class Probe(threading.Thread):
         while len(data) < size:
             more = self._peer.recv(size - len(data))
             if not more:
-                raise ConnectionError("the broker closed the connection of the probe")
+                raise ConnectionError("the server closed the connection of the probe")
             data += more
         return data
 
 
-def requests() -> Iterator[tuple[str, Command]]:
-    """Yield the name of each request and the request."""
-    yield "nothing", Command(RequestCode.GET_MAX_OFFSET, ext={"topic": "wide", "queueId": "0"})
-    for name, made in WORST.items():
-        code, body = made()
-        yield f"{int(code)} {name}", Command(code, ext={}, body=body)
-    wide = {"topic": "wide", "group": "g", "consumerGroup": "g", "isOrder": "false"}
-    for code in (
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-    ):
-        yield f"{int(code)} all queues", Command(code, ext=dict(wide))
-    reset = {**wide, "timestamp": "-1", "isForce": "true"}
-    yield "222 all queues", Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext=reset)
-    yield "43 all offsets", Command(RequestCode.GET_ALL_CONSUMER_OFFSET, ext={})
+class Measured(NamedTuple):
+    """One request of one round."""
+
+    turn_ms: float
+    line: str
 
 
-async def prepare(it: Caller, queues: int) -> None:
-    """Make the wide topic and a group with an offset in it."""
-    made = await it.call(
-        Command(
-            RequestCode.UPDATE_AND_CREATE_TOPIC,
-            ext={
-                "topic": "wide",
-                "defaultTopic": "TBW102",
-                "readQueueNums": str(queues),
-                "writeQueueNums": str(queues),
-                "perm": "6",
-                "topicFilterType": "SINGLE_TAG",
-                "topicSysFlag": "0",
-                "order": "false",
-            },
-        )
+async def ask(it: Caller, turns: Turns, asked: Asked, command: Command) -> Measured:
+    """Send a request and return what it cost."""
+    await turns.begin()
+    probe = Probe(it.address)
+    probe.start()
+    began = time.perf_counter()
+    answer = await it.client.call(it.address, command, CALL_S)
+    took_ms = (time.perf_counter() - began) * 1000
+    longest = await turns.end()
+    probe.end()
+    sizes = f"{len(command.body):>9} {len(answer.body):>9} {answer.code:>4}"
+    line = (
+        f"{asked.name:<28} {sizes} {took_ms:>8.0f} {longest.cpu_ms:>8.0f} {longest.turn_ms:>8.1f}"
+        f" {longest.held_ms:>8.1f} {longest.collection_ms:>6.1f} {probe.worst_ms:>8.1f}"
     )
-    assert made.code == 0, made.remark
-    assert (await it.send("wide")).code == 0
-    await it.pull("wide", consumerGroup="g")
-    ext = {"consumerGroup": "g", "topic": "wide", "queueId": "0", "commitOffset": "1"}
-    assert (await it.call(Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext))).code == 0
+    if asked.code is not None and answer.code != asked.code:
+        raise AssertionError(f"{asked.name}: answered {answer.code} {answer.remark}")
+    return Measured(longest.turn_ms, line)
 
 
-async def measure(broker: BrokerProcess, queues: int, budget_ms: float) -> int:
+async def measure(asked: argparse.Namespace) -> int:
     """Print a line for each request; return how many were over the budget."""
     over = 0
-    async with broker.client() as it:
-        await prepare(it, queues)
-        print(f"{'request':<24} {'body':>9} {'answer':>9} {'took ms':>9} {'lag ms':>8}  probes")
-        for name, command in requests():
-            probe = Probe(broker.address)
-            probe.start()
-            began = time.perf_counter()
-            answer = await it.call(command)
-            took_ms = (time.perf_counter() - began) * 1000
-            probe.end()
-            sizes = f"{len(command.body):>9} {len(answer.body):>9}"
-            print(f"{name:<24} {sizes} {took_ms:>9.0f} {probe.worst_ms:>8.1f}  {probe.asked}")
-            over += bool(budget_ms) and probe.worst_ms > budget_ms
+    worlds: dict[str, World] = {
+        "broker": functools.partial(full_broker, offsets=asked.offsets),
+        "accounts": broker_with_accounts,
+        "namesrv": name_server,
+    }
+    for world, opened in worlds.items():
+        if asked.world not in (None, world):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            async with opened(Path(asked.keep or folder)) as (it, turns):
+                print(f"{world}\n{HEAD}", flush=True)
+                for one in REQUESTS[world]:
+                    if asked.only is None or one.name.split()[0] in asked.only.split(","):
+                        over += await _judge(it, turns, one, asked)
     return over
+
+
+async def _judge(it: Caller, turns: Turns, one: Asked, asked: argparse.Namespace) -> bool:
+    """Ask in rounds until one is within the budget; print the best."""
+    best: Measured | None = None
+    for number in range(asked.rounds):
+        command = one.make(number)
+        if one.signed:
+            key, secret = (ADMIN_KEY, ADMIN_SECRET) if one.admin else (ACCESS_KEY, SECRET_KEY)
+            command = sign(command, key, secret.encode())
+        found = await ask(it, turns, one, command)
+        best = found if best is None or found.turn_ms < best.turn_ms else best
+        if best.turn_ms <= asked.budget_ms:
+            break
+    assert best is not None
+    is_over = best.turn_ms > asked.budget_ms
+    print(best.line + (" OVER" if is_over else ""), flush=True)
+    return bool(is_over)
 
 
 def main() -> int:
     """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queues", type=int, default=65_535)
-    parser.add_argument("--budget-ms", type=float, default=0.0)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder))
-        try:
-            return 1 if asyncio.run(measure(broker, asked.queues, asked.budget_ms)) else 0
-        finally:
-            broker.kill()
+    parser.add_argument("--budget-ms", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--offsets", type=int, default=400_000)
+    parser.add_argument("--world", choices=tuple(REQUESTS))
+    parser.add_argument("--keep", help="an empty folder for the servers' files, not removed")
+    parser.add_argument("--only", help="request codes, separated by commas")
+    over = asyncio.run(measure(parser.parse_args()))
+    print(f"{over} over the budget" if over else "all within the budget")
+    return 1 if over else 0
 
 
 if __name__ == "__main__":

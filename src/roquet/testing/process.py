@@ -58,15 +58,24 @@ class BrokerProcess:
     """The process, its folder and its settings; `changes` have Java's names."""
 
     def __init__(
-        self, folder: Path, *, env: Mapping[str, str] | None = None, **changes: str
+        self,
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        module: str = "roquet",
+        **changes: str,
     ) -> None:
-        """Write the property file. `env` replaces the environment of the process."""
+        """Write the property file.
+
+        `env` replaces the environment of the process, `module` is run with `broker -c FILE`.
+        """
         port = free_port(random.Random(time.monotonic_ns()))  # noqa: S311
         self.address = f"127.0.0.1:{port}"
         self.folder = folder
         self.store = folder / "store"
         self._output = folder / "broker.out"
         self._env = env
+        self._module = module
         self.process: subprocess.Popen[bytes] | None = None
         settings = {
             **TINY,
@@ -85,7 +94,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start the process and return at once."""
-        command = [sys.executable, "-m", "roquet", "broker", "-c"]
+        command = [sys.executable, "-m", self._module, "broker", "-c"]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(  # noqa: S603
                 [*command, str(self.folder / "broker.conf")],

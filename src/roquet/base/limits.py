@@ -7,6 +7,8 @@ MIB = 1024 * KIB
 
 FRAME_SIZE_MAX = 16 * MIB
 """Bytes of a whole frame; a frame's length field may say at most 4 less (spec: wire §2)."""
+ANSWER_SIZE_MAX = FRAME_SIZE_MAX - 64 * KIB
+"""Bytes of the body of an answer: what a frame takes beside its header."""
 MESSAGE_BODY_MAX = 4 * MIB
 """Bytes of a stored body, unless the broker is configured otherwise."""
 RECORD_EXTRA_MAX = 64 * KIB

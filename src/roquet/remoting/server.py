@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
+from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.accept_rate import AcceptRate
@@ -455,6 +456,9 @@ class _Reply:
         if link is None:
             return
         command, server = self._command, self._server
+        if len(answer.body) > ANSWER_SIZE_MAX:
+            # A peer closes the connection at a longer frame, with everything that it waits for.
+            answer = _too_long(command, len(answer.body))
         if server.on_answer is not None:
             server.on_answer(command, answer, self._received_ms, self.held)
         if command.is_one_way:
@@ -462,3 +466,8 @@ class _Reply:
         answer.opaque = command.opaque
         answer.encoding = server.encoding
         link.reply(answer)
+
+
+def _too_long(command: Command, size: int) -> Command:
+    remark = f"the answer has {size} bytes: a frame has room for {ANSWER_SIZE_MAX}"
+    return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=remark)

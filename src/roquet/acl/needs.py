@@ -3,8 +3,8 @@
 The table follows RocketMQ 4.9 where that checks anything. It is stricter in three places: what is
 not listed needs an administrator (4.9 lets any account make accounts, codes 50 and 53), requests
 that 4.9 forgot (batches, offsets, queue locks, producer groups) are checked as well, and where a
-header does not say which topic it is about (a place in the log, the end of a transaction) the
-processor asks `acl.rights` once it has read the message.
+header does not say which topic it is about (a place in the log, the end of a transaction, a body)
+the processor asks `acl.rights` once it has read the message or the body.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.acl.accounts import Perm
 from roquet.base.errors import Refused
-from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
-from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, WAITING_ROOMS
@@ -23,7 +21,14 @@ from roquet.protocol.pop.batch_ack import BatchAckBody
 from roquet.protocol.pop.topics import normal_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
+    from roquet.protocol.bodies.locks import LockRequest
     from roquet.protocol.command import Command
+
+TOPICS_AT_ONCE = 200
+"""Topics of a long body that are checked before others have their turn."""
 
 
 class Need(NamedTuple):
@@ -60,7 +65,10 @@ def producer(name: str) -> Need:
 
 
 def broker_needs(command: Command) -> Sequence[Need] | None:
-    """Return what a request to a broker needs. Raises Refused for a body that cannot be read."""
+    """Return what a request to a broker needs beside what its processor asks for.
+
+    Raises Refused for a body that cannot be read.
+    """
     reader = _BY_CODE.get(command.code)
     if reader is None:
         return () if command.code in _ANY_ACCOUNT else None
@@ -149,27 +157,37 @@ def _by_place(_: Command, __: _Ext) -> list[Need]:
     return []
 
 
-def _heartbeat(command: Command, _: _Ext) -> list[Need]:
-    data = HeartbeatData.decode(command.body)
-    found = [producer(name) for name in data.producers]
+def _by_body(_: Command, __: _Ext) -> list[Need]:
+    # The processor asks, by the functions below, once it has read the body in slices.
+    return []
+
+
+def heartbeat_needs(data: HeartbeatData) -> Iterator[list[Need]]:
+    """Yield what a heartbeat needs, a group at a time: it may name thousands of topics."""
+    for name in data.producers:
+        yield [producer(name)]
     for consumer in data.consumers:
-        found.append(group(consumer.group))
-        found += [topic(one.topic, Perm.SUB) for one in consumer.subscriptions]
-    return found
+        yield [group(consumer.group)]
+        subscriptions = consumer.subscriptions
+        for at in range(0, len(subscriptions), TOPICS_AT_ONCE):
+            part = subscriptions[at : at + TOPICS_AT_ONCE]
+            yield [topic(one.topic, Perm.SUB) for one in part]
 
 
-def _check_client(command: Command, _: _Ext) -> list[Need]:
-    asked = CheckClient.decode(command.body)
+def check_needs(asked: CheckClient) -> list[Need]:
+    """Return what the check of a subscription needs."""
     found = [group(asked.group)]
     if asked.subscription is not None:
         found.append(topic(asked.subscription.topic, Perm.SUB))
     return found
 
 
-def _lock(command: Command, _: _Ext) -> list[Need]:
-    asked = LockRequest.decode(command.body)
+def lock_needs(asked: LockRequest) -> Iterator[list[Need]]:
+    """Yield what a request for locks needs, some topics at a time."""
+    yield [group(asked.group)]
     topics = sorted({queue.topic for queue in asked.queues})
-    return [group(asked.group), *(topic(name, Perm.SUB) for name in topics)]
+    for at in range(0, len(topics), TOPICS_AT_ONCE):
+        yield [topic(name, Perm.SUB) for name in topics[at : at + TOPICS_AT_ONCE]]
 
 
 _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
@@ -199,12 +217,12 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.GET_MAX_OFFSET: _know_topic,
     RequestCode.GET_MIN_OFFSET: _know_topic,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _know_topic,
-    RequestCode.HEART_BEAT: _heartbeat,
-    RequestCode.CHECK_CLIENT_CONFIG: _check_client,
+    RequestCode.HEART_BEAT: _by_body,
+    RequestCode.CHECK_CLIENT_CONFIG: _by_body,
     RequestCode.UNREGISTER_CLIENT: _member,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _member,
-    RequestCode.LOCK_BATCH_MQ: _lock,
-    RequestCode.UNLOCK_BATCH_MQ: _lock,
+    RequestCode.LOCK_BATCH_MQ: _by_body,
+    RequestCode.UNLOCK_BATCH_MQ: _by_body,
 }
 
 _ANY_ACCOUNT = frozenset(

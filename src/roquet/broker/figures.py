@@ -94,8 +94,8 @@ class Figures:
         metrics.standard("processor_watermark", text, ("processor",), self._watermarks)
         for name, text, read in (
             ("broker_permission", "2 write, 4 read, 6 both", lambda: self._state.permission),
-            ("topic_number", "Topics", lambda: len(self._metadata.topics.all())),
-            ("consumer_group_number", "Groups", lambda: len(self._metadata.groups.all())),
+            ("topic_number", "Topics", lambda: len(self._metadata.topics)),
+            ("consumer_group_number", "Groups", lambda: len(self._metadata.groups)),
         ):
             metrics.standard(name, text, (), _one(read))
         labels = ("language", "version", "protocol_type")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from roquet.model.subscription import SubscriptionData
     from roquet.remoting.router import Peer
 
+EXPRESSION_WEIGHT = 256
+"""Characters of an expression that count as much as a topic."""
 IDLE_MS = 120_000
 """A connection that has sent no heartbeat for longer is closed and forgotten."""
 
@@ -117,6 +119,8 @@ class Registry:
         self._consumer_groups_of: dict[int, set[str]] = {}
         self._producer_groups_of: dict[int, set[str]] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self.subscribed = 0
+        """How many topics groups subscribe to, counted for each group; long expressions more."""
         self.memberships = 0
         """How many groups connections are in, counted for each connection."""
 
@@ -190,7 +194,7 @@ class Registry:
         if fingerprint is not None:
             known.fingerprint = fingerprint
         self._consumer_groups_of.setdefault(key, set()).add(group)
-        topics_changed = subscriptions is not None and _merge(known, subscriptions)
+        topics_changed = subscriptions is not None and self._merge(known, subscriptions)
         self._changed(group)
         return joined or topics_changed
 
@@ -212,6 +216,7 @@ class Registry:
             return False
         self.memberships -= 1
         if not known.members:
+            self.subscribed -= sum(map(weight_of, known.subscriptions.values()))
             del self._consumers[group]
         _discard(self._consumer_groups_of, key, group)
         self._changed(group)
@@ -275,6 +280,30 @@ class Registry:
                 self.unregister_consumer(group.name, key)
         return Departed(tuple(peers.values()), tuple(groups))
 
+    def growth(self, group: str, wanted: Iterable[SubscriptionData]) -> int:
+        """Return by how much `subscribed` grows when a group subscribes to these instead."""
+        known = self._consumers.get(group)
+        before = 0 if known is None else sum(map(weight_of, known.subscriptions.values()))
+        return sum(map(weight_of, wanted)) - before
+
+    def _merge(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+        """Make the group's topics those wanted; tell whether a topic came or went."""
+        changed = False
+        topics: set[str] = set()
+        for subscription in wanted:
+            topics.add(subscription.topic)
+            known = group.subscriptions.get(subscription.topic)
+            changed = changed or known is None
+            if known is None or subscription.version > known.version:
+                self.subscribed += weight_of(subscription)
+                self.subscribed -= 0 if known is None else weight_of(known)
+                group.subscriptions[subscription.topic] = subscription
+        if len(topics) < len(group.subscriptions):
+            for topic in [topic for topic in group.subscriptions if topic not in topics]:
+                self.subscribed -= weight_of(group.subscriptions.pop(topic))
+                changed = True
+        return changed
+
     def _changed(self, group: str) -> None:
         for listener in self._listeners:
             listener(group)
@@ -287,20 +316,9 @@ class Registry:
         ]
 
 
-def _merge(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
-    """Make the group's topics those wanted; tell whether a topic came or went."""
-    changed = False
-    topics: set[str] = set()
-    for subscription in wanted:
-        topics.add(subscription.topic)
-        known = group.subscriptions.get(subscription.topic)
-        changed = changed or known is None
-        if known is None or subscription.version > known.version:
-            group.subscriptions[subscription.topic] = subscription
-    for topic in [topic for topic in group.subscriptions if topic not in topics]:
-        del group.subscriptions[topic]
-        changed = True
-    return changed
+def weight_of(subscription: SubscriptionData) -> int:
+    """Return what a subscription counts: 1, and more for the memory of a long expression."""
+    return 1 + len(subscription.expression) // EXPRESSION_WEIGHT
 
 
 def _discard(table: dict[int, set[str]], key: int, group: str) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from roquet.protocol.bodies.fields import at_once
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from roquet.protocol.bodies.fields import Steps
+
 MESSAGES_MAX = 65_536
+STEP = 4_000
+"""Messages that are cut between two pauses."""
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 
@@ -34,11 +40,18 @@ def encode(elements: Iterable[Element]) -> bytes:
 
 def decode(data: bytes) -> list[Element]:
     """Cut a batch body. The total of an element is not believed, as in Java. Raises BatchError."""
+    return at_once(decoding(data))
+
+
+def decoding(data: bytes) -> Steps[list[Element]]:
+    """Cut a batch body in steps. Raises BatchError."""
     found: list[Element] = []
     at = 0
     while at < len(data):
         if len(found) == MESSAGES_MAX:
             raise BatchError(f"more than {MESSAGES_MAX} messages")
+        if len(found) % STEP == STEP - 1:
+            yield
         if len(data) - at < _HEAD.size:
             raise BatchError("the batch ends within a message's head")
         _, _, _, flag, length = _HEAD.unpack_from(data, at)

@@ -13,21 +13,27 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
 from roquet.protocol.fastjson_reader import JsonError, ObjectKey, is_object, read_tolerant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+T = TypeVar("T")
 
 __all__ = [
     "JsonError",
+    "Made",
     "ObjectKey",
     "is_object",
+    "items",
     "java",
+    "parts",
     "pretty",
+    "quoted",
     "read",
     "read_object",
     "standard",
@@ -38,6 +44,15 @@ STRICT_SIZE_MAX = 64 * 1024 * 1024
 TOLERANT_SIZE_MAX = 1024 * 1024
 """Bytes that the slow reader takes; files of a broker's own may ask for more."""
 
+COMMAS_MAX = 128 * 1024
+"""Commas in an object that is read part by part: making that many parts takes some 15 ms."""
+
+ITEM_SIZE_MAX = 64 * 1024
+"""Bytes of one item of an array that is read part by part."""
+
+SORTED_MAX = 4_096
+"""Rows of a table that are sorted: sorting more keeps the interpreter from other threads."""
+
 REQUEST_SIZE_MAX = 64 * 1024
 """Bytes that it takes of a request that is read beside an event loop: clients send strict JSON."""
 
@@ -47,6 +62,8 @@ _BARE_KEY = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?[0-9]{1,19}+)(\s*+:
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 _quote = json.encoder.encode_basestring
 _plain_encoder = msgspec.json.Encoder(order="sorted")
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read(data: bytes, *, tolerant_size_max: int = TOLERANT_SIZE_MAX) -> Any:
@@ -82,10 +99,83 @@ def read_object(data: bytes, *, tolerant_size_max: int = TOLERANT_SIZE_MAX) -> d
     return value
 
 
+def parts(data: bytes | msgspec.Raw) -> dict[str, Any] | None:
+    """Read the fields of an object in strict JSON, arrays as parts that `items` reads one by one.
+
+    None means that it is another value, or not strict: `read` tells. Raises JsonError for one with
+    more than COMMAS_MAX commas.
+    """
+    if bytes(data).count(b",") > COMMAS_MAX:
+        raise JsonError(f"more than {COMMAS_MAX} values")
+    try:
+        fields = _fields_decoder.decode(data)
+        return {
+            name: _items_decoder.decode(raw) if _is_array(raw) else _decoded(raw)
+            for name, raw in fields.items()
+        }
+    except RecursionError:
+        raise JsonError(f"deeper than {DEPTH_MAX}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def items(array: list[Any], *, in_parts: bool = False) -> Iterator[tuple[Any, int]]:
+    """Yield the items of an array and their bytes (0: not known). Raises JsonError.
+
+    Those that `parts` left are decoded now, `in_parts` those of any length with arrays as parts.
+    """
+    for item in array:
+        if not isinstance(item, msgspec.Raw):
+            yield item, 0
+            continue
+        size = memoryview(item).nbytes
+        found = parts(item) if in_parts and not _is_array(item) else None
+        if found is None and size > ITEM_SIZE_MAX:
+            raise JsonError(f"a value of {size} bytes: one has at most {ITEM_SIZE_MAX}")
+        yield _decoded(item) if found is None else found, size
+
+
+def _is_array(raw: msgspec.Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b"["
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except RecursionError:
+        raise JsonError(f"deeper than {DEPTH_MAX}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise JsonError(str(error)) from error
+
+
+def quoted(text: str) -> str:
+    """Write a text as `java` does: between quotes, not ASCII alone."""
+    return _quote(text)
+
+
 def _quoted(match: re.Match[bytes]) -> bytes:
     if match[2] is None:
         return match[0]
     return match[1] + b'"' + match[2] + b'"' + match[3]
+
+
+class Made:
+    """An object of many rows that are made when they are written, and gone when the next one is.
+
+    A large table as dictionaries keeps the garbage collector busy for long. Above SORTED_MAX rows
+    stand in the order of the table.
+    """
+
+    __slots__ = ("make", "source")
+
+    def __init__(self, source: Mapping[str, T], make: Callable[[T], Any]) -> None:
+        """Write `make(value)` of each value."""
+        self.source = source
+        self.make = make
+
+    def names(self) -> Iterable[str]:
+        """Return the keys in the order in which they are written."""
+        return sorted(self.source) if len(self.source) <= SORTED_MAX else self.source
 
 
 def java(value: Any) -> bytes:
@@ -131,7 +221,7 @@ def _is_plain(value: Any, depth: int) -> bool:
         return True
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(_is_plain(item, depth - 1) for item in cast("list[Any]", value))
-    return True
+    return not isinstance(value, Made)
 
 
 def _text_keys(value: Any, depth: int) -> Any:
@@ -161,6 +251,8 @@ def _write(value: Any, out: Any, indent: str | None, depth: int) -> None:
         out(_scalar(value))
     elif is_object(value):
         _write_dict(value, out, indent, depth)
+    elif isinstance(value, Made):
+        _write_made(value, out, indent, depth)
     elif isinstance(value, (list, tuple, set, frozenset)):
         _write_list(list(cast("list[Any]", value)), out, indent, depth)
     else:
@@ -182,7 +274,28 @@ def _sort_key(item: tuple[Any, Any]) -> tuple[int, int, str]:
     return (1, 0, key if isinstance(key, str) else repr(key))
 
 
+def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
+    deeper = None if indent is None else indent + "\t"
+    before = "{" if deeper is None else "{" + deeper
+    for name in value.names():
+        out(f"{before}{_quote(name)}:")
+        row = value.make(value.source[name])
+        if deeper is None:
+            out(java(row).decode())
+        else:
+            parts: list[str] = []
+            _write(row, parts.append, deeper, depth - 1)
+            out("".join(parts))
+        before = "," if deeper is None else "," + deeper
+    out("{}" if not value.source else "}" if indent is None else indent + "}")
+
+
 def _write_dict(value: Mapping[Any, Any], out: Any, indent: str | None, depth: int) -> None:
+    if value and _is_of_numbers(value):
+        start = "" if indent is None else indent + "\t"
+        rows = ("," + start).join([f"{key}:{value[key]}" for key in sorted(value)])
+        out(f"{{{start}{rows}{indent or ''}}}")
+        return
     items = sorted(((k, v) for k, v in value.items() if v is not None), key=_sort_key)
     deeper = None if indent is None else indent + "\t"
     out("{")
@@ -200,6 +313,12 @@ def _write_dict(value: Mapping[Any, Any], out: Any, indent: str | None, depth: i
     if items and indent is not None:
         out(indent)
     out("}")
+
+
+def _is_of_numbers(value: Mapping[Any, Any]) -> bool:
+    return all(type(key) is int for key in value) and all(
+        type(item) is int for item in value.values()
+    )
 
 
 def _write_list(value: list[Any], out: Any, indent: str | None, depth: int) -> None:

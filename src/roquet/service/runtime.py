@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import gc
 import logging
 import resource
 import signal
@@ -13,10 +12,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from roquet import _native
+from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
+from roquet.service import collector
+from roquet.service.collector import OldGeneration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    from roquet.base.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +46,19 @@ def run(
         return runner.run(_guarded(serve))
 
 
+_old_generation = OldGeneration()
+
+
 def settle() -> None:
     """Call once everything is loaded: the collector then leaves what is there alone."""
-    gc.collect()
-    gc.freeze()
+    _old_generation.settle()
+
+
+async def _collect(clock: Clock) -> None:
+    """Look at old objects now and then, between two requests."""
+    while True:
+        await clock.sleep(collector.PERIOD_S)
+        _old_generation.tick()
 
 
 def raise_open_files() -> int:
@@ -90,6 +103,7 @@ async def _guarded(serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -
         loop.add_signal_handler(number, signalled, number)
     panics = _native.watch_panics()
     loop.add_reader(panics, panicked)
+    collecting = loop.create_task(_collect(SystemClock()), name="garbage collection")
     try:
         code = await serve(stop)
     except asyncio.CancelledError:
@@ -97,6 +111,7 @@ async def _guarded(serve: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -
             raise
         code = 1
     finally:
+        collecting.cancel()
         loop.remove_reader(panics)
         for number in _SIGNALS:
             loop.remove_signal_handler(number)

@@ -9,13 +9,17 @@ the interpreter with the loop, and the pool with the files that are written.
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from roquet.protocol import fastjson
 from roquet.service.background import give_way
+from roquet.service.collector import long_work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 
 T = TypeVar("T")
 
@@ -40,6 +44,32 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
         yield item
 
 
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Return what `steps` returns; wherever it yields, everybody else has a turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
+        await give_way()
+
+
+async def read_parts(
+    read: Callable[[Mapping[str, Any]], Generator[None, None, T]], body: bytes
+) -> T:
+    """Return what `read` makes of the object in a body, in turns. Raises JsonError.
+
+    Only a body that is not strict JSON, which is short, is read in a thread.
+    """
+    found = fastjson.parts(body) if len(body) > BYTES_ON_LOOP else None
+    if found is None:
+        loose = functools.partial(
+            fastjson.read_object, body, tolerant_size_max=fastjson.REQUEST_SIZE_MAX
+        )
+        found = loose() if len(body) <= BYTES_ON_LOOP else await _beside(loose)
+    return await in_turns(read(found))
+
+
 async def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
     """Return what `decode` makes of a body, a long one in a thread. Raises what it raises."""
     if len(body) <= BYTES_ON_LOOP:
@@ -54,8 +84,20 @@ async def write_body(encode: Callable[[], bytes], items: int) -> bytes:
     return await _beside(encode)
 
 
+async def write_rows(rows: Iterable[str], size: int) -> bytes:
+    """Return the rows, separated by commas; `size` of them are made before others have a turn."""
+    left, parts = iter(rows), list[bytes]()
+    while part := list(itertools.islice(left, size)):
+        parts.append(",".join(part).encode())
+        if len(part) < size:
+            break
+        await give_way()
+    return b",".join(parts)
+
+
 async def _beside(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     turn = _turns.setdefault(loop, asyncio.Semaphore(1))
     async with turn:
-        return await asyncio.to_thread(work)
+        with long_work():
+            return await asyncio.to_thread(work)

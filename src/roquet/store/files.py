@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
+from roquet.service.collector import long_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,8 @@ class JsonFile:
         room and OSError for other faults, also for a table that no start would read; the old file
         then stays.
         """
-        await asyncio.to_thread(lambda: self._write(encode()))
+        with long_work():
+            await asyncio.to_thread(lambda: self._write(encode()))
 
     def _write(self, data: bytes) -> None:
         if len(data) > FILE_SIZE_MAX:

@@ -15,10 +15,10 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.store.files import FILE_SIZE_MAX
-from roquet.store.room import Room, text_size
+from roquet.store.room import Room, in_reserved_slices, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
@@ -79,9 +79,11 @@ class GroupTable:
         self._rules = rules
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._groups: Mapping[str, SubscriptionGroupConfig] = {
+        self._groups: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS
         }
+        self._shared = False
+        """Whether somebody has been handed the table, so that a change needs a copy."""
         self._forbidden: dict[str, dict[str, int]] = {}
         self._room = Room("consumer groups", GROUPS_MAX)
         self._count_all()
@@ -110,7 +112,7 @@ class GroupTable:
             version = self._version
             if self._saved != version:
                 body = GroupTableBody(
-                    groups=self._groups, version=version, forbidden=self.all_forbidden()
+                    groups=self.all(), version=version, forbidden=self.all_forbidden()
                 )
                 await self._file.save(body.encode_file)
                 self._saved = version
@@ -137,7 +139,11 @@ class GroupTable:
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
         """Return the whole table; it is never changed afterwards."""
+        self._shared = True
         return self._groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
     def forbidden(self, group: str, topic: str) -> int:
         """Return the forbidden bits of a group for a topic."""
@@ -158,13 +164,32 @@ class GroupTable:
         if changed:
             old = [self._groups[name] for name in changed if name in self._groups]
             self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))
-            self._groups = {**self._groups, **changed}
+            self._own().update(changed)
             self._changed(changed)
         return bool(changed)
 
+    async def put_in_slices(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or replace many groups, others having their turn between.
+
+        Raises TableFull when they do not fit; then nothing has changed.
+        """
+        await in_reserved_slices(self._room, configs, self._growth, self.put)
+
+    def _growth(self, configs: Sequence[SubscriptionGroupConfig]) -> tuple[int, int]:
+        """Return how many entries and bytes the table grows by them."""
+        changed = {config.name: config for config in configs}
+        old = [self._groups[name] for name in changed if name in self._groups]
+        return len(changed) - len(old), _size(changed.values()) - _size(old)
+
+    def _own(self) -> dict[str, SubscriptionGroupConfig]:
+        """Return the table to be changed: a copy, if somebody was handed the one there was."""
+        if self._shared:
+            self._groups, self._shared = dict(self._groups), False
+        return self._groups
+
     def replace(self, table: GroupTableBody) -> None:
         """Take over another broker's table as it is."""
-        old, self._groups = self._groups, dict(table.groups)
+        old, self._groups, self._shared = self._groups, dict(table.groups), False
         self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
         self._version = table.version
         self._count_all()
@@ -179,9 +204,10 @@ class GroupTable:
         """Forget a group and its forbidden bits; return what it was."""
         old = self._groups.get(name)
         if old is not None:
-            self._groups = {key: value for key, value in self._groups.items() if key != name}
-            self._forbidden.pop(name, None)
-            self._count_all()
+            del self._own()[name]
+            topics = self._forbidden.pop(name, {})
+            forbidden = sum(_forbidden_size(name, topic) for topic in topics)
+            self._room.add(-1, -_size((old,)) - forbidden)
             self._changed((name,))
         return old
 

@@ -3,6 +3,10 @@
 Committed offsets are saved every few seconds; what is lost in a crash is read a second time.
 Offsets last pulled are kept for lag figures. A pending reset (server side) hides the committed
 offset until the next pull takes it (spec: wire §10.5).
+
+Slaves copy all committed offsets with one answer (43), which has to fit a frame: a slave, ours and
+Java's, closes the connection at a longer one and copies no offset any more. So what they take in
+that answer is counted, with offsets of 19 digits, and a new one that would not fit is refused.
 """
 
 from __future__ import annotations
@@ -11,14 +15,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import TableFull
+from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.model.data_version import DataVersion
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
+from roquet.service.background import give_way
 from roquet.service.ratelog import RateLog
+from roquet.service.slices import in_slices, write_body
 from roquet.store.files import FILE_SIZE_MAX
 from roquet.store.room import Room, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
@@ -31,7 +38,17 @@ _OFFSET_SIZE = 36
 """Bytes of an offset in the file, at most."""
 _KEY_SIZE = 16
 """Bytes of a topic and group beside their names, each time that they stand in the file."""
-FULL = f"the table of offsets is full: it takes no more than {OFFSETS_MAX} entries"
+_ANSWER_OFFSET_SIZE = 27
+"""Bytes of a committed offset in the answer to a slave, at most."""
+_ANSWER_KEY_SIZE = 8
+FULL = (
+    f"the table of offsets is full: it takes no more than {OFFSETS_MAX} entries, and what slaves"
+    f" can copy in one answer of {ANSWER_SIZE_MAX} bytes"
+)
+KEYS_AT_ONCE = 500
+"""Topics and groups that are copied or removed before others have their turn."""
+OFFSETS_AT_ONCE = 20_000
+"""Offsets that are copied before others have their turn."""
 
 VERSION_STEP = 500
 """Commits after which the data version moves (consumerOffsetUpdateVersionStep)."""
@@ -48,7 +65,10 @@ class OffsetTable:
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        self._committed_pairs = _Pairs()
+        self._pulled_pairs = _Pairs()
         self._room = Room("offsets", OFFSETS_MAX)
+        self._answer = Room("offsets that slaves copy", OFFSETS_MAX, ANSWER_SIZE_MAX)
         self._log = RateLog(log, clock)
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._changes = 0
@@ -70,6 +90,8 @@ class OffsetTable:
         self._version = table.version or self._version
         self._committed = {key: dict(queues) for key, queues in table.offsets.items()}
         self._pulled = {key: dict(queues) for key, queues in (table.pull_offsets or {}).items()}
+        self._committed_pairs.begin(self._committed)
+        self._pulled_pairs.begin(self._pulled)
         self._count_all()
 
     async def persist(self) -> None:
@@ -77,8 +99,33 @@ class OffsetTable:
         async with self._file.writing:
             changes = self._changes
             if self._saved_changes != changes:
-                await self._file.save(self.export().encode_file)
+                body = await self._copy(with_pulled=True)
+                await self._file.save(body.encode_file)
                 self._saved_changes = changes
+
+    async def encoded(self) -> bytes:
+        """Return all committed offsets as slaves read them (43), written beside the loop."""
+        body = await self._copy(with_pulled=False)
+        return await write_body(body.encode, len(body.offsets))
+
+    async def _copy(self, *, with_pulled: bool) -> ConsumerOffsetBody:
+        """Return a copy made in slices: each topic and group of it as it was at some moment."""
+        version = self._version
+        tables: list[dict[str, dict[int, int]]] = []
+        for table in (self._committed, self._pulled) if with_pulled else (self._committed,):
+            copied: dict[str, dict[int, int]] = {}
+            left = OFFSETS_AT_ONCE
+            for key in list(table):
+                queues = table.get(key)
+                if queues is not None:
+                    copied[key] = dict(queues)
+                    left -= len(queues) + OFFSETS_AT_ONCE // KEYS_AT_ONCE // 10
+                if left <= 0:
+                    left = OFFSETS_AT_ONCE
+                    await give_way()
+            tables.append(copied)
+        pulled = tables[1] if with_pulled else None
+        return ConsumerOffsetBody(offsets=tables[0], version=version, pull_offsets=pulled)
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
         """Have `listener(groups)` called when a reset of theirs begins or ends."""
@@ -131,13 +178,17 @@ class OffsetTable:
         """Return (topic, group) of all that have offsets."""
         return [_split(key) for key in self._committed]
 
+    def groups(self) -> list[str]:
+        """Return the groups that have offsets."""
+        return list(self._committed_pairs.topics)
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets."""
-        return [topic for topic, other in map(_split, self._committed) if other == group]
+        return list(self._committed_pairs.topics.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
-        return [group for other, group in map(_split, self._committed) if other == topic]
+        return list(self._committed_pairs.groups.get(topic, ()))
 
     # --- offsets last pulled ---------------------------------------------------------------
 
@@ -168,7 +219,10 @@ class OffsetTable:
 
     def has_reset(self, group: str) -> bool:
         """Whether any reset of the group waits for its pull."""
-        return any(_split(key)[1] == group for key in self._resets)
+        if not self._resets:
+            return False
+        topics = self._committed_pairs.topics.get(group, ())
+        return any(f"{topic}@{group}" in self._resets for topic in topics)
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a reset that no pull has taken yet."""
@@ -186,13 +240,15 @@ class OffsetTable:
 
     # --- removing --------------------------------------------------------------------------
 
-    def remove_topic(self, topic: str) -> None:
+    async def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets in a topic."""
-        self._remove([key for key in self._keys() if _split(key)[0] == topic])
+        groups = {*self.groups_of(topic), *self._pulled_pairs.groups.get(topic, ())}
+        await self._remove([f"{topic}@{group}" for group in groups])
 
-    def remove_group(self, group: str) -> None:
+    async def remove_group(self, group: str) -> None:
         """Forget a group's offsets in every topic."""
-        self._remove([key for key in self._keys() if _split(key)[1] == group])
+        topics = {*self.topics_of(group), *self._pulled_pairs.topics.get(group, ())}
+        await self._remove([f"{topic}@{group}" for topic in topics])
 
     def copy_group(self, source: str, target: str, topic: str) -> None:
         """Give `target` the committed offsets of `source` in a topic.
@@ -204,8 +260,14 @@ class OffsetTable:
             key = f"{topic}@{target}"
             known = len(self._committed.get(key, ()))
             entries = len(offsets) - known
-            self._room.take(entries, _OFFSET_SIZE * entries + (0 if known else _key_size(key)))
+            self._answer.take(entries, _answer_size(entries, None if known else key))
+            try:
+                self._room.take(entries, _OFFSET_SIZE * entries + (0 if known else _key_size(key)))
+            except TableFull:
+                self._answer.add(-entries, -_answer_size(entries, None if known else key))
+                raise
             self._committed[key] = dict(offsets)
+            self._committed_pairs.add(key)
             self._changes += 1
 
     def export(self) -> ConsumerOffsetBody:
@@ -224,29 +286,42 @@ class OffsetTable:
         if queues is not None and queue_id in queues:
             return queues
         size = _OFFSET_SIZE if queues is not None else _OFFSET_SIZE + _key_size(key)
-        if not self._room.fits(1, size):
+        is_committed = table is self._committed
+        answer = _answer_size(1, key if queues is None else None) if is_committed else 0
+        if not (self._room.fits(1, size) and self._answer.fits(int(is_committed), answer)):
             self._log.warning("full", f"{FULL}: {key[:300]} queue {queue_id} is not kept")
             return None
         self._room.add(1, size)
-        return table.setdefault(key, {})
+        self._answer.add(int(is_committed), answer)
+        if queues is not None:
+            return queues
+        (self._committed_pairs if is_committed else self._pulled_pairs).add(key)
+        made: dict[int, int] = {}
+        table[key] = made
+        return made
 
     def _count_all(self) -> None:
         tables = (self._committed, self._pulled)
         entries = sum(len(queues) for table in tables for queues in table.values())
         keys = sum(_key_size(key) for table in tables for key in table)
         self._room.begin(entries, entries * _OFFSET_SIZE + keys)
+        committed = sum(len(queues) for queues in self._committed.values())
+        size = sum(_answer_size(0, key) for key in self._committed)
+        self._answer.begin(committed, size + _answer_size(committed, None))
 
-    def _keys(self) -> set[str]:
-        return {*self._committed, *self._pulled, *self._resets}
-
-    def _remove(self, keys: list[str]) -> None:
-        for key in keys:
-            self._committed.pop(key, None)
-            self._pulled.pop(key, None)
+    async def _remove(self, keys: list[str]) -> None:
+        async for key in in_slices(keys, KEYS_AT_ONCE):
             self._resets.pop(key, None)
-        self._resets_changed({_split(key)[1] for key in keys})
+            committed, pulled = self._committed.pop(key, None), self._pulled.pop(key, None)
+            for queues in (committed, pulled):
+                if queues is not None:
+                    self._room.add(-len(queues), -_OFFSET_SIZE * len(queues) - _key_size(key))
+            if committed is not None:
+                self._answer.add(-len(committed), -_answer_size(len(committed), key))
+            self._committed_pairs.remove(key)
+            self._pulled_pairs.remove(key)
+            self._resets_changed((_split(key)[1],))
         if keys:
-            self._count_all()
             self._changes += 1
             self._move_version()
 
@@ -256,6 +331,41 @@ class OffsetTable:
 
     def _move_version(self) -> None:
         self._version = self._version.next(self._clock.now_ms())
+
+
+class _Pairs:
+    """Which topics and groups a table has, both ways; in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, None]] = {}
+        """Group -> its topics."""
+        self.groups: dict[str, dict[str, None]] = {}
+        """Topic -> its groups."""
+
+    def begin(self, keys: Iterable[str]) -> None:
+        self.topics, self.groups = {}, {}
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: str) -> None:
+        topic, group = _split(key)
+        self.topics.setdefault(group, {})[topic] = None
+        self.groups.setdefault(topic, {})[group] = None
+
+    def remove(self, key: str) -> None:
+        topic, group = _split(key)
+        for table, name, other in ((self.topics, group, topic), (self.groups, topic, group)):
+            found = table.get(name)
+            if found is not None:
+                found.pop(other, None)
+                if not found:
+                    del table[name]
+
+
+def _answer_size(entries: int, key: str | None) -> int:
+    """Return how many bytes offsets, and their topic and group, take in an answer at most."""
+    keys = 0 if key is None else text_size(key) + _ANSWER_KEY_SIZE
+    return entries * _ANSWER_OFFSET_SIZE + keys
 
 
 def _key_size(key: str) -> int:

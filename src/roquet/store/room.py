@@ -7,9 +7,16 @@ clients add is counted here in bytes of that file, rounded up, and refused befor
 from __future__ import annotations
 
 from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, TypeVar
 
 from roquet.base.errors import TableFull
+from roquet.service.background import give_way
 from roquet.store.files import FILE_SIZE_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
 
 SHARE_MAX = FILE_SIZE_MAX // 4 * 3
 """Bytes that entries may come to; the rest is for what surrounds them."""
@@ -54,6 +61,39 @@ class Room:
                 f" {self._entries_max} entries, {self.used} of {self._bytes_max} bytes"
             )
         self.add(entries, used)
+
+
+ROWS_AT_ONCE = 200
+"""Rows of a table that are added before others have their turn."""
+
+
+async def in_reserved_slices(
+    room: Room,
+    rows: Sequence[T],
+    growth: Callable[[Sequence[T]], tuple[int, int]],
+    put: Callable[..., object],
+) -> None:
+    """Put rows into a table by `put(*rows)` in slices, all of them or none.
+
+    `growth` tells how many entries and bytes a slice adds. The room is taken for all of them
+    before the first is put. Raises TableFull when they do not fit; then nothing has changed.
+    """
+    slices = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)]
+    reserved: list[tuple[int, int]] = []
+    for part in slices:
+        reserved.append(growth(part))
+        await give_way()
+    entries, used = sum(one for one, _ in reserved), sum(one for _, one in reserved)
+    room.take(entries, used)
+    for part, (part_entries, part_used) in zip(slices, reserved, strict=True):
+        room.add(-part_entries, -part_used)
+        entries, used = entries - part_entries, used - part_used
+        try:
+            put(*part)
+        except BaseException:
+            room.add(-entries, -used)
+            raise
+        await give_way()
 
 
 def text_size(text: str) -> int:

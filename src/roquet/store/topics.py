@@ -21,10 +21,10 @@ from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.store.files import FILE_SIZE_MAX
-from roquet.store.room import Room, text_size
+from roquet.store.room import Room, in_reserved_slices, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from roquet.base.clock import Clock
@@ -82,9 +82,11 @@ class TopicTable:
         self._rules = rules
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._topics: Mapping[str, TopicConfig] = {
+        self._topics: dict[str, TopicConfig] = {
             topic.name: topic for topic in built_in_topics(rules)
         }
+        self._shared = False
+        """Whether somebody has been handed the table, so that a change needs a copy."""
         self._built_in = frozenset(self._topics)
         self._room = Room("topics", TOPICS_MAX, REGISTRATION_MAX)
         self._count_all()
@@ -139,11 +141,11 @@ class TopicTable:
         """
         asked = self._attempts
         async with self._file.writing:
-            topics = self._topics
-            if self._saved is topics:
+            if self._saved is self._topics:
                 return
             if self._failed is not None and self._failed[0] > asked:
                 raise type(self._failed[1])(*self._failed[1].args) from self._failed[1]
+            topics = self.all()
             self._attempts += 1
             attempt = self._attempts
             body = TopicTableBody(topics=topics, version=self._version)
@@ -156,7 +158,7 @@ class TopicTable:
             self._note_durable(topics)
 
     def _note_durable(self, saved: Mapping[str, TopicConfig]) -> None:
-        now = {name for name in self._pending if saved.get(name) == self._topics.get(name)}
+        now = {name for name in self._pending if _is_same(saved.get(name), self._topics.get(name))}
         self._pending -= now
         for listener in self._durable_listeners:
             listener(now)
@@ -181,7 +183,11 @@ class TopicTable:
 
     def all(self) -> Mapping[str, TopicConfig]:
         """Return the whole table; it is never changed afterwards."""
+        self._shared = True
         return self._topics
+
+    def __len__(self) -> int:
+        return len(self._topics)
 
     def is_system(self, name: str) -> bool:
         """Whether the broker itself owns the topic, so that no administrator may change it."""
@@ -198,23 +204,43 @@ class TopicTable:
         if changed:
             old = [self._topics[name] for name in changed if name in self._topics]
             self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))
-            self._change({**self._topics, **changed}, changed)
+            self._own().update(changed)
+            self._changed(changed)
         return bool(changed)
+
+    async def put_in_slices(self, configs: Sequence[TopicConfig]) -> None:
+        """Create or replace many topics, others having their turn between.
+
+        Raises TableFull when they do not fit; then nothing has changed.
+        """
+        await in_reserved_slices(self._room, configs, self._growth, self.put)
+
+    def _growth(self, configs: Sequence[TopicConfig]) -> tuple[int, int]:
+        """Return how many entries and bytes the table grows by them."""
+        changed = {config.name: config for config in configs}
+        old = [self._topics[name] for name in changed if name in self._topics]
+        return len(changed) - len(old), _size(changed.values()) - _size(old)
+
+    def _own(self) -> dict[str, TopicConfig]:
+        """Return the table to be changed: a copy, if somebody was handed the one there was."""
+        if self._shared:
+            self._topics, self._shared = dict(self._topics), False
+        return self._topics
 
     def remove(self, name: str) -> TopicConfig | None:
         """Forget a topic and return what it was."""
         old = self._topics.get(name)
         if old is not None:
-            rest = {other: config for other, config in self._topics.items() if other != name}
+            del self._own()[name]
             self._room.add(-1, -_size((old,)))
-            self._change(rest, (name,))
+            self._changed((name,))
         return old
 
     def replace(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
         """Take over another broker's table as it is; only the built-in topics stay in any case."""
         built_in = {name: self._topics[name] for name in self._built_in if name in self._topics}
         safe = {name: config for name, config in topics.items() if is_path_safe(name)}
-        old, self._topics = self._topics, {**built_in, **safe}
+        old, self._topics, self._shared = self._topics, {**built_in, **safe}, False
         self._count_all()
         self._version = version
         changed = {
@@ -230,7 +256,9 @@ class TopicTable:
 
     def touch(self) -> None:
         """Move the data version, because the broker's permission changed what the topics mean."""
-        self._change(dict(self._topics), ())
+        self._shared = True
+        self._own()
+        self._changed(())
 
     def mark_ordered(self, names_: Collection[str]) -> None:
         """Mark the topics that the name servers' configuration calls ordered."""
@@ -316,8 +344,7 @@ class TopicTable:
         except OSError as error:
             log.warning("%s cannot be written: %s", self.lost_mark, error)
 
-    def _change(self, topics: Mapping[str, TopicConfig], changed: Collection[str]) -> None:
-        self._topics = topics
+    def _changed(self, changed: Collection[str]) -> None:
         self._pending.update(changed)
         self._version = self._version.next(self._clock.now_ms())
         for listener in self._listeners:
@@ -357,6 +384,10 @@ def built_in_topics(rules: TopicRules) -> list[TopicConfig]:
         TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
         for name, queues, perm in rows
     ]
+
+
+def _is_same(saved: TopicConfig | None, now: TopicConfig | None) -> bool:
+    return saved is now or saved == now
 
 
 def _size(configs: Iterable[TopicConfig]) -> int:

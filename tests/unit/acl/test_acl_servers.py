@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,9 +19,13 @@ from roquet.base.config import as_properties
 from roquet.base.errors import Refused, UsageError
 from roquet.broker import app as broker_app
 from roquet.broker.config import BrokerConfig, load_config
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import SubscriptionData
 from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.config import NamesrvConfig, Settings
 from roquet.namesrv.config import load_config as load_namesrv
+from roquet.protocol.bodies.clients import CheckClient, ConsumerData, HeartbeatData
+from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
@@ -175,6 +180,37 @@ async def test_only_who_may_is_served(tmp_path: Path) -> None:
         )
         assert "Need admin permission" in code_of(await it.call(topic, USER))[1]
         assert (await it.call(topic, ADMIN)).code == 0
+
+
+@on_loop
+async def test_bodies_of_34_41_42_and_46_need_the_rights_on_what_they_name(tmp_path: Path) -> None:
+    """The guard does not read them: each processor asks once it has read the body in slices."""
+
+    def beat(group: str, topic: str) -> bytes:
+        wanted = SubscriptionData(topic=topic, expression="*", version=1)
+        consumer = ConsumerData(group=group, subscriptions=(wanted,))
+        return HeartbeatData(client_id="c", consumers=(consumer,)).encode()
+
+    def locks(topic: str) -> bytes:
+        queues = frozenset({MessageQueue(topic, "broker-a", 0)})
+        return LockRequest(client_id="c", group="g", queues=queues).encode()
+
+    def check(topic: str) -> bytes:
+        wanted = SubscriptionData(topic=topic, expression="*", version=1)
+        return CheckClient(client_id="c", group="g", subscription=wanted).encode()
+
+    async with guarded(tmp_path) as it:
+        for code, body_of in ((34, partial(beat, "g")), (41, locks), (42, locks), (46, check)):
+            allowed = await it.call(Command(code, {}, body_of("readable")), USER)
+            assert allowed.code == 0, (code, allowed.remark)
+            denied = await it.call(Command(code, {}, body_of("secret")), USER)
+            assert code_of(denied) == (1, "No default permission for topic:secret"), code
+            broken = await it.call(Command(code, {}, b"{"), USER)
+            assert broken.code == 1, code
+        # A refused heartbeat has joined no group, and one of nobody is not even read.
+        assert it.broker.metadata.groups.get("g") is not None
+        nobody = await it.call(Command(34, {}, beat("g", "readable")))
+        assert code_of(nobody) == (1, "No accessKey is configured")
 
 
 @on_loop

@@ -20,7 +20,7 @@ from roquet.broker.processors import clients as clients_module
 from roquet.broker.processors.clients import ClientRules, Clients
 from roquet.broker.processors.consumers import Consumers
 from roquet.broker.processors.lock import Lock
-from roquet.broker.registry import Registry
+from roquet.broker.registry import EXPRESSION_WEIGHT, Registry
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel, SubscriptionData
@@ -441,6 +441,34 @@ def test_heartbeat_beyond_the_memberships_of_all_connections_is_refused(
         desk.registry.drop(one.key)
         desk.registry.drop(two.key)
         assert desk.registry.memberships == 0
+
+    asyncio.run(story())
+
+
+def test_heartbeat_beyond_the_subscriptions_of_all_groups_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients_module, "SUBSCRIBED_MAX", 5)
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one = await desk.join("one", "g", "a", "b", "c")
+        two = await desk.join("two", "h", "a", "b")
+        await desk.beat(one, heartbeat("one", "g", "a", "b", "c"))
+        assert desk.registry.subscribed == 5
+        with pytest.raises(Refused, match="no room") as refused:
+            await desk.join("three", "i", "a")
+        assert refused.value.code == 2
+        # One topic for another, and fewer of them, is always possible.
+        await desk.beat(two, heartbeat("two", "h", "a"))
+        long = "a" * EXPRESSION_WEIGHT
+        wanted = SubscriptionData(topic="a", expression=long, version=2)
+        consumer = ConsumerData(group="h", subscriptions=(wanted,))
+        await desk.beat(two, HeartbeatData(client_id="two", consumers=(consumer,)))
+        assert desk.registry.subscribed == 5
+        desk.registry.drop(one.key)
+        desk.registry.drop(two.key)
+        assert desk.registry.subscribed == 0
 
     asyncio.run(story())
 

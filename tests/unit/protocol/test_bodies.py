@@ -18,7 +18,7 @@ from roquet.model.group import (
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.model.topic import FilterType, TopicConfig, can_inherit, can_read, can_write, perm_text
-from roquet.protocol import batch, records
+from roquet.protocol import batch, fastjson, records
 from roquet.protocol.bodies import clients, fields, groups, offsets, routes, stats, topics
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.register_body import RegisterBody, RegisterBodyError, crc32_of
@@ -176,7 +176,7 @@ def test_offsets_of_queues_in_both_forms() -> None:
     assert offsets.decode_queue_offsets(offsets.encode_queue_offsets_file(given)) == given
     status = offsets.encode_consumer_status(given, {"c": given})
     assert offsets.decode_consumer_status(status) == (given, {"c": given})
-    assert offsets.encode_correction_offsets({0: 5}) == b'{"correctionOffsets":{0:5}}'
+    assert offsets.correction_offsets_body(b"0:5") == b'{"correctionOffsets":{0:5}}'
     with pytest.raises(JsonError):
         offsets.decode_queue_offsets(b'{"offsetTable":{"t":5}}')
 
@@ -201,16 +201,26 @@ def test_statistics() -> None:
         offsets={QUEUES[0]: stats.ConsumeOffset(broker_offset=5, consumer_offset=4)}
     )
     assert stats.ConsumeStats.decode(consumed.encode()) == consumed
-    listed = stats.encode_consume_stats_list(
-        [{"g": [consumed]}], broker_address="h:1", total_diff=1
+    listed = stats.consume_stats_list_body(
+        {"g": [consumed.encode()]}, broker_address="h:1", total_diff=1
     )
     assert listed.startswith(b'{"brokerAddr":"h:1","consumeStatsList":[{"g":[{"consumeTps":0.0,')
     assert stats.decode_kv_table(stats.encode_kv_table({"a": "1"})) == {"a": "1"}
     assert stats.encode_broker_stats({"statsDay": (5, 1.5, 0)}) == (
         b'{"statsDay":{"avgpt":0.0,"sum":5,"tps":1.5}}'
     )
-    span = stats.QueueTimeSpan(queue=QUEUES[1], min_time=1, max_time=2, consume_time=3, delay_ms=4)
-    assert b'"delayTime":4' in stats.encode_time_spans([span])
+    span = stats.QueueTimeSpan(min_time=1, max_time=2, consume_time=3, delay_ms=4)
+    queue = fields.QueueText("t", 'b"').of(7)
+    body = stats.time_spans_body(f"{span.row(queue)},{span.row(queue)}".encode())
+    assert fastjson.read_object(body)["consumeTimeSpanSet"] == 2 * [
+        {
+            "consumeTimeStamp": 3,
+            "delayTime": 4,
+            "maxTimeStamp": 2,
+            "messageQueue": {"brokerName": 'b"', "queueId": 7, "topic": "t"},
+            "minTimeStamp": 1,
+        }
+    ]
 
 
 def test_answers_of_consumers() -> None:

@@ -257,8 +257,8 @@ def test_topics_and_groups_take_their_offsets_along(tmp_path: Path) -> None:
         for group in ("g", "h"):
             table.commit(group, topic, 0, 1)
             table.note_pull(group, topic, 0, 1)
-    table.remove_topic("a")
-    table.remove_group("h")
+    asyncio.run(table.remove_topic("a"))
+    asyncio.run(table.remove_group("h"))
     assert table.export().offsets == {"b@g": {0: 1}}
     assert table.export().pull_offsets == {"b@g": {0: 1}}
     table.copy_group("g", "new", "b")

@@ -11,6 +11,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from roquet.acl.needs import check_needs, heartbeat_needs
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import DiskFull, Refused, TableFull
 from roquet.broker.registry import Client, Consuming
@@ -24,7 +25,7 @@ from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.client import UnregisterClientRequest
 from roquet.remoting.router import Peer, Request, Route
 from roquet.service.lifecycle import Timer
-from roquet.service.slices import in_slices, read_body
+from roquet.service.slices import in_slices, read_body, read_parts
 from roquet.store.filters import compiled
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ SUBSCRIPTIONS_MAX = 5_000
 """Topics that one group may subscribe to."""
 MEMBERSHIPS_MAX = 1_000_000
 """Groups that connections are in, counted for each connection."""
+SUBSCRIBED_MAX = 1_000_000
+"""Topics that groups subscribe to, counted for each group; 256 characters count as a topic."""
 GROUPS_AT_ONCE = 20
 """Groups of a heartbeat that are handled before others have their turn."""
 CLIENT_ID_LENGTH_MAX = 1_024
@@ -119,6 +122,9 @@ class Clients:
     async def heartbeat(self, request: Request) -> Command:
         """Answer 34: register the groups of a client."""
         data = await _heartbeat(request.command.body)
+        caller = self._rights.caller(request.command, request.peer.address)
+        async for needs in in_slices(heartbeat_needs(data), GROUPS_AT_ONCE):
+            self._rights.require(caller, needs)
         self._check_limits(request.peer, data)
         consumers, full = await self._known_consumers(data)
         # Creating a topic waited for the disk; nobody is let in who has hung up meanwhile.
@@ -162,6 +168,13 @@ class Clients:
         joins = self._registry.joins(peer.key, named, data.producers)
         if joins and self._registry.memberships + joins > MEMBERSHIPS_MAX:
             what = f"connections are in {MEMBERSHIPS_MAX} groups: there is no room for more"
+            raise Refused(ResponseCode.SYSTEM_BUSY, what)
+
+    def _check_subscriptions(self, consumer: ConsumerData) -> None:
+        """Raise Refused when all groups together would subscribe to too much."""
+        growth = self._registry.growth(consumer.group, consumer.subscriptions)
+        if growth > 0 and self._registry.subscribed + growth > SUBSCRIBED_MAX:
+            what = f"groups subscribe to {SUBSCRIBED_MAX} topics: there is no room for more"
             raise Refused(ResponseCode.SYSTEM_BUSY, what)
 
     async def _known_consumers(
@@ -239,6 +252,8 @@ class Clients:
                 consumer.group, data.fingerprint, without_sub=without_sub
             ):
                 resend = True
+            if not without_sub:
+                self._check_subscriptions(consumer)
             changed = self._registry.register_consumer(
                 consumer.group,
                 client,
@@ -279,7 +294,10 @@ class Clients:
         if not request.command.body:
             return reply_to(request.command)
         decode = functools.partial(_decoded, CheckClient.decode)
-        wanted = (await read_body(decode, request.command.body)).subscription
+        asked = await read_body(decode, request.command.body)
+        caller = self._rights.caller(request.command, request.peer.address)
+        self._rights.require(caller, check_needs(asked))
+        wanted = asked.subscription
         if wanted is None or wanted.expression_type in ("", ExpressionType.TAG):
             return reply_to(request.command)
         if not self._rules.sql_filters or wanted.expression_type != ExpressionType.SQL92:
@@ -310,7 +328,10 @@ class Clients:
 async def _heartbeat(body: bytes) -> HeartbeatData:
     if len(body) > BODY_SIZE_MAX:
         raise _invalid(f"a heartbeat has at most {BODY_SIZE_MAX} bytes")
-    return await read_body(functools.partial(_decoded, HeartbeatData.decode), body)
+    try:
+        return await read_parts(HeartbeatData.of_json, body)
+    except JsonError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:

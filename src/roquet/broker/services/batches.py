@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol import batch as batches
 from roquet.protocol import properties as props
+from roquet.protocol.message_id import offset_id
+from roquet.service.slices import in_slices, in_turns
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.protocol.bodies.fields import Steps
+
+IDS_AT_ONCE = 5_000
 _NOT_IN_A_BATCH = (
     props.DELAY,
     props.TIMER_DELAY_SEC,
@@ -16,16 +26,30 @@ _NOT_IN_A_BATCH = (
 )
 
 
-def batch_elements(body: bytes) -> list[batches.Element]:
+async def batch_elements(body: bytes) -> list[batches.Element]:
     """Take a batch apart; nothing of one that cannot be stored whole is stored (B8).
 
-    Raises Refusal(ILLEGAL_MESSAGE) for the whole batch.
+    Thousands of messages are taken apart in turns. Raises Refusal(ILLEGAL_MESSAGE) for the whole
+    batch.
     """
+    return await in_turns(_elements(body))
+
+
+async def offset_ids(store_host: bytes, offsets: Sequence[int]) -> list[str]:
+    """Return the ids of a batch's messages."""
+    return [offset_id(store_host, at) async for at in in_slices(offsets, IDS_AT_ONCE)]
+
+
+def _elements(body: bytes) -> Steps[list[batches.Element]]:
     try:
-        elements = batches.decode(body)
+        elements = yield from batches.decoding(body)
     except batches.BatchError as error:
         raise Refusal(Reason.ILLEGAL_MESSAGE, f"the batch is illegal: {error}") from error
-    for _, _, properties in elements:
+    for number, (_, _, properties) in enumerate(elements):
+        if number % batches.STEP == batches.STEP - 1:
+            yield
+        if not properties:
+            continue
         found = props.read(properties)
         for name in _NOT_IN_A_BATCH:
             if found.get(name, "0") not in {"0", "false"}:

@@ -17,7 +17,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendResult
 from roquet.broker.appender import delay_level
 from roquet.broker.services.append_refusals import STATUSES, refuse
-from roquet.broker.services.batches import batch_elements
+from roquet.broker.services.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol import hosts, names, sys_flag
@@ -275,7 +275,7 @@ class Sends:
         batch = BatchDraft(
             topic=request.topic,
             queue_id=self._queue(request, config, properties),
-            elements=batch_elements(request.messages),
+            elements=await batch_elements(request.messages),
             sys_flag=_sys_flag(request, config),
             born_timestamp=request.born_ms,
             born_host=hosts.host_bytes(caller.address),
@@ -292,7 +292,7 @@ class Sends:
         self._count(caller.received_ms, batch.topic, batch.queue_id, result)
         return SendResult(
             status=status,
-            message_ids=[offset_id(batch.store_host, at) for at in result.physical_offsets],
+            message_ids=await offset_ids(batch.store_host, result.physical_offsets),
             queue_id=batch.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=properties.get(props.UNIQ_KEY),

@@ -98,7 +98,14 @@ def make_lock(base: Base, client: Client) -> Lock:
     addresses = split_addresses(base.config.registration.name_servers or "")
     votes = LockVotes(client, base.identity, addresses, base.config.locks)
     base.settings.listen(lambda new, _: votes.follow(new.locks))
-    return Lock(base.locks, base.registry, base.metadata.topics, base.identity.name, votes)
+    return Lock(
+        base.locks,
+        base.registry,
+        base.metadata.topics,
+        base.identity.name,
+        votes,
+        rights=base.rights,
+    )
 
 
 def make_clients(base: Base) -> Clients:

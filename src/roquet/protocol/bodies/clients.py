@@ -76,17 +76,20 @@ class ConsumerData:
         }
 
     @classmethod
-    def of_json(cls, source: Mapping[str, Any]) -> Self:
-        """Read the fields. Raises JsonError."""
+    def of_json(cls, source: Mapping[str, Any]) -> fields.Steps[Self]:
+        """Read the fields, in steps. Raises JsonError."""
         start = fields.text(source, "consumeFromWhere")
+        subscriptions: list[SubscriptionData] = []
+        for item, is_due in fields.paced_objects(source, "subscriptionDataSet"):
+            subscriptions.append(subscription_of(item))
+            if is_due:
+                yield
         return cls(
             group=fields.text(source, "groupName"),
             consume_type=_TYPES.get(fields.text(source, "consumeType")),
             message_model=_MODELS.get(fields.text(source, "messageModel")),
             consume_from_where=_STARTS.get(start),
-            subscriptions=tuple(
-                subscription_of(item) for item in fields.objects(source, "subscriptionDataSet")
-            ),
+            subscriptions=tuple(subscriptions),
             unit_mode=fields.boolean(source, "unitMode"),
         )
 
@@ -118,13 +121,25 @@ class HeartbeatData:
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
         source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
-        producers = fields.objects(source, "producerDataSet")
+        return fields.at_once(cls.of_json(source))
+
+    @classmethod
+    def of_json(cls, source: Mapping[str, Any]) -> fields.Steps[Self]:
+        """Read the fields, in steps; arrays may be parts. Raises JsonError."""
+        producers: list[str] = []
+        for item, is_due in fields.paced_objects(source, "producerDataSet"):
+            producers.append(fields.text(item, "groupName"))
+            if is_due:
+                yield
+        consumers: list[ConsumerData] = []
+        for item, is_due in fields.paced_objects(source, "consumerDataSet", in_parts=True):
+            consumers.append((yield from ConsumerData.of_json(item)))
+            if is_due:
+                yield
         return cls(
             client_id=fields.optional_text(source, "clientID"),
-            producers=tuple(fields.text(item, "groupName") for item in producers),
-            consumers=tuple(
-                ConsumerData.of_json(item) for item in fields.objects(source, "consumerDataSet")
-            ),
+            producers=tuple(producers),
+            consumers=tuple(consumers),
             fingerprint=fields.i32(source, "heartbeatFingerprint"),
             without_sub=fields.boolean(source, "withoutSub"),
         )

@@ -7,9 +7,11 @@ of another kind raises JsonError naming it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from roquet.model.queue import MessageQueue
+from roquet.protocol import fastjson
 from roquet.protocol.fastjson_reader import JsonError, ObjectKey, is_array, is_object
 
 if TYPE_CHECKING:
@@ -20,7 +22,23 @@ I64_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
+PAUSE_BYTES = 16 * 1024
+"""Bytes of JSON that are read between two pauses: some 2 ms."""
+_UNKNOWN_SIZE = 128
+
 Json = dict[str, Any]
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that yields where others may have their turn, and returns its result."""
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Do all of the steps and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def number(value: Any, name: str, limit: int = I64_MAX) -> int:
@@ -119,6 +137,21 @@ def objects(source: Mapping[str, Any], name: str) -> list[Json]:
     return [as_object(item, name) for item in array(source, name)]
 
 
+def paced_objects(
+    source: Mapping[str, Any], name: str, *, in_parts: bool = False
+) -> Iterator[tuple[Json, bool]]:
+    """Read an array of objects: each, and whether a pause is due behind it.
+
+    With `in_parts` arrays within them are read by this function, too.
+    """
+    left = PAUSE_BYTES
+    for item, size in fastjson.items(array(source, name), in_parts=in_parts):
+        left -= size or _UNKNOWN_SIZE
+        yield as_object(item, name), left <= 0
+        if left <= 0:
+            left = PAUSE_BYTES
+
+
 def texts(source: Mapping[str, Any], name: str) -> list[str]:
     """Read an array of texts; nulls in it are left out."""
     found: list[str] = []
@@ -168,6 +201,18 @@ def queue_json(value: MessageQueue) -> Json:
 def queue_key(value: MessageQueue) -> ObjectKey:
     """Return a message queue as a map key."""
     return ObjectKey.of(queue_json(value))
+
+
+class QueueText:
+    """Writes the queues of one topic as map keys or objects: long answers are made row by row."""
+
+    def __init__(self, topic: str, broker_name: str) -> None:
+        self._before = f'{{"brokerName":{fastjson.quoted(broker_name)},"queueId":'
+        self._behind = f',"topic":{fastjson.quoted(topic)}}}'
+
+    def of(self, queue_id: int) -> str:
+        """Return the JSON of a queue, the same as of `queue_json`."""
+        return f"{self._before}{queue_id}{self._behind}"
 
 
 def _shown(value: Any) -> str:

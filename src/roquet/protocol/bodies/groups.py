@@ -137,7 +137,7 @@ class GroupTableBody:
         return {
             "dataVersion": data_version_json(self.version),
             "forbiddenTable": {name: dict(topics) for name, topics in self.forbidden.items()},
-            "subscriptionGroupTable": {name: group_json(it) for name, it in self.groups.items()},
+            "subscriptionGroupTable": fastjson.Made(self.groups, group_json),
         }
 
     def encode(self) -> bytes:
@@ -187,7 +187,17 @@ def encode_groups(configs: Iterable[SubscriptionGroupConfig]) -> bytes:
 def decode_groups(data: bytes) -> list[SubscriptionGroupConfig]:
     """Read the body of 225. Raises JsonError."""
     source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
-    return [group_of(item) for item in fields.objects(source, "groupConfigList")]
+    return fields.at_once(groups_of(source))
+
+
+def groups_of(source: Mapping[str, Any]) -> fields.Steps[list[SubscriptionGroupConfig]]:
+    """Read the fields of the body of 225, in steps; its array may be parts. Raises JsonError."""
+    found: list[SubscriptionGroupConfig] = []
+    for item, is_due in fields.paced_objects(source, "groupConfigList"):
+        found.append(group_of(item))
+        if is_due:
+            yield
+    return found
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:

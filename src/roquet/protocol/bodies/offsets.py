@@ -42,12 +42,12 @@ class ConsumerOffsetBody:
         for key in self.offsets:
             topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
             groups.setdefault(group, []).append(topic)
-        out["groupTopicMap"] = {group: sorted(topics) for group, topics in groups.items()}
-        out["pullOffsetTable"] = {key: dict(it) for key, it in (self.pull_offsets or {}).items()}
+        out["groupTopicMap"] = fastjson.Made(groups, sorted)
+        out["pullOffsetTable"] = fastjson.Made(self.pull_offsets or {}, dict)
         return fastjson.pretty(out)
 
     def _json(self) -> Json:
-        out: Json = {"offsetTable": {key: dict(it) for key, it in self.offsets.items()}}
+        out: Json = {"offsetTable": fastjson.Made(self.offsets, dict)}
         if self.version is not None:
             out["dataVersion"] = data_version_json(self.version)
         return out
@@ -103,6 +103,11 @@ def encode_queue_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
     return fastjson.java({"offsetTable": _queue_table(offsets)})
 
 
+def queue_offsets_body(rows: bytes) -> bytes:
+    """Write the same around its rows, `QueueText` and an offset each, separated by commas."""
+    return b'{"offsetTable":{%b}}' % rows
+
+
 def encode_queue_offsets_file(offsets: Mapping[MessageQueue, int]) -> bytes:
     """Write the offset file of a broadcast consumer: the same, indented."""
     return fastjson.pretty({"offsetTable": _queue_table(offsets)})
@@ -150,9 +155,9 @@ def decode_consumer_status(
     )
 
 
-def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
-    """Write the answer to QUERY_CORRECTION_OFFSET (308): queue id -> offset."""
-    return fastjson.java({"correctionOffsets": dict(offsets)})
+def correction_offsets_body(rows: bytes) -> bytes:
+    """Write the answer to QUERY_CORRECTION_OFFSET (308) around its rows, `queue id:offset`."""
+    return b'{"correctionOffsets":{%b}}' % rows
 
 
 def _queue_table(offsets: Mapping[MessageQueue, int]) -> dict[Any, int]:

@@ -33,6 +33,18 @@ class TopicOffset:
     max_offset: int
     last_update: int
 
+    def row(self, queue: str) -> str:
+        """Write what the table of a TopicStats has of a queue, given as JSON."""
+        return (
+            f'{queue}:{{"lastUpdateTimestamp":{self.last_update},'
+            f'"maxOffset":{self.max_offset},"minOffset":{self.min_offset}}}'
+        )
+
+
+def topic_stats_body(rows: bytes, put_tps: float) -> bytes:
+    """Write the answer to GET_TOPIC_STATS_INFO (202) around its rows, separated by commas."""
+    return b'{"offsetTable":{%b},"topicPutTps":%b}' % (rows, fastjson.java(float(put_tps)))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStats:
@@ -43,15 +55,8 @@ class TopicStats:
 
     def encode(self) -> bytes:
         """Write the body."""
-        table = {
-            fields.queue_key(queue): {
-                "lastUpdateTimestamp": it.last_update,
-                "maxOffset": it.max_offset,
-                "minOffset": it.min_offset,
-            }
-            for queue, it in self.offsets.items()
-        }
-        return fastjson.java({"offsetTable": table, "topicPutTps": float(self.put_tps)})
+        rows = ",".join(it.row(_queue(queue)) for queue, it in sorted(self.offsets.items()))
+        return topic_stats_body(rows.encode(), self.put_tps)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -79,6 +84,19 @@ class ConsumeOffset:
     pull_offset: int = 0
     last_timestamp: int = 0
 
+    def row(self, queue: str) -> str:
+        """Write what the table of a ConsumeStats has of a queue, given as JSON."""
+        return (
+            f'{queue}:{{"brokerOffset":{self.broker_offset},'
+            f'"consumerOffset":{self.consumer_offset},'
+            f'"lastTimestamp":{self.last_timestamp},"pullOffset":{self.pull_offset}}}'
+        )
+
+
+def consume_stats_body(rows: bytes, consume_tps: float) -> bytes:
+    """Write the answer to GET_CONSUME_STATS (208) around its rows, separated by commas."""
+    return b'{"consumeTps":%b,"offsetTable":{%b}}' % (fastjson.java(float(consume_tps)), rows)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStats:
@@ -87,24 +105,10 @@ class ConsumeStats:
     offsets: Mapping[MessageQueue, ConsumeOffset]
     consume_tps: float = 0.0
 
-    def to_json(self) -> Json:
-        """Return the fields."""
-        return {
-            "consumeTps": float(self.consume_tps),
-            "offsetTable": {
-                fields.queue_key(queue): {
-                    "brokerOffset": it.broker_offset,
-                    "consumerOffset": it.consumer_offset,
-                    "lastTimestamp": it.last_timestamp,
-                    "pullOffset": it.pull_offset,
-                }
-                for queue, it in self.offsets.items()
-            },
-        }
-
     def encode(self) -> bytes:
         """Write the body."""
-        return fastjson.java(self.to_json())
+        rows = ",".join(it.row(_queue(queue)) for queue, it in sorted(self.offsets.items()))
+        return consume_stats_body(rows.encode(), self.consume_tps)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -124,54 +128,44 @@ class ConsumeStats:
         )
 
 
-def encode_consume_stats_list(
-    groups: Iterable[Mapping[str, Iterable[ConsumeStats]]],
+def consume_stats_list_body(
+    groups: Mapping[str, Iterable[bytes]],
     *,
     broker_address: str,
     total_diff: int,
     total_inflight_diff: int = 0,
 ) -> bytes:
-    """Write the answer to GET_BROKER_CONSUME_STATS (317): [{group: [stats]}]."""
-    return fastjson.java(
-        {
-            "brokerAddr": broker_address,
-            "consumeStatsList": [
-                {name: [it.to_json() for it in stats] for name, stats in group.items()}
-                for group in groups
-            ],
-            "totalDiff": total_diff,
-            "totalInflightDiff": total_inflight_diff,
-        }
+    """Write the answer to GET_BROKER_CONSUME_STATS (317) around what `consume_stats_body` gave."""
+    listed = b",".join(
+        b"{%b:[%b]}" % (fastjson.quoted(name).encode(), b",".join(stats))
+        for name, stats in groups.items()
     )
+    totals = f'"totalDiff":{total_diff},"totalInflightDiff":{total_inflight_diff}'.encode()
+    address = fastjson.quoted(broker_address).encode()
+    return b'{"brokerAddr":%b,"consumeStatsList":[%b],%b}' % (address, listed, totals)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTimeSpan:
     """Store times of one queue's oldest, newest and next message, Unix milliseconds (303)."""
 
-    queue: MessageQueue
     min_time: int
     max_time: int
     consume_time: int
     delay_ms: int
 
+    def row(self, queue: str) -> str:
+        """Write what the list of time spans has of a queue, given as JSON."""
+        return (
+            f'{{"consumeTimeStamp":{self.consume_time},"delayTime":{self.delay_ms},'
+            f'"maxTimeStamp":{self.max_time},"messageQueue":{queue},'
+            f'"minTimeStamp":{self.min_time}}}'
+        )
 
-def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
-    """Write the answer to QUERY_CONSUME_TIME_SPAN (303), without the derived texts."""
-    return fastjson.java(
-        {
-            "consumeTimeSpanSet": [
-                {
-                    "consumeTimeStamp": span.consume_time,
-                    "delayTime": span.delay_ms,
-                    "maxTimeStamp": span.max_time,
-                    "messageQueue": fields.queue_json(span.queue),
-                    "minTimeStamp": span.min_time,
-                }
-                for span in spans
-            ]
-        }
-    )
+
+def time_spans_body(rows: bytes) -> bytes:
+    """Write the answer to QUERY_CONSUME_TIME_SPAN (303) around its rows, separated by commas."""
+    return b'{"consumeTimeSpanSet":[%b]}' % rows
 
 
 def encode_broker_stats(stats: Mapping[str, tuple[int, float, float]]) -> bytes:
@@ -262,3 +256,7 @@ class RunningInfo:
             },
             status={topic: fields.as_object(item, topic) for topic, item in status.items()},
         )
+
+
+def _queue(queue: MessageQueue) -> str:
+    return fields.QueueText(queue.topic, queue.broker_name).of(queue.queue_id)

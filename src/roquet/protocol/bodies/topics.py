@@ -127,7 +127,7 @@ class TopicTableBody:
         """Return the wrapper's fields; those of mappings only when there is a mapping version."""
         out: Json = {
             "dataVersion": data_version_json(self.version),
-            "topicConfigTable": {name: topic_json(it) for name, it in self.topics.items()},
+            "topicConfigTable": fastjson.Made(self.topics, topic_json),
         }
         if self.mapping_version is not None:
             out["mappingDataVersion"] = data_version_json(self.mapping_version)
@@ -184,7 +184,17 @@ def encode_topic_configs(configs: Iterable[TopicConfig]) -> bytes:
 def decode_topic_configs(data: bytes) -> list[TopicConfig]:
     """Read the body of 18. Raises JsonError."""
     source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
-    return [topic_of(item) for item in fields.objects(source, "topicConfigList")]
+    return fields.at_once(topic_configs_of(source))
+
+
+def topic_configs_of(source: Mapping[str, Any]) -> fields.Steps[list[TopicConfig]]:
+    """Read the fields of the body of 18, in steps; its array may be parts. Raises JsonError."""
+    found: list[TopicConfig] = []
+    for item, is_due in fields.paced_objects(source, "topicConfigList"):
+        found.append(topic_of(item))
+        if is_due:
+            yield
+    return found
 
 
 def encode_topic_list(topics: Iterable[str], broker_address: str | None = None) -> bytes:
@@ -193,6 +203,11 @@ def encode_topic_list(topics: Iterable[str], broker_address: str | None = None) 
     if broker_address is not None:
         body["brokerAddr"] = broker_address
     return fastjson.java(body)
+
+
+def topic_list_body(rows: bytes) -> bytes:
+    """Write a TopicList around its names, as JSON, separated by commas."""
+    return b'{"topicList":[%b]}' % rows
 
 
 def decode_topic_list(data: bytes) -> tuple[list[str], str | None]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roquet.base.errors import Refused
 from roquet.protocol.bodies.topics import decode_data_version
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.fastjson import JsonError
-from roquet.service.slices import read_body
+from roquet.service.slices import read_body, read_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from roquet.model.data_version import DataVersion
     from roquet.protocol.command import Command
@@ -22,6 +22,8 @@ NOT_SET = "not set any response code"
 """The remark with which 5.5.0 says yes to codes 17, 18, 223 and 321."""
 QUEUES_AT_ONCE = 100
 """Queues that are looked at, on disk as well, before others have their turn."""
+CHECKED_AT_ONCE = 200
+"""Rows of a list that are checked before others have their turn."""
 PAGE_MAX = 2000
 """Entries of one page of a table (splitMetadataSize)."""
 
@@ -30,6 +32,16 @@ async def body_of(command: Command, decode: Callable[[bytes], T]) -> T:
     """Return what a request's body says. Raises Refused when it makes no sense."""
     try:
         return await read_body(decode, command.body)
+    except JsonError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"body: {error}") from error
+
+
+async def parts_of(
+    command: Command, read: Callable[[Mapping[str, Any]], Generator[None, None, T]]
+) -> T:
+    """Return what a request's body says, a long list of it read in slices. Raises Refused."""
+    try:
+        return await read_parts(read, command.body)
     except JsonError as error:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"body: {error}") from error
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
-from roquet.broker.processors.admin.common import body_of, page_of
+from roquet.broker.processors.admin.common import CHECKED_AT_ONCE, body_of, page_of, parts_of
 from roquet.protocol import fastjson, names
 from roquet.protocol.bodies.groups import (
     GroupTableBody,
     decode_group,
-    decode_groups,
     encode_group,
+    groups_of,
 )
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -22,7 +23,7 @@ from roquet.protocol.headers.admin import (
     UpdateGroupForbiddenRequest,
 )
 from roquet.remoting.router import Request, Route
-from roquet.service.slices import write_body
+from roquet.service.slices import in_slices, write_body
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class GroupAdmin:
 
     async def create_list(self, request: Request) -> Command:
         """Create or change several groups, all or none."""
-        await self._put(await body_of(request.command, decode_groups))
+        await self._put(await parts_of(request.command, groups_of))
         return reply_to(request.command)
 
     async def delete(self, request: Request) -> Command:
@@ -73,7 +74,7 @@ class GroupAdmin:
         self._groups.remove(header.group_name)
         self._stats.forget_group(header.group_name)
         if header.clean_offset:
-            self._offsets.remove_group(header.group_name)
+            await self._offsets.remove_group(header.group_name)
             await self._offsets.persist()
         await self._groups.persist()
         log.info("group %s was deleted by %s", header.group_name, request.peer.address)
@@ -101,7 +102,7 @@ class GroupAdmin:
         table = self._groups.all()
         version = self._groups.version
         page = page_of(request.command.ext, "groupSeq", "maxGroupNum", version)
-        chosen = table if page is None else dict(list(table.items())[page[0] : page[1]])
+        chosen = table if page is None else dict(itertools.islice(table.items(), *page))
         body = GroupTableBody(
             groups=chosen, version=version, forbidden=self._groups.all_forbidden()
         )
@@ -130,11 +131,11 @@ class GroupAdmin:
         return reply_to(request.command, remark="", body=fastjson.java(answer))
 
     async def _put(self, configs: list[SubscriptionGroupConfig]) -> None:
-        for config in configs:
+        async for config in in_slices(configs, CHECKED_AT_ONCE):
             wrong = names.check_group(config.name) or _wrong_numbers(config)
             if wrong is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, wrong)
-        self._groups.put(*configs)
+        await self._groups.put_in_slices(configs)
         await self._groups.persist()
 
 

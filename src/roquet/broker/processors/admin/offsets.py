@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
 from roquet.broker.processors.admin.common import QUEUES_AT_ONCE
-from roquet.model.queue import MessageQueue
-from roquet.protocol.bodies.offsets import encode_correction_offsets, encode_queue_offsets
+from roquet.protocol.bodies.fields import QueueText
+from roquet.protocol.bodies.offsets import correction_offsets_body, queue_offsets_body
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import CloneGroupOffsetRequest, QueryCorrectionOffset
 from roquet.protocol.headers.client import ResetOffsetRequest
 from roquet.remoting.router import Request, Route
-from roquet.service.slices import in_slices, write_body
+from roquet.service.background import give_way
+from roquet.service.slices import in_slices, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1
+OFFSETS_AT_ONCE = 2_000
+"""Offsets of the table that are looked at before others have their turn."""
 
 
 class OffsetAdmin:
@@ -103,10 +106,9 @@ class OffsetAdmin:
         if len(targets) > QUEUES_AT_ONCE:
             log.info("group %s goes on elsewhere in %d queues of %s", group, len(targets), topic)
         await self._offsets.persist()
-        reached = {
-            MessageQueue(topic, self._identity.name, q): offset for q, offset in targets.items()
-        }
-        body = await write_body(lambda: encode_queue_offsets(reached), len(reached))
+        text = QueueText(topic, self._identity.name)
+        rows = (f"{text.of(queue_id)}:{offset}" for queue_id, offset in targets.items())
+        body = queue_offsets_body(await write_rows(rows, QUEUES_AT_ONCE))
         return reply_to(request.command, body=body)
 
     async def clone(self, request: Request) -> Command:
@@ -115,7 +117,7 @@ class OffsetAdmin:
         one = header.topic and header.topic.strip()
         topics = [header.topic] if one else self._offsets.topics_of(header.src_group)
         member = self._registry.consumer(header.src_group)
-        for topic in topics:
+        async for topic in in_slices(topics, QUEUES_AT_ONCE):
             if topic is None or self._topics.get(topic) is None:
                 continue
             if not header.offline and member is not None and topic not in member.subscriptions:
@@ -129,19 +131,23 @@ class OffsetAdmin:
         header = QueryCorrectionOffset.decode(request.command.ext)
         ignored = set((header.filter_groups or "").split(","))
         least: dict[int, int] = {}
-        async for group in in_slices(self._offsets.groups_of(header.topic), QUEUES_AT_ONCE):
+        for group in self._offsets.groups_of(header.topic):
             if group not in ignored:
-                for queue_id, offset in self._offsets.queues(group, header.topic).items():
+                queues = self._offsets.queues(group, header.topic)
+                async for queue_id, offset in in_slices(queues.items(), OFFSETS_AT_ONCE):
                     least[queue_id] = min(offset, least.get(queue_id, _NEVER))
-        for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
+                await give_way()
+        compared = self._offsets.queues(header.compare_group, header.topic)
+        async for queue_id, offset in in_slices(compared.items(), OFFSETS_AT_ONCE):
             if least.get(queue_id, _NEVER) > offset:
                 least[queue_id] = _NEVER
-        return reply_to(request.command, body=encode_correction_offsets(least))
+        rows = (f"{queue_id}:{least[queue_id]}" for queue_id in sorted(least))
+        body = correction_offsets_body(await write_rows(rows, OFFSETS_AT_ONCE))
+        return reply_to(request.command, body=body)
 
     async def export(self, request: Request) -> Command:
         """Return every committed offset: how slaves follow."""
-        table = self._offsets.export()
-        body = await write_body(table.encode, len(self._offsets))
+        body = await self._offsets.encoded()
         return reply_to(request.command, body=body)
 
     def export_delays(self, request: Request) -> Command:

@@ -5,22 +5,23 @@ Spec: broker (b) "Admin processor", wire §19.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
+from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.broker.processors.admin.common import QUEUES_AT_ONCE
-from roquet.model.queue import MessageQueue
+from roquet.protocol.bodies.fields import QueueText
 from roquet.protocol.bodies.groups import encode_group_list
 from roquet.protocol.bodies.stats import (
     ConsumeOffset,
-    ConsumeStats,
     QueueTimeSpan,
     TopicOffset,
-    TopicStats,
+    consume_stats_body,
+    consume_stats_list_body,
     encode_broker_stats,
-    encode_consume_stats_list,
-    encode_time_spans,
+    time_spans_body,
+    topic_stats_body,
 )
 from roquet.protocol.bodies.topics import encode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -36,10 +37,10 @@ from roquet.protocol.headers.admin import (
 )
 from roquet.remoting.router import Request, Route
 from roquet.service.background import give_way
-from roquet.service.slices import in_slices, write_body
+from roquet.service.slices import in_slices, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from roquet.base.clock import Clock
     from roquet.broker.registry import Registry
@@ -92,19 +93,21 @@ class ProgressAdmin:
         """Return each queue's bounds and when its last message was stored."""
         name = GetTopicStatsInfoRequest.decode(request.command.ext).topic
         config = self._topic(name)
-        offsets: dict[MessageQueue, TopicOffset] = {}
-        queues = range(max(config.read_queues, config.write_queues))
-        async for queue_id in in_slices(queues, QUEUES_AT_ONCE):
-            last = self._store.max_offset(name, queue_id)
-            stored_ms = self._store.store_time(name, queue_id, last - 1) if last > 0 else 0
-            offsets[self._queue(name, queue_id)] = TopicOffset(
-                min_offset=max(0, self._store.min_offset(name, queue_id)),
+        queues = max(config.read_queues, config.write_queues)
+        rows = await write_rows(self._bounds(name, queues), QUEUES_AT_ONCE)
+        body = topic_stats_body(rows, self._stats.put_rate(name))
+        return reply_to(request.command, body=body)
+
+    def _bounds(self, topic: str, queues: int) -> Iterator[str]:
+        text = QueueText(topic, self._identity.name)
+        for queue_id in range(queues):
+            last = self._store.max_offset(topic, queue_id)
+            found = TopicOffset(
+                min_offset=max(0, self._store.min_offset(topic, queue_id)),
                 max_offset=max(0, last),
-                last_update=max(0, stored_ms),
+                last_update=max(0, self._time(topic, queue_id, last - 1)),
             )
-        body = TopicStats(offsets=offsets, put_tps=self._stats.put_rate(name))
-        written = await write_body(body.encode, len(offsets))
-        return reply_to(request.command, body=written)
+            yield found.row(text.of(queue_id))
 
     async def group(self, request: Request) -> Command:
         """Return how far a group is in one topic, some, or all that it has offsets in."""
@@ -116,44 +119,41 @@ class ProgressAdmin:
             wanted = [name for name in header.topic_list.split(";") if name]
         else:
             wanted = self._offsets.topics_of(group)
-        offsets: dict[MessageQueue, ConsumeOffset] = {}
+        parts: list[bytes] = []
+        size = 0
         tps = 0.0
         async for name in in_slices(dict.fromkeys(wanted), QUEUES_AT_ONCE):
             one = await self._progress(group, name)
-            offsets.update(one.offsets)
-            tps += one.consume_tps
-        merged = ConsumeStats(offsets=offsets, consume_tps=tps)
-        body = await write_body(merged.encode, len(offsets))
+            if one.rows:
+                parts.append(one.rows)
+                size = _checked_size(size + len(one.rows))
+            tps += one.tps
+        body = consume_stats_body(b",".join(parts), tps)
         return reply_to(request.command, body=body)
 
     async def every_group(self, request: Request) -> Command:
         """Return how far every group is, and by how many messages all of them are behind."""
         header = GetConsumeStatsInBroker.decode({"isOrder": "false", **(request.command.ext or {})})
-        found: list[dict[str, list[ConsumeStats]]] = []
-        behind = in_flight = items = 0
-        by_group = self._topics_by_group()
-        async for group in in_slices(sorted(by_group), GROUPS_AT_ONCE):
-            stats: list[ConsumeStats] = []
-            for name in by_group[group]:
+        found: dict[str, list[bytes]] = {}
+        behind = in_flight = size = 0
+        groups = {*self._registry.consumer_groups, *self._offsets.groups()}
+        async for group in in_slices(sorted(groups), GROUPS_AT_ONCE):
+            found[group] = []
+            for name in self._offsets.topics_of(group):
                 config = self._topics.get(name)
                 if config is None or (header.is_order and not config.order):
                     continue
                 one = await self._progress(group, name)
-                if one.offsets:
-                    stats.append(one)
-                    behind += _behind(one)
-                    in_flight += _in_flight(one)
-                    items += len(one.offsets)
-            found.append({group: stats})
-        body = await write_body(
-            functools.partial(
-                encode_consume_stats_list,
-                found,
-                broker_address=self._identity.address,
-                total_diff=behind,
-                total_inflight_diff=in_flight,
-            ),
-            items + len(found),
+                if one.rows:
+                    found[group].append(consume_stats_body(one.rows, one.tps))
+                    size = _checked_size(size + len(one.rows))
+                    behind += one.behind
+                    in_flight += one.in_flight
+        body = consume_stats_list_body(
+            found,
+            broker_address=self._identity.address,
+            total_diff=behind,
+            total_inflight_diff=in_flight,
         )
         return reply_to(request.command, body=body)
 
@@ -161,26 +161,27 @@ class ProgressAdmin:
         """Return store times of each queue's oldest, newest and next message for a group."""
         header = QueryConsumeTimeSpanRequest.decode(request.command.ext)
         config = self._topic(header.topic)
-        spans: list[QueueTimeSpan] = []
-        async for queue_id in in_slices(range(config.write_queues), QUEUES_AT_ONCE):
-            low = self._store.min_offset(header.topic, queue_id)
-            high = self._store.max_offset(header.topic, queue_id)
-            done = self._offsets.query(header.group, header.topic, queue_id) or 0
-            at = self._time(header.topic, queue_id, done - 1) if done > 0 else -1
-            oldest = self._time(header.topic, queue_id, low)
+        spans = self._spans(header.group, header.topic, config.write_queues)
+        body = time_spans_body(await write_rows(spans, QUEUES_AT_ONCE))
+        return reply_to(request.command, body=body)
+
+    def _spans(self, group: str, topic: str, queues: int) -> Iterator[str]:
+        text = QueueText(topic, self._identity.name)
+        for queue_id in range(queues):
+            low = self._store.min_offset(topic, queue_id)
+            high = self._store.max_offset(topic, queue_id)
+            done = self._offsets.query(group, topic, queue_id) or 0
+            at = self._time(topic, queue_id, done - 1) if done > 0 else -1
+            oldest = self._time(topic, queue_id, low)
             consumed = at if at > 0 else oldest
             is_done = done >= high
-            spans.append(
-                QueueTimeSpan(
-                    queue=self._queue(header.topic, queue_id),
-                    min_time=oldest,
-                    max_time=self._time(header.topic, queue_id, high - 1),
-                    consume_time=consumed,
-                    delay_ms=0 if is_done else max(0, self._clock.now_ms() - max(consumed, 0)),
-                )
+            span = QueueTimeSpan(
+                min_time=oldest,
+                max_time=self._time(topic, queue_id, high - 1),
+                consume_time=consumed,
+                delay_ms=0 if is_done else max(0, self._clock.now_ms() - max(consumed, 0)),
             )
-        body = await write_body(lambda: encode_time_spans(spans), len(spans))
-        return reply_to(request.command, body=body)
+            yield span.row(text.of(queue_id))
 
     def groups_of_topic(self, request: Request) -> Command:
         """Return the groups that read a topic: those connected and those with offsets."""
@@ -214,31 +215,31 @@ class ProgressAdmin:
         )
         return reply_to(request.command, body=body)
 
-    async def _progress(self, group: str, topic: str) -> ConsumeStats:
+    async def _progress(self, group: str, topic: str) -> _Progress:
         config = self._topics.get(topic)
         member = self._registry.consumer(group)
         if config is None or (member is not None and topic not in member.subscriptions):
-            return ConsumeStats(offsets={})
-        offsets: dict[MessageQueue, ConsumeOffset] = {}
+            return _Progress()
+        found = _Progress(tps=self._stats.get_rate(group, topic))
         # Also the looks at many small topics come to a slice: nobody knows how many there are.
         await give_way()
-        async for queue_id in in_slices(range(config.read_queues), QUEUES_AT_ONCE):
+        rows = self._offsets_of(group, topic, config.read_queues, found)
+        found.rows = await write_rows(rows, QUEUES_AT_ONCE)
+        return found
+
+    def _offsets_of(self, group: str, topic: str, queues: int, sums: _Progress) -> Iterator[str]:
+        text = QueueText(topic, self._identity.name)
+        for queue_id in range(queues):
             done = max(0, self._offsets.query(group, topic, queue_id) or 0)
-            stored_ms = self._time(topic, queue_id, done - 1) if done > 0 else 0
-            offsets[self._queue(topic, queue_id)] = ConsumeOffset(
+            one = ConsumeOffset(
                 broker_offset=max(0, self._store.max_offset(topic, queue_id)),
                 consumer_offset=done,
                 pull_offset=max(done, self._offsets.pulled(group, topic, queue_id) or 0),
-                last_timestamp=max(0, stored_ms),
+                last_timestamp=max(0, self._time(topic, queue_id, done - 1)),
             )
-        return ConsumeStats(offsets=offsets, consume_tps=self._stats.get_rate(group, topic))
-
-    def _topics_by_group(self) -> dict[str, list[str]]:
-        """Return every group, connected or with offsets, with the topics of its offsets."""
-        found: dict[str, list[str]] = {group: [] for group in self._registry.consumer_groups}
-        for topic, group in self._offsets.pairs():
-            found.setdefault(group, []).append(topic)
-        return found
+            sums.behind += one.broker_offset - one.consumer_offset
+            sums.in_flight += one.pull_offset - one.consumer_offset
+            yield one.row(text.of(queue_id))
 
     def _topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
@@ -249,13 +250,20 @@ class ProgressAdmin:
     def _time(self, topic: str, queue_id: int, offset: int) -> int:
         return self._store.store_time(topic, queue_id, offset) if offset >= 0 else -1
 
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic, self._identity.name, queue_id)
+
+@dataclasses.dataclass(slots=True)
+class _Progress:
+    """How far a group is in a topic: rows of its queues, and sums over them."""
+
+    rows: bytes = b""
+    tps: float = 0.0
+    behind: int = 0
+    in_flight: int = 0
 
 
-def _behind(stats: ConsumeStats) -> int:
-    return sum(it.broker_offset - it.consumer_offset for it in stats.offsets.values())
-
-
-def _in_flight(stats: ConsumeStats) -> int:
-    return sum(it.pull_offset - it.consumer_offset for it in stats.offsets.values())
+def _checked_size(size: int) -> int:
+    """Return the size of an answer. Raises Refused when no frame could carry it."""
+    if size > ANSWER_SIZE_MAX:
+        what = f"the answer has more than {ANSWER_SIZE_MAX} bytes: ask for one topic at a time"
+        raise Refused(ResponseCode.SYSTEM_ERROR, what)
+    return size

@@ -6,19 +6,20 @@ Spec: broker (b) "Admin processor", wire §16 and §19; limits B14 of the reliab
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
-from roquet.broker.processors.admin.common import NOT_SET, body_of, page_of
+from roquet.broker.processors.admin.common import CHECKED_AT_ONCE, NOT_SET, page_of, parts_of
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import MESSAGE_TYPES, FilterType, TopicConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import (
     TopicTableBody,
-    decode_topic_configs,
     encode_topic,
     encode_topic_list,
+    topic_configs_of,
 )
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
@@ -28,7 +29,7 @@ from roquet.protocol.headers.admin import (
     GetTopicConfigRequest,
 )
 from roquet.remoting.router import Request, Route
-from roquet.service.slices import write_body
+from roquet.service.slices import in_slices, write_body
 from roquet.store.topics import is_path_safe
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 
 QUEUES_MAX = 65_535
 PERM_MAX = 15
+NAMES_AT_ONCE = 5_000
+"""Names that are looked at before others have their turn."""
 
 _ATTRIBUTES: Mapping[str, tuple[bool, frozenset[str]]] = {
     "message.type": (True, MESSAGE_TYPES),
@@ -117,12 +120,12 @@ class TopicAdmin:
 
     async def create_list(self, request: Request) -> Command:
         """Create or change several topics, all or none, with one write of the table."""
-        configs = await body_of(request.command, decode_topic_configs)
-        checked = [
-            self._checked(config, {f"+{key}": value for key, value in config.attributes.items()})
-            for config in configs
-        ]
-        self._topics.put(*checked)
+        configs = await parts_of(request.command, topic_configs_of)
+        checked: list[TopicConfig] = []
+        async for config in in_slices(configs, CHECKED_AT_ONCE):
+            changes = {f"+{key}": value for key, value in config.attributes.items()}
+            checked.append(self._checked(config, changes))
+        await self._topics.put_in_slices(checked)
         await self._topics.persist()
         return reply_to(request.command, remark=NOT_SET)
 
@@ -141,7 +144,7 @@ class TopicAdmin:
             doomed += [name for name in retries if self._topics.get(name) is not None]
         for name in doomed:
             self._topics.remove(name)
-            self._offsets.remove_topic(name)
+            await self._offsets.remove_topic(name)
             self._stats.forget_topic(name)
             await asyncio.to_thread(self._store.native.delete_topic, name)
             log.info("topic %s was deleted by %s", name, request.peer.address)
@@ -161,7 +164,7 @@ class TopicAdmin:
         """Return the table, whole or a page of it: how slaves follow and tools export."""
         table = self._topics.all()
         page = page_of(request.command.ext, "topicSeq", "maxTopicNum", self._topics.version)
-        chosen = table if page is None else dict(list(table.items())[page[0] : page[1]])
+        chosen = table if page is None else dict(itertools.islice(table.items(), *page))
         body = TopicTableBody(
             topics=chosen, version=self._topics.version, mapping_version=DataVersion()
         )
@@ -169,9 +172,10 @@ class TopicAdmin:
         written = await write_body(body.encode, len(chosen))
         return reply_to(request.command, ext=ext, body=written)
 
-    def system_topics(self, request: Request) -> Command:
+    async def system_topics(self, request: Request) -> Command:
         """Return the topics that belong to the broker itself."""
-        kept = [name for name in self._topics.all() if self._topics.is_system(name)]
+        known = in_slices(self._topics.all(), NAMES_AT_ONCE)
+        kept = [name async for name in known if self._topics.is_system(name)]
         # The fixed names are listed whether or not anything has been stored under them.
         found = sorted(names.SYSTEM_TOPICS.union(kept))
         return reply_to(request.command, body=encode_topic_list(found))

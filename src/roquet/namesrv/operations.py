@@ -15,12 +15,14 @@ from roquet.protocol.command import reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers import namesrv as headers
 from roquet.remoting.router import Route
-from roquet.service.slices import read_body
+from roquet.service.background import give_way
+from roquet.service.slices import in_turns, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.namesrv.kv import KeyValues
+    from roquet.namesrv.steps import Work
     from roquet.namesrv.table import RouteTable
     from roquet.protocol.command import Command
     from roquet.remoting.router import Request
@@ -124,21 +126,27 @@ class TopicRequests:
             Route((RequestCode.REGISTER_TOPIC_IN_NAMESRV,), self.register, LANE),
         ]
 
-    def wipe_write_perm(self, request: Request) -> Command:
+    async def wipe_write_perm(self, request: Request) -> Command:
         """Take write permission from a broker's topics (205), before it is stopped, say."""
         header = headers.WipeWritePermOfBrokerRequest.decode(request.command.ext)
-        touched = self._table.wipe_write_perm(header.broker_name)
+        touched = await self._changed(self._table.wipe_write_perm(header.broker_name))
         log.info("write permission of %s wiped: %d topics", header.broker_name, touched)
         response = headers.WipeWritePermOfBrokerResponse(wipe_topic_count=touched)
         return reply_to(request.command, ext=response.encode())
 
-    def add_write_perm(self, request: Request) -> Command:
+    async def add_write_perm(self, request: Request) -> Command:
         """Give a broker's topics read and write permission (327)."""
         header = headers.AddWritePermOfBrokerRequest.decode(request.command.ext)
-        touched = self._table.add_write_perm(header.broker_name)
+        touched = await self._changed(self._table.add_write_perm(header.broker_name))
         log.info("write permission of %s added: %d topics", header.broker_name, touched)
         response = headers.AddWritePermOfBrokerResponse(add_topic_count=touched)
         return reply_to(request.command, ext=response.encode())
+
+    async def _changed(self, work: Work[int]) -> int:
+        # A registration that is being taken over would undo a part of it.
+        while self._table.advance():
+            await give_way()
+        return await in_turns(work)
 
     def delete(self, request: Request) -> Command:
         """Forget a topic, everywhere or in one cluster (216)."""

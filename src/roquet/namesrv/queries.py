@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.namesrv import views
 from roquet.namesrv.kv import ORDER_TOPICS
-from roquet.protocol import departed
+from roquet.protocol import departed, fastjson
 from roquet.protocol.bodies.routes import encode_member_group, encode_route, wants_standard
-from roquet.protocol.bodies.topics import encode_topic_list
+from roquet.protocol.bodies.topics import encode_topic_list, topic_list_body
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.protocol.headers import namesrv as headers
-from roquet.remoting.router import Route
+from roquet.remoting.router import Handler, Route
+from roquet.service.background import give_way
+from roquet.service.slices import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 CLIENT_LANE = "client"
 LANE = "default"
+TOPICS_AT_ONCE = 10_000
+"""Topics that are looked at or written before others have their turn."""
 ZONE_MODE = "__ZONE_MODE"
 ZONE_NAME = "__ZONE_NAME"
 NOT_SET = "not set any response code"
@@ -53,7 +57,7 @@ class Queries:
 
     def routes(self) -> list[Route]:
         """Return the rows of the request table."""
-        rows = {
+        rows: dict[RequestCode, Handler] = {
             RequestCode.GET_BROKER_CLUSTER_INFO: self.clusters,
             RequestCode.GET_BROKER_MEMBER_GROUP: self.members,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
@@ -114,37 +118,57 @@ class Queries:
         body = encode_member_group(header.cluster_name, header.broker_name, addresses)
         return reply_to(request.command, remark=NOT_SET, body=body)
 
-    def all_topics(self, request: Request) -> Command:
+    async def all_topics(self, request: Request) -> Command:
         """List every topic (206)."""
         if not self._settings.now.enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        topics: Iterable[str] = self._table.topics
+        gone: Iterable[str] = ()
         if departed.asked(request.command.ext) and self._settings.now.departed_keep_ms:
-            topics = {*topics, *self._table.departed.topics()}
-        return _topic_list(request, topics)
+            gone = self._table.departed.topics()
+        return await self._listed(request, lambda topics: topics, gone)
 
-    def topics_of_cluster(self, request: Request) -> Command:
+    async def topics_of_cluster(self, request: Request) -> Command:
         """List the topics of a cluster (224)."""
         self._check_lists()
         header = headers.GetTopicsByClusterRequest.decode(request.command.ext)
-        return _topic_list(request, views.topics_of_cluster(self._table, header.cluster))
+        cluster = header.cluster
+        return await self._listed(
+            request, lambda topics: views.topics_of_cluster(self._table, cluster, topics)
+        )
 
     def system_topics(self, request: Request) -> Command:
         """List cluster and broker names, and one broker that knows the rest (304)."""
         found = views.system_names(self._table)
-        return _topic_list(request, found.names, found.broker_address)
+        body = encode_topic_list(found.names, found.broker_address)
+        return reply_to(request.command, body=body)
 
-    def _by_flag(self, wanted: Callable[[int], bool]) -> Callable[[Request], Command]:
-        def handler(request: Request) -> Command:
+    def _by_flag(self, wanted: Callable[[int], bool]) -> Handler:
+        async def handler(request: Request) -> Command:
             self._check_lists()
-            return _topic_list(request, views.topics_by_flag(self._table, wanted))
+            return await self._listed(
+                request, lambda topics: views.topics_by_flag(self._table, wanted, topics)
+            )
 
         return handler
+
+    async def _listed(
+        self,
+        request: Request,
+        choose: Callable[[Iterable[str]], Iterable[str]],
+        more: Iterable[str] = (),
+    ) -> Command:
+        """Answer with the topics that `choose` chooses, in slices: there may be a million."""
+        topics = list(self._table.topics)
+        topics += [topic for topic in more if topic not in self._table.topics]
+        if len(topics) <= fastjson.SORTED_MAX:
+            topics.sort()
+        chosen: list[str] = []
+        for at in range(0, len(topics), TOPICS_AT_ONCE):
+            chosen += choose(topics[at : at + TOPICS_AT_ONCE])
+            await give_way()
+        rows = await write_rows(map(fastjson.quoted, chosen), TOPICS_AT_ONCE)
+        return reply_to(request.command, body=topic_list_body(rows))
 
     def _check_lists(self) -> None:
         if not self._settings.now.enable_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-
-
-def _topic_list(request: Request, topics: Iterable[str], address: str | None = None) -> Command:
-    return reply_to(request.command, body=encode_topic_list(topics, address))

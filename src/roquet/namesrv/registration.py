@@ -21,6 +21,8 @@ from roquet.protocol.headers import broker as broker_headers
 from roquet.protocol.headers import namesrv as headers
 from roquet.protocol.register_body import RegisterBody, RegisterBodyError, crc32_of
 from roquet.remoting.router import Route
+from roquet.service.background import give_way
+from roquet.service.collector import long_work
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -73,9 +75,15 @@ class Departures:
             log.info("forgetting %s", ", ".join(f"{d.name}@{d.address}" for d in leaving))
             before = lowest(self._table, {one.name for one in leaving})
             self._table.depart(leaving, self._clock.steady_ms())
+            self._finish()
             if self._notices.is_on:
                 gone = {one.name: one.address for one in leaving}
                 self._notices.send(after_departure(self._table, before, gone))
+
+    def _finish(self) -> None:
+        """Do what is left of long departures, a step in each turn of the loop."""
+        if self._table.advance():
+            asyncio.get_running_loop().call_soon(self._finish)
 
 
 class Registrations:
@@ -125,14 +133,21 @@ class Registrations:
         header = headers.RegisterBrokerRequest.decode(command.ext)
         async with self._order_of_arrival:
             port_min = self._settings.now.broker_port_min
-            if is_long(command):
+            if not is_long(command):
+                return await self._taken(request, read_checked(command, header, port_min))
+            with long_work():
                 said = await asyncio.to_thread(read_long, command, header, port_min)
-            else:
-                said = read_checked(command, header, port_min)
-            if not request.peer.is_open:
-                # It left while its body was read: nobody would ever notice that it is gone.
-                raise Refused(ResponseCode.SYSTEM_ERROR, "the connection has ended")
-            return self._take(request, said)
+                return await self._taken(request, said)
+
+    async def _taken(self, request: Request, said: Registration) -> Command:
+        if not request.peer.is_open:
+            # It left while its body was read: nobody would ever notice that it is gone.
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the connection has ended")
+        answer = self._take(request, said)
+        # Answered, it is known whole, and later requests of the broker find it so.
+        while self._table.advance():
+            await give_way()
+        return answer
 
     def _take(self, request: Request, said: Registration) -> Command:
         self._departures.apply()
@@ -227,7 +242,7 @@ def read_long(
     command: Command, header: headers.RegisterBrokerRequest, port_min: int
 ) -> Registration:
     """Read and check a long registration, and make what the table will hold. Raises Refused."""
-    return read_checked(command, header, port_min).with_queues()
+    return read_checked(command, header, port_min).with_rows()
 
 
 def read_checked(

@@ -1,26 +1,31 @@
 """Who serves which topic: the name server's six tables and their update rules, as pure state.
 
 Nothing here knows a socket or a clock: the time is passed in, a connection is a number, and
-what has to be done outside (connections to close) is returned. Registration, heartbeat,
-unregistration and expiry are here; what clients ask is in `views` (spec: namesrv, Tables).
+what has to be done outside (connections to close) is returned. Thousands of topics are taken over
+and forgotten in steps: whoever changes the table calls `advance` until nothing is left.
+Registration, heartbeat, unregistration and expiry are here; what clients ask is in `views` (spec:
+namesrv, Tables).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import Refused
 from roquet.model.route import MASTER_ID, QueueData
 from roquet.model.topic import READ_WRITE, Perm
 from roquet.namesrv.departed import DepartedBrokers
+from roquet.namesrv.steps import ChangedPerms, ends
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from roquet.model.data_version import DataVersion
     from roquet.model.topic import TopicConfig
+    from roquet.namesrv.steps import Work
 
     StaticMapping = Mapping[str, Any]
     """A static topic's mapping of one broker, kept as it came; `bname` names the broker."""
@@ -34,6 +39,10 @@ MAX_MEMBERS = 1_000
 """Ids under one broker name."""
 MAX_TOPICS = 1_000_000
 """Topics with a route, over all brokers."""
+
+
+ROWS_AT_ONCE = 4_096
+"""Topics that are changed before others have their turn."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,23 +71,27 @@ class Registration:
     timeout_ms: int | None = None
     acting_master: bool | None = None
     zone: str | None = None
-    queues: Mapping[str, QueueData] = dataclasses.field(default_factory=dict[str, QueueData])
-    """What topics come to in routes, where it was made already (`with_queues`)."""
+    rows: Mapping[str, dict[str, QueueData]] | None = None
+    """What topics come to in routes, where it was made already (`with_rows`)."""
 
-    def with_queues(self) -> Registration:
-        """Return the same with the queues of every topic made: of a long one, beside the loop."""
-        queues = {name: self.queues_of(config) for name, config in self.topics.items()}
-        return dataclasses.replace(self, queues=queues)
-
-    def queues_of(self, config: TopicConfig) -> QueueData:
-        """Return what a topic of this registration comes to in routes."""
-        return self.queues.get(config.name) or QueueData(
-            broker_name=self.name,
-            read_queues=config.read_queues,
-            write_queues=config.write_queues,
-            perm=config.perm,
-            topic_sys_flag=config.sys_flag,
-        )
+    def with_rows(self) -> Registration:
+        """Return the same with the rows of every topic made: of a long one, beside the loop."""
+        alike: dict[tuple[int, ...], QueueData] = {}
+        rows: dict[str, dict[str, QueueData]] = {}
+        for name, it in self.topics.items():
+            key = (it.read_queues, it.write_queues, it.perm, it.sys_flag)
+            queues = alike.get(key)
+            if queues is None:
+                # Most topics are alike: one object for all of them spares the collector the rest.
+                queues = alike[key] = QueueData(
+                    broker_name=self.name,
+                    read_queues=it.read_queues,
+                    write_queues=it.write_queues,
+                    perm=it.perm,
+                    topic_sys_flag=it.sys_flag,
+                )
+            rows[name] = {self.name: queues}
+        return dataclasses.replace(self, rows=rows)
 
     @property
     def key(self) -> BrokerKey:
@@ -132,7 +145,7 @@ class LiveEntry:
 
 
 class RouteTable:
-    """The tables. One thread (the event loop) owns them; every method is one whole step."""
+    """The tables. One thread (the event loop) owns them; no row is ever half changed."""
 
     def __init__(self, *, drop_absent_topics: bool = False) -> None:
         """Start empty. `drop_absent_topics` is Java's deleteTopicWithBrokerRegistration."""
@@ -144,6 +157,12 @@ class RouteTable:
         self.filters: dict[BrokerKey, tuple[str, ...]] = {}
         self.mappings: dict[str, dict[str, StaticMapping]] = {}
         self.departed = DepartedBrokers()
+        self._topics_of: dict[str, dict[str, None]] = {}
+        """Broker name -> the topics that it has a row in."""
+        self._taking: dict[str, Work[None]] = {}
+        """Broker name -> what is left to do of its registration."""
+        self._leaving: deque[Work[Any]] = deque()
+        """What is left to do of departures."""
 
     def follow(self, *, drop_absent_topics: bool) -> None:
         """Drop the topics that a registration lacks, or keep them, from now on."""
@@ -212,11 +231,10 @@ class RouteTable:
         for table, more in ((self.topics, said.topics), (self.mappings, said.mappings)):
             self._check_topics(table, more)
 
-    def _check_topics(self, table: Mapping[str, object], more: Iterable[str]) -> None:
-        wanted = set(more)
-        if len(table) + len(wanted) <= MAX_TOPICS:
+    def _check_topics(self, table: Mapping[str, object], more: Collection[str]) -> None:
+        if len(table) + len(more) <= MAX_TOPICS:
             return
-        if len(table) + sum(topic not in table for topic in wanted) > MAX_TOPICS:
+        if len(table) + sum(topic not in table for topic in set(more)) > MAX_TOPICS:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_TOPICS} topics are known")
 
     def _add_name(self, said: Registration) -> BrokerEntry:
@@ -251,20 +269,63 @@ class RouteTable:
         )
         if not (is_master or is_prime_slave):
             return
+        for _ in self._taking.pop(said.name, ()):
+            pass  # an earlier registration is taken over whole before the next begins
         if self.drop_absent_topics and not said.mappings:
-            gone = [topic for topic in self.topics if topic not in said.topics]
-            self._drop_queues(gone, {said.name})
+            self._later(self._queues_dropped(said.name, self._absent(said)))
         changed = first or self.version_differs(said.key, said.version)
-        read_only = is_prime_slave and entry.acting_master
-        for topic, config in said.topics.items():
-            if changed or said.name not in self.topics.get(topic, {}):
-                queues = said.queues_of(config)
+        taking = self._rows_taken(
+            said, changed=changed, read_only=is_prime_slave and entry.acting_master
+        )
+        if not ends(taking):
+            self._taking[said.name] = taking
+
+    def _rows_taken(self, said: Registration, *, changed: bool, read_only: bool) -> Work[None]:
+        """Take the topics of a registration over, in steps."""
+        mine = self._topics_of.setdefault(said.name, {})
+        rows = said.with_rows().rows if said.rows is None else said.rows
+        change = ChangedPerms(lambda perm: perm & ~Perm.WRITE)
+        for number, (topic, row) in enumerate((rows or {}).items(), 1):
+            known = self.topics.get(topic)
+            if known is None or changed or said.name not in known:
                 if read_only:
-                    queues = dataclasses.replace(queues, perm=int(config.perm & ~Perm.WRITE))
-                self.topics.setdefault(topic, {})[said.name] = queues
+                    row[said.name] = change.of(row[said.name])
+                if known is None:
+                    self.topics[topic] = row
+                else:
+                    known[said.name] = row[said.name]
+                mine[topic] = None
+            if number % ROWS_AT_ONCE == 0:
+                yield
+                mine = self._topics_of.setdefault(said.name, {})
+        if not mine:
+            self._topics_of.pop(said.name, None)
         if changed:
-            for topic, mapping in said.mappings.items():
-                self.mappings.setdefault(topic, {})[str(mapping["bname"])] = mapping
+            yield from self._mappings_taken(said)
+
+    def _mappings_taken(self, said: Registration) -> Work[None]:
+        for number, (topic, mapping) in enumerate(said.mappings.items(), 1):
+            self.mappings.setdefault(topic, {})[str(mapping["bname"])] = mapping
+            if number % ROWS_AT_ONCE == 0:
+                yield
+
+    def _absent(self, said: Registration) -> list[str]:
+        """Return the topics that the broker has no more, no longer noted as its own."""
+        mine = self._topics_of.get(said.name, {})
+        gone = [topic for topic in mine if topic not in said.topics]
+        for topic in gone:
+            del mine[topic]
+        return gone
+
+    def advance(self) -> bool:
+        """Do a step of what is left of long registrations and departures; False: none is left."""
+        if self._taking:
+            name, taking = next(iter(self._taking.items()))
+            if ends(taking):
+                del self._taking[name]
+        elif self._leaving and ends(self._leaving[0]):
+            self._leaving.popleft()
+        return bool(self._taking or self._leaving)
 
     def _about_master(self, entry: BrokerEntry, said: Registration) -> Registered:
         if said.broker_id == MASTER_ID:
@@ -325,16 +386,21 @@ class RouteTable:
             self.live.pop(key, None)
             self.filters.pop(key, None)
             (removed if self._forget_address(one) else reduced).add(one.name)
-        served: dict[str, set[str]] = {name: set() for name in removed}
-        for topic, by in self.topics.items() if removed else ():
-            for name in removed & by.keys():
-                served[name].add(topic)
-        self._drop_queues(set[str]().union(*served.values()), removed)
+        served: dict[str, set[str]] = {}
+        for name in removed:
+            served[name] = set(self._topics_of.get(name, ()))
+            self._taking.pop(name, None)
+            self._later(self._queues_dropped(name, list(self._topics_of.pop(name, ()))))
         for name in reduced - removed:
             entry = self.brokers.get(name)
             if entry is not None and entry.acting_master and entry.without_master():
-                self._change_perm(name, lambda perm: perm & ~Perm.WRITE)
+                self._later(self._perm_changed(name, lambda perm: perm & ~Perm.WRITE))
         self.departed.add(served, now_ms)
+
+    def _later(self, work: Work[Any]) -> None:
+        """Begin some work; what is left of it waits for `advance`."""
+        if not ends(work):
+            self._leaving.append(work)
 
     def _forget_address(self, one: Departure) -> bool:
         """Return whether nobody is left under the broker's name."""
@@ -349,36 +415,48 @@ class RouteTable:
         self._remove_name(entry)
         return True
 
-    def _drop_queues(self, topics: Iterable[str], names: set[str]) -> None:
-        if not names:
-            return
-        for topic in topics:
-            queues = self.topics[topic]
-            for name in names:
-                queues.pop(name, None)
-            if not queues:
-                del self.topics[topic]
+    def _queues_dropped(self, name: str, topics: Iterable[str]) -> Work[None]:
+        """Forget a broker's queues of topics, in steps, but for those that it has anew."""
+        for number, topic in enumerate(topics, 1):
+            queues = self.topics.get(topic)
+            if queues is not None and topic not in self._topics_of.get(name, ()):
+                self._forget_row(name, topic, queues)
+            if number % ROWS_AT_ONCE == 0:
+                yield
+
+    def _forget_row(self, name: str, topic: str, queues: dict[str, QueueData]) -> None:
+        queues.pop(name, None)
+        if not queues:
+            del self.topics[topic]
+        mine = self._topics_of.get(name)
+        if mine is not None:
+            mine.pop(topic, None)
+            if not mine:
+                del self._topics_of[name]
 
     # -- what an operator changes -----------------------------------------------------------
 
-    def wipe_write_perm(self, name: str) -> int:
-        """Take the write permission from every topic of a broker; return how many it has.
+    def wipe_write_perm(self, name: str) -> Work[int]:
+        """Take the write permission from every topic of a broker, in steps; return how many.
 
         It lasts until the broker registers a changed version.
         """
-        return self._change_perm(name, lambda perm: perm & ~Perm.WRITE)
+        return self._perm_changed(name, lambda perm: perm & ~Perm.WRITE)
 
-    def add_write_perm(self, name: str) -> int:
-        """Set read and write, and nothing else, on every topic of a broker."""
-        return self._change_perm(name, lambda _: READ_WRITE)
+    def add_write_perm(self, name: str) -> Work[int]:
+        """Set read and write, and nothing else, on every topic of a broker, in steps."""
+        return self._perm_changed(name, lambda _: READ_WRITE)
 
-    def _change_perm(self, name: str, change: Callable[[int], int]) -> int:
+    def _perm_changed(self, name: str, change: Callable[[int], int]) -> Work[int]:
+        changed = ChangedPerms(change)
         touched = 0
-        for queues in self.topics.values():
-            known = queues.get(name)
-            if known is not None:
-                queues[name] = dataclasses.replace(known, perm=int(change(known.perm)))
+        for number, topic in enumerate(list(self._topics_of.get(name, ())), 1):
+            queues = self.topics.get(topic, {})
+            if name in queues:
+                queues[name] = changed.of(queues[name])
                 touched += 1
+            if number % ROWS_AT_ONCE == 0:
+                yield
         return touched
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
@@ -387,9 +465,11 @@ class RouteTable:
         if topic not in self.topics:
             return
         if cluster is None:
-            del self.topics[topic]
+            names: Iterable[str] = list(self.topics[topic])
         else:
-            self._drop_queues([topic], set(self.clusters.get(cluster, ())))
+            names = self.clusters.get(cluster, set()) & self.topics[topic].keys()
+        for name in names:
+            self._forget_row(name, topic, self.topics[topic])
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
         """Note queues of known brokers; an unknown broker's name ends it there, as in Java.
@@ -401,6 +481,7 @@ class RouteTable:
             if one.broker_name not in self.brokers:
                 return
             self.topics.setdefault(topic, {})[one.broker_name] = one
+            self._topics_of.setdefault(one.broker_name, {})[topic] = None
 
 
 def _forget_other_ids(entry: BrokerEntry, said: Registration) -> None:

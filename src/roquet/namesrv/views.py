@@ -11,7 +11,7 @@ from roquet.namesrv.table import BrokerKey
 from roquet.protocol.bodies.routes import ClusterInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from roquet.model.route import QueueData
     from roquet.namesrv.table import BrokerEntry, RouteTable
@@ -101,10 +101,10 @@ def members(table: RouteTable, name: str) -> dict[int, str]:
     return {} if entry is None else dict(entry.addresses)
 
 
-def topics_of_cluster(table: RouteTable, cluster: str) -> list[str]:
-    """Return the topics that some broker of the cluster serves."""
+def topics_of_cluster(table: RouteTable, cluster: str, topics: Iterable[str]) -> Iterator[str]:
+    """Yield those of the topics that some broker of the cluster serves."""
     names = table.clusters.get(cluster, set())
-    return [topic for topic, queues in table.topics.items() if not names.isdisjoint(queues)]
+    return (topic for topic in topics if not names.isdisjoint(table.topics.get(topic, ())))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,10 +140,11 @@ def has_unit_subscribers_only(flag: int) -> bool:
     return has_unit_subscribers(flag) and not is_unit(flag)
 
 
-def topics_by_flag(table: RouteTable, wanted: Callable[[int], bool]) -> list[str]:
-    """Return the topics whose first broker registered such a system flag."""
-    return [
-        topic
-        for topic, queues in table.topics.items()
-        if queues and wanted(next(iter(queues.values())).topic_sys_flag)
-    ]
+def topics_by_flag(
+    table: RouteTable, wanted: Callable[[int], bool], topics: Iterable[str]
+) -> Iterator[str]:
+    """Yield those of the topics whose first broker registered such a system flag."""
+    for topic in topics:
+        queues = table.topics.get(topic)
+        if queues and wanted(next(iter(queues.values())).topic_sys_flag):
+            yield topic

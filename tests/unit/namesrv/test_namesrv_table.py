@@ -17,6 +17,7 @@ from roquet.model.topic import TopicConfig
 from roquet.namesrv import table as table_module
 from roquet.namesrv import views
 from roquet.namesrv.table import BrokerKey, Departure, Registration, RouteTable
+from roquet.protocol.bodies.fields import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +57,8 @@ class Teller:
             "beat": self.beat,
             "silent": self.silent,
             "closed": self.closed,
-            "wipe": lambda words: str(self.table.wipe_write_perm(words[0])),
-            "add": lambda words: str(self.table.add_write_perm(words[0])),
+            "wipe": lambda words: str(at_once(self.table.wipe_write_perm(words[0]))),
+            "add": lambda words: str(at_once(self.table.add_write_perm(words[0]))),
             "delete": self.delete,
             "topic": self.topic,
             "system": self.system,
@@ -167,7 +168,10 @@ class Teller:
         return f"{' '.join(found.names)} at {found.broker_address}"
 
     def topics_of(self, words: list[str]) -> str:
-        return " ".join(sorted(views.topics_of_cluster(self.table, words[0]))) or "-"
+        return (
+            " ".join(sorted(views.topics_of_cluster(self.table, words[0], self.table.topics)))
+            or "-"
+        )
 
 
 @pytest.mark.parametrize(("title", "lines"), [pytest.param(*s, id=s[0]) for s in stories()])
@@ -197,9 +201,16 @@ def test_units_are_told_by_the_first_brokers_flag() -> None:
         now_ms=0,
         channel=1,
     )
-    assert views.topics_by_flag(table, views.is_unit) == ["unit", "both"]
-    assert views.topics_by_flag(table, views.has_unit_subscribers) == ["sub", "both"]
-    assert views.topics_by_flag(table, views.has_unit_subscribers_only) == ["sub"]
+
+    def flagged(wanted: Callable[[int], bool]) -> list[str]:
+        return list(views.topics_by_flag(table, wanted, table.topics))
+
+    assert flagged(views.is_unit) == ["unit", "both"]
+    assert flagged(views.has_unit_subscribers) == [
+        "sub",
+        "both",
+    ]
+    assert flagged(views.has_unit_subscribers_only) == ["sub"]
 
 
 def test_filter_servers_are_shown_by_address_until_an_empty_list_comes() -> None:
@@ -290,7 +301,7 @@ def test_any_history_leaves_tables_that_agree(seed: int) -> None:
         elif step < 0.85:
             teller.closed([str(chance.randrange(5))])
         elif step < 0.9:
-            teller.table.wipe_write_perm(name)
+            at_once(teller.table.wipe_write_perm(name))
         else:
             teller.now_ms += chance.randrange(50_000)
             teller.table.depart(teller.table.silent(teller.now_ms), teller.now_ms)
@@ -351,3 +362,45 @@ def check_agreement(table: RouteTable) -> None:
     for topic, queues in table.topics.items():
         assert queues, topic
         assert set(queues) <= set(table.brokers), "queues of a broker that nobody knows"
+
+
+def test_long_registrations_and_departures_in_steps_come_to_the_same_as_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others come and go between the steps; what is left at the end is what one step makes."""
+
+    def said(rng: random.Random, name: str, count: int) -> Registration:
+        names = rng.sample(range(20), rng.randint(2, 15))
+        configs = (TopicConfig(name=f"t{number}", write_queues=count) for number in names)
+        return Registration(
+            cluster="c",
+            name=name,
+            broker_id=0,
+            address=f"{name}:1",
+            ha_address="",
+            version=DataVersion(counter=count),
+            topics={config.name: config for config in configs},
+        )
+
+    def history(seed: int, rows: int) -> tuple[object, ...]:
+        monkeypatch.setattr(table_module, "ROWS_AT_ONCE", rows)
+        rng = random.Random(seed)
+        table = RouteTable(drop_absent_topics=seed % 2 == 0)
+        for count in range(12):
+            name = rng.choice("ab")
+            if rng.random() < 0.6:
+                table.register(said(rng, name, count), count, channel=1)
+            else:
+                table.depart([Departure("c", name, f"{name}:1")], count)
+            for _ in range(rng.randrange(4)):
+                table.advance()
+        while table.advance():
+            pass
+        shown = {topic: dict(queues) for topic, queues in table.topics.items()}
+        for name in "ab":
+            rows = sum(name in queues for queues in shown.values())
+            assert at_once(table.wipe_write_perm(name)) == rows
+        return (shown, set(table.brokers), set(table.live))
+
+    for seed in range(300):
+        assert history(seed, rows=2) == history(seed, rows=1_000), seed

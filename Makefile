@@ -37,7 +37,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 # JVMs of tests live for minutes: the second compiler takes a third of their CPU and gives nothing.
 SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers powerloss \
+	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop powerloss \
 	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
 
 help: ## show this list
@@ -119,6 +119,9 @@ crash: setup ## kill -9 the broker CYCLES times in each flush mode and account f
 crash-timers: setup ## kill -9 the broker CYCLES times while timer messages wait, account for each of them
 	$(PY) -m tools.timer_crash --cycles $(CYCLES)
 	$(PY) -m tools.timer_crash --cycles $(CYCLES) --flush async --harm
+
+crash-pop: setup ## kill -9 the broker CYCLES times while messages are popped, account for each of them
+	$(PY) -m tools.pop_crash --cycles $(CYCLES)
 
 powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture

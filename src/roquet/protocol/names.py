@@ -34,6 +34,7 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
+REVIVE_TOPIC_PREFIX = SYSTEM_TOPIC_PREFIX + "REVIVE_LOG_"
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -168,7 +169,11 @@ def check_not_system(topic: str) -> str | None:
 
 
 def check_may_send(topic: str) -> str | None:
-    """Return the refusal for a topic that nobody may send to (code 16)."""
-    if topic in SEND_BLACK_LIST:
+    """Return the refusal for a topic that nobody may send to (code 16).
+
+    Other than Java, revive topics are among them: whoever writes a checkpoint there has any
+    message of any topic copied for a group of his choice.
+    """
+    if topic in SEND_BLACK_LIST or topic.startswith(REVIVE_TOPIC_PREFIX):
         return f"Sending message to topic[{topic}] is forbidden."
     return None

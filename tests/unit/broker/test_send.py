@@ -132,7 +132,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
             "topic[orders] not exist, apply first please!" + faq,
             await it.send("orders", c="nowhere"),
         )
-        for topic in ("SCHEDULE_TOPIC_" + "XX" + "XX", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"):
+        for topic in (
+            "SCHEDULE_TOPIC_" + "XX" + "XX",
+            "SELF_TEST_TOPIC",
+            "OFFSET_MOVED_EVENT",
+            "rmq_sys_REVIVE_LOG_DefaultCluster",
+        ):
             await refused(
                 16, f"Sending message to topic[{topic}] is forbidden.", await it.send(topic)
             )

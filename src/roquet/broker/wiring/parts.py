@@ -58,7 +58,7 @@ def list_parts(
             needs=("format",),
             timers=(
                 Timer("save topics and groups", base.metadata.persist_configs, 10, 10),
-                Timer("save offsets", base.metadata.persist_offsets, offsets_s, 10),
+                Timer("save offsets", base.metadata.persist_offsets, offsets_s, min(offsets_s, 10)),
                 Timer("save filters", base.metadata.persist_filters, 10, 10),
             ),
         ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from roquet.protocol import names
 
-REVIVE_TOPIC_PREFIX = names.SYSTEM_TOPIC_PREFIX + "REVIVE_LOG_"
 REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
 """Its committed offset of a revive queue is the last settled record, not the next one."""
 
@@ -26,12 +25,12 @@ _V2 = "+"
 
 def revive_topic(cluster: str) -> str:
     """Return the topic of checkpoints and acknowledgements of a cluster."""
-    return REVIVE_TOPIC_PREFIX + cluster
+    return names.REVIVE_TOPIC_PREFIX + cluster
 
 
 def is_revive_topic(topic: str) -> bool:
     """Tell whether a topic holds checkpoints and acknowledgements."""
-    return topic.startswith(REVIVE_TOPIC_PREFIX)
+    return topic.startswith(names.REVIVE_TOPIC_PREFIX)
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool) -> str:

@@ -95,6 +95,7 @@ AREAS = (
         "spark",
         ("spark/offsets.py", "spark/planning.py", "spark/keys.py", "spark/stream.py"),
         (
+            "unit/spark/test_spark_keys.py",
             "unit/spark/test_spark_offsets.py",
             "unit/spark/test_spark_planning.py",
             "unit/spark/test_spark_readers.py",

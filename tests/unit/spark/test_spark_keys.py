@@ -1,0 +1,85 @@
+"""Unique keys of a plan: which run, partition and row a task's keys stand for."""
+
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark import TaskContext
+
+from roquet.base.errors import UsageError
+from roquet.spark import keys
+
+if TYPE_CHECKING:
+    from roquet.spark.options import SinkOptions
+
+QUERY = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+
+
+def options(*, plan_keys: bool = True, run_id: str | None = None) -> SinkOptions:
+    return cast("Any", SimpleNamespace(plan_keys=plan_keys, run_id=run_id))
+
+
+def within(monkeypatch: pytest.MonkeyPatch, local: dict[str, str] | None) -> None:
+    """Be in partition 3 of a task with these local properties, or in no task."""
+    context = None
+    if local is not None:
+        context = SimpleNamespace(getLocalProperty=local.get, partitionId=lambda: 3)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+
+
+def key(run: str, partition: int, row: int) -> str:
+    return hashlib.sha256(f"{run}/{partition}/{row}".encode()).hexdigest()[:32].upper()
+
+
+def test_keys_depend_on_run_partition_and_row() -> None:
+    make = keys.maker("run", 3)
+    assert [make(row) for row in (0, 1, 0)] == [key("run", 3, row) for row in (0, 1, 0)]
+    assert make(1) not in {keys.maker("run", 4)(1), keys.maker("other", 3)(1)}
+
+
+@pytest.mark.parametrize(
+    ("run", "run_id", "local", "place"),
+    [
+        ("r", None, {}, "r"),
+        ("r", "mine", QUERY, "r"),
+        (None, None, QUERY, "q/7"),
+        (None, "mine", QUERY, "mine/7"),
+        (None, None, {"sql.streaming.queryId": "q"}, ""),
+        (None, None, {"streaming.sql.batchId": "7"}, ""),
+        (None, "mine", {}, ""),
+    ],
+)
+def test_place_of_a_task_is_its_run_or_its_query_and_micro_batch(
+    monkeypatch: pytest.MonkeyPatch,
+    run: str | None,
+    run_id: str | None,
+    local: dict[str, str],
+    place: str,
+) -> None:
+    within(monkeypatch, local)
+    assert keys.place_of_task(options(run_id=run_id), run) == (place, 3)
+    if place:
+        make = keys.of_task(options(run_id=run_id), run)
+        assert make is not None
+        assert make(5) == key(place, 3, 5)
+    else:
+        with pytest.raises(UsageError, match="which micro-batch"):
+            keys.of_task(options(run_id=run_id), run)
+
+
+def test_outside_of_a_task_there_is_a_place_but_there_are_no_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    within(monkeypatch, None)
+    assert keys.place_of_task(options(), "r") == ("r", 0)
+    assert keys.place_of_task(options(), None) == ("", 0)
+    with pytest.raises(UsageError, match="no Spark task"):
+        keys.of_task(options(), "r")
+
+
+def test_client_makes_the_keys_unless_the_plan_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    within(monkeypatch, None)
+    assert keys.of_task(options(plan_keys=False), "r") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark import TaskContext
@@ -19,7 +19,7 @@ QUERY = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
 
 
 def options(*, plan_keys: bool = True, run_id: str | None = None) -> SinkOptions:
-    return cast("Any", SimpleNamespace(plan_keys=plan_keys, run_id=run_id))
+    return cast("SinkOptions", SimpleNamespace(plan_keys=plan_keys, run_id=run_id))
 
 
 def within(monkeypatch: pytest.MonkeyPatch, local: dict[str, str] | None) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roquet.base.errors import UsageError
 from roquet.spark.offsets import (
+    OFFSET_MAX,
     Bounds,
     DataLoss,
     Offsets,
@@ -164,3 +165,24 @@ def test_what_is_lost_is_counted_and_nothing_else_is_read(
     if lost:
         with pytest.raises(DataLoss, match=r"orders/broker-a/0 \[10, 20\)"):
             available(wanted, bounds, fail_on_data_loss=True)
+
+
+@pytest.mark.parametrize("queue", ["00000000001", "1" * 11, "-1", "", "x", "\u0661", "2147483648"])
+def test_queue_id_is_a_number_of_31_bits_in_ten_digits_at_most(queue: str) -> None:
+    with pytest.raises(UsageError, match="queue id"):
+        from_json(json.dumps({"v": 1, "q": {"orders": {"broker-a": {queue: 0}}}}))
+
+
+def test_offset_is_a_number_up_to_the_largest_and_no_larger() -> None:
+    def read(offset: object) -> Offsets:
+        return from_json(json.dumps({"v": 1, "q": {"orders": {"broker-a": {"0": offset}}}}))
+
+    assert read(OFFSET_MAX) == {A: OFFSET_MAX}
+    for wrong in (OFFSET_MAX + 1, -3, True, "1", 1.0, None):
+        with pytest.raises(UsageError, match="is no offset"):
+            read(wrong)
+
+
+def test_rest_of_a_division_of_rows_goes_to_the_largest_parts() -> None:
+    # Beyond one each: 4, 3 and 2 rows of 9 share 4, which are 16/9, 12/9 and 8/9.
+    assert limited({A: 0, B: 0, C: 0}, {A: 5, B: 4, C: 3}, 7) == {A: 3, B: 2, C: 2}

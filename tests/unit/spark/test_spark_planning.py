@@ -333,6 +333,9 @@ def test_progress_is_a_table_and_a_page_for_prometheus(tmp_path: Path) -> None:
     reader = stream(known, metricsPath=str(tmp_path / "m"), failOnDataLoss="false")
     start: Any = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
+    page = (tmp_path / "m/lag.prom").read_text()
+    assert 'roquet_spark_source_lag_messages{topic="t0",broker="b0"} 10\n' in page
+    assert 'roquet_spark_source_lag_messages{topic="t1",broker="b1"} 4\n' in page
     known.held[QUEUES[0]] = Bounds(4, 30)
     # A query that is started again plans anew what was planned before.
     again = stream(known, metricsPath=str(tmp_path / "m"), failOnDataLoss="false")

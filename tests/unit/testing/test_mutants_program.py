@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import subprocess
 import sys
 import time
@@ -103,6 +104,10 @@ def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget(
     assert [it.name for it in reaching(notes, change, 10.0)] == ["quick", "next"]
     assert [it.name for it in reaching(notes[:1], change, 10.0)] == ["slow"]
     assert reaching(notes[2:3], change, 10.0) == []
+    # The body of a class runs when the module is imported.
+    inside = dataclasses.replace(change, scope="Outer._Kind")
+    assert reaching(notes[2:3], inside, 10.0) == notes[2:3]
+    assert reaching([Note("other", 0.1, {"b.py": frozenset({change.line})})], inside, 10.0) == []
 
 
 def test_judged_survivors_have_reasons() -> None:

@@ -72,6 +72,7 @@ def test_permission_from_a_tool_is_a_name_and_a_known_word(text: str) -> None:
 
 def test_permission_of_a_default_never_means_a_waiting_room() -> None:
     account = Account(access_key="account", secret=b"", default_topic=Perm.BOTH)
+    assert not account.admin
     assert account.allows_topic("orders", Perm.SUB)
     for name in WAITING_ROOMS:
         assert not account.allows_topic(name, Perm.SUB)

@@ -7,19 +7,24 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.acl.rights import EVERYBODY
 from roquet.base.config import setting
 from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
 from roquet.broker.processors.admin.clients import ClientAdmin
-from roquet.broker.processors.admin.groups import GroupAdmin
 from roquet.broker.processors.admin.messages import QueueAdmin
 from roquet.broker.processors.admin.offsets import OffsetAdmin
 from roquet.broker.processors.admin.progress import ProgressAdmin
 from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
-from roquet.broker.processors.admin.topics import TopicAdmin
 from roquet.broker.processors.admin.upkeep import UpkeepAdmin
 from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.groups import GroupAdapter
+from roquet.broker.remoting.refusals import translated
+from roquet.broker.remoting.topics import TopicAdapter
 from roquet.broker.routes import Routed, all_routes
+from roquet.broker.services.groups import Groups
+from roquet.broker.services.topics import Topics
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.stats import BrokerStats
 from roquet.protocol.bodies.offsets import DelayOffsetBody
@@ -151,9 +156,10 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
         clock=clock,
         version=VERSION,
     )
+    callers = Callers(EVERYBODY)
     processors: list[Routed] = [
-        TopicAdmin(topics, offsets, store, stats),
-        GroupAdmin(groups, offsets, stats),
+        TopicAdapter(Topics(topics, offsets, store, stats), callers),
+        GroupAdapter(Groups(groups, offsets, stats), callers),
         ProgressAdmin(topics, offsets, registry, store, stats, identity=identity, clock=clock),
         ClientAdmin(
             registry,
@@ -181,7 +187,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
     server = Server(
         host="127.0.0.1",
         port=0,
-        router=Router(routes, None, lanes, clock),
+        router=Router(routes, None, lanes, clock, translate=translated),
         clock=clock,
         on_close=lambda peer: dropped.extend(registry.drop(peer.key)),
     )

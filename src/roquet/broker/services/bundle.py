@@ -6,12 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from roquet.broker.services.groups import Groups
     from roquet.broker.services.offsets import Offsets
     from roquet.broker.services.query import Queries
     from roquet.broker.services.receive import Receives
     from roquet.broker.services.replies import Replies
     from roquet.broker.services.send import Sends
     from roquet.broker.services.send_back import SendBacks
+    from roquet.broker.services.topics import Topics
     from roquet.broker.services.transactions import TransactionEnds
 
 
@@ -31,3 +33,5 @@ class Services:
     queries: Queries
     send_backs: SendBacks
     transactions: TransactionEnds
+    topics: Topics
+    groups: Groups

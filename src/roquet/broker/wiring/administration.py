@@ -8,12 +8,10 @@ from roquet.broker.figures import Figures
 from roquet.broker.lanes import lane_configs
 from roquet.broker.processors.admin.brokers import BrokerAdmin
 from roquet.broker.processors.admin.clients import ClientAdmin
-from roquet.broker.processors.admin.groups import GroupAdmin
 from roquet.broker.processors.admin.messages import QueueAdmin
 from roquet.broker.processors.admin.offsets import OffsetAdmin
 from roquet.broker.processors.admin.progress import ProgressAdmin
 from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
-from roquet.broker.processors.admin.topics import TopicAdmin
 from roquet.broker.processors.admin.upkeep import UpkeepAdmin
 from roquet.broker.timers.recall import TimerProcessor
 from roquet.broker.wiring.base import make_stamps
@@ -70,8 +68,6 @@ def make_administration(
     settings.listen(lambda new, _: timers.follow(new.timers, recalls))
     identity = base.identity
     return [
-        TopicAdmin(topics, offsets, store, base.stats),
-        GroupAdmin(groups, offsets, base.stats),
         ProgressAdmin(
             topics, offsets, base.registry, store, base.stats, identity=identity, clock=base.clock
         ),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.broker.remoting.groups import GroupAdapter
 from roquet.broker.remoting.offsets import OffsetAdapter
 from roquet.broker.remoting.query import QueryAdapter
 from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.replies import ReplyAdapter
 from roquet.broker.remoting.send import SendAdapter
 from roquet.broker.remoting.send_back import SendBackAdapter
+from roquet.broker.remoting.topics import TopicAdapter
 from roquet.broker.remoting.transactions import TransactionAdapter
 
 if TYPE_CHECKING:
@@ -44,5 +46,7 @@ def make_adapters(
         QueryAdapter(services.queries, callers),
         SendBackAdapter(services.send_backs, callers),
         TransactionAdapter(services.transactions, callers),
+        TopicAdapter(services.topics, callers),
+        GroupAdapter(services.groups, callers),
     )
     return Adapters(adapters, receive)

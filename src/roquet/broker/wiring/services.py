@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.remoting.replies import ConnectedRequesters
 from roquet.broker.services.bundle import Services
+from roquet.broker.services.groups import Groups
 from roquet.broker.services.offsets import Offsets
 from roquet.broker.services.query import Queries
 from roquet.broker.services.receive import Receives
@@ -13,6 +14,7 @@ from roquet.broker.services.receive_checks import ReceiveChecks
 from roquet.broker.services.replies import Replies
 from roquet.broker.services.send import Retries, Sends
 from roquet.broker.services.send_back import SendBacks
+from roquet.broker.services.topics import Topics
 from roquet.broker.wiring.base import make_checks, make_stamps
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def make_services(
     expressions: Expressions,
 ) -> Services:
     """Make what every front calls."""
+    tables = base.metadata
     return Services(
         sends=_make_sends(base, appender, gate, transactions.door),
         replies=_make_replies(base, appender, gate),
@@ -40,6 +43,8 @@ def make_services(
         queries=_make_queries(base),
         send_backs=_make_send_backs(base, appender),
         transactions=transactions.ends,
+        topics=Topics(tables.topics, tables.offsets, base.store, base.stats),
+        groups=Groups(tables.groups, tables.offsets, base.stats),
     )
 
 

@@ -22,8 +22,6 @@ NOT_SET = "not set any response code"
 """The remark with which 5.5.0 says yes to codes 17, 18, 223 and 321."""
 QUEUES_AT_ONCE = 100
 """Queues that are looked at, on disk as well, before others have their turn."""
-CHECKED_AT_ONCE = 200
-"""Rows of a list that are checked before others have their turn."""
 PAGE_MAX = 2000
 """Entries of one page of a table (splitMetadataSize)."""
 

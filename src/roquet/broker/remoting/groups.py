@@ -1,0 +1,97 @@
+"""Consumer groups: create and change 200 and 225, delete 207, show 352 and 201, forbid 353."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest
+from roquet.broker.processors.admin.common import body_of, page_of, parts_of
+from roquet.protocol import fastjson
+from roquet.protocol.bodies.groups import (
+    GroupTableBody,
+    decode_group,
+    encode_group,
+    groups_of,
+)
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command, reply_to
+from roquet.protocol.headers.admin import (
+    DeleteSubscriptionGroupRequest,
+    GetSubscriptionGroupConfigRequest,
+    UpdateGroupForbiddenRequest,
+)
+from roquet.remoting.router import Request, Route
+from roquet.service.slices import write_body
+
+if TYPE_CHECKING:
+    from roquet.broker.remoting.callers import Callers
+    from roquet.broker.services.groups import Groups
+
+
+class GroupAdapter:
+    """Creates, changes, deletes and shows consumer groups."""
+
+    def __init__(self, groups: Groups, callers: Callers) -> None:
+        self._groups = groups
+        self._callers = callers
+
+    def routes(self) -> list[Route]:
+        """Return the codes this answers."""
+        return [
+            Route((RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,), self.create, "admin"),
+            Route(
+                (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,), self.create_list, "admin"
+            ),
+            Route((RequestCode.DELETE_SUBSCRIPTIONGROUP,), self.delete, "admin"),
+            Route((RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,), self.show_all, "admin"),
+            Route((RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,), self.show, "admin"),
+            Route((RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,), self.forbid, "admin"),
+        ]
+
+    async def create(self, request: Request) -> Command:
+        """Answer 200: create a group, or change it."""
+        config = await body_of(request.command, decode_group)
+        await self._groups.put([config], self._callers.of(request))
+        return reply_to(request.command)
+
+    async def create_list(self, request: Request) -> Command:
+        """Answer 225: create or change several groups, all or none."""
+        configs = await parts_of(request.command, groups_of)
+        await self._groups.put(configs, self._callers.of(request))
+        return reply_to(request.command)
+
+    async def delete(self, request: Request) -> Command:
+        """Answer 207: delete a group, and its offsets when that is asked for."""
+        header = DeleteSubscriptionGroupRequest.decode(request.command.ext)
+        wanted = DeleteGroupRequest(group=header.group_name, with_offsets=bool(header.clean_offset))
+        await self._groups.delete(wanted, self._callers.of(request))
+        return reply_to(request.command)
+
+    async def show(self, request: Request) -> Command:
+        """Answer 352: one group's configuration."""
+        group = GetSubscriptionGroupConfigRequest.decode(request.command.ext).group
+        config = await self._groups.get(group, self._callers.of(request))
+        return reply_to(request.command, body=encode_group(config))
+
+    async def show_all(self, request: Request) -> Command:
+        """Answer 201 with the table, or a page of it: how slaves follow and tools export."""
+        listing = self._groups.all(self._callers.of(request))
+        table, version = listing.groups, listing.version
+        page = page_of(request.command.ext, "groupSeq", "maxGroupNum", version)
+        chosen = table if page is None else dict(itertools.islice(table.items(), *page))
+        body = GroupTableBody(groups=chosen, version=version, forbidden=listing.forbidden)
+        ext = {"totalGroupNum": str(len(table))}
+        written = await write_body(body.encode, len(chosen))
+        return reply_to(request.command, ext=ext, body=written)
+
+    async def forbid(self, request: Request) -> Command:
+        """Answer 353: whether a group may read a topic, after the change asked for."""
+        header = UpdateGroupForbiddenRequest.decode(request.command.ext)
+        wanted = GroupReadableRequest(
+            group=header.group, topic=header.topic, readable=header.readable
+        )
+        readable = await self._groups.readable(wanted, self._callers.of(request))
+        answer = {"group": header.group, "readable": readable, "topic": header.topic}
+        # An empty remark instead of none is what 5.5.0 answers here.
+        return reply_to(request.command, remark="", body=fastjson.java(answer))

@@ -1,0 +1,105 @@
+"""Consumer groups: create and change, delete, show, and what they may not read."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.groups import GroupListing
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol import names
+from roquet.service.slices import in_slices
+from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest
+    from roquet.broker.stats import BrokerStats
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.store.groups import GroupTable
+    from roquet.store.offsets import OffsetTable
+
+log = logging.getLogger(__name__)
+
+_COUNT_MAX = 65_535
+CHECKED_AT_ONCE = 200
+"""Groups of a list that are checked before others have their turn."""
+
+
+class Groups:
+    """Creates, changes, deletes and shows consumer groups."""
+
+    def __init__(self, groups: GroupTable, offsets: OffsetTable, stats: BrokerStats) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+
+    async def put(self, configs: Sequence[SubscriptionGroupConfig], caller: Caller) -> None:
+        """Create or change groups, all or none; they are durable when this returns.
+
+        Raises Refusal.
+        """
+        del caller
+        async for config in in_slices(configs, CHECKED_AT_ONCE):
+            wrong = names.check_group(config.name) or _wrong_numbers(config)
+            if wrong is not None:
+                raise Refusal(Reason.INVALID_ARGUMENT, wrong)
+        await self._groups.put_in_slices(configs)
+        await self._groups.persist()
+
+    async def delete(self, request: DeleteGroupRequest, caller: Caller) -> None:
+        """Delete a group, and its offsets when that is asked for."""
+        self._groups.remove(request.group)
+        self._stats.forget_group(request.group)
+        if request.with_offsets:
+            await self._offsets.remove_group(request.group)
+            await self._offsets.persist()
+        await self._groups.persist()
+        log.info("group %s was deleted by %s", request.group, caller.address)
+
+    async def get(self, group: str, caller: Caller) -> SubscriptionGroupConfig:
+        """Return one group, creating it first where that is allowed. Raises Refusal.
+
+        Proxies and dashboards look a group up before its first consumer comes.
+        """
+        del caller
+        before = self._groups.version
+        config = self._groups.find(group)
+        if self._groups.version != before:
+            await self._groups.persist()
+        if config is None:
+            raise Refusal(Reason.UNKNOWN_GROUP, f"No group in this broker. group: {group}")
+        return config
+
+    def all(self, caller: Caller) -> GroupListing:
+        """Return all groups."""
+        del caller
+        return GroupListing(
+            groups=self._groups.all(),
+            version=self._groups.version,
+            forbidden=self._groups.all_forbidden(),
+        )
+
+    async def readable(self, request: GroupReadableRequest, caller: Caller) -> bool:
+        """Return whether a group may read a topic, after the change asked for. Raises Refusal."""
+        del caller
+        bits = self._groups.forbidden(request.group, request.topic)
+        if request.readable is not None:
+            wrong = names.check_group(request.group) or names.check_topic(request.topic)
+            if wrong is not None:
+                raise Refusal(Reason.INVALID_ARGUMENT, wrong)
+            bits &= ~FORBIDDEN_SUBSCRIPTION
+            bits |= 0 if request.readable else FORBIDDEN_SUBSCRIPTION
+            self._groups.set_forbidden(request.group, request.topic, bits)
+            await self._groups.persist()
+        return not bits & FORBIDDEN_SUBSCRIPTION
+
+
+def _wrong_numbers(config: SubscriptionGroupConfig) -> str | None:
+    if not 0 <= config.retry_queues <= _COUNT_MAX:
+        return f"retryQueueNums {config.retry_queues} is not within 0..{_COUNT_MAX}"
+    if not -1 <= config.retry_max_times <= _COUNT_MAX:
+        return f"retryMaxTimes {config.retry_max_times} is not within -1..{_COUNT_MAX}"
+    return None

@@ -1,0 +1,201 @@
+"""Topics: create and change, delete, show, and which are the system's own.
+
+Spec: broker (b) "Admin processor", wire §16 and §19; limits B14 of the reliability page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.topics import PutTopic, TopicListing
+from roquet.model.topic import MESSAGE_TYPES, TopicConfig
+from roquet.protocol import names
+from roquet.service.slices import in_slices
+from roquet.store.topics import is_path_safe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.topics import AttributeChange
+    from roquet.broker.stats import BrokerStats
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.store import MessageStore
+    from roquet.store.topics import TopicTable
+
+log = logging.getLogger(__name__)
+
+QUEUES_MAX = 65_535
+PERM_MAX = 15
+CHECKED_AT_ONCE = 200
+"""Topics of a list that are checked before others have their turn."""
+NAMES_AT_ONCE = 5_000
+"""Names that are looked at before others have their turn."""
+
+_ATTRIBUTES: Mapping[str, tuple[bool, frozenset[str]]] = {
+    "message.type": (True, MESSAGE_TYPES),
+    "queue.type": (False, frozenset({"SimpleCQ"})),
+    "cleanup.policy": (False, frozenset({"DELETE"})),
+}
+"""Attribute -> (whether it may change later, values that this broker has)."""
+_PLANNED = {
+    ("queue.type", "BatchCQ"): "batch consume queues",
+    ("queue.type", "RocksDBCQ"): "consume queues in RocksDB",
+    ("cleanup.policy", "COMPACTION"): "compacted topics",
+    ("lite.topic.expiration", ""): "lite topics",
+}
+"""Attributes and values of RocketMQ 5.5.0 that this broker lacks -> the feature they belong to."""
+
+
+class Topics:
+    """Creates, changes, deletes and shows topics."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        *,
+        allow_mixed: bool = False,
+        clear_retry_topics: bool = True,
+    ) -> None:
+        """`allow_mixed` is enableMixedMessageType, the other clearRetryTopicWhenDeleteTopic."""
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._stats = stats
+        self._allow_mixed = allow_mixed
+        self._clear_retry_topics = clear_retry_topics
+
+    async def put(self, requests: Sequence[PutTopic], caller: Caller) -> None:
+        """Create or change topics, all or none; they are durable when this returns.
+
+        Raises Refusal.
+        """
+        del caller
+        checked = [self._checked(request) async for request in in_slices(requests, CHECKED_AT_ONCE)]
+        await self._topics.put_in_slices(checked)
+        await self._topics.persist()
+
+    async def delete(self, topic: str, caller: Caller) -> None:
+        """Delete a topic with its queues and offsets, and the retry topics made for it by pop.
+
+        Raises Refusal.
+        """
+        if not topic.strip():
+            raise Refusal(Reason.INVALID_ARGUMENT, "The specified topic is blank.")
+        self._refuse_system(topic)
+        if not is_path_safe(topic):
+            raise Refusal(Reason.INVALID_ARGUMENT, names.check_topic(topic) or "not a name")
+        doomed = [topic]
+        if self._clear_retry_topics:
+            groups = self._offsets.groups_of(topic)
+            retries = [f"%RETRY%{g}{mark}{topic}" for g in groups for mark in ("_", "+")]
+            doomed += [name for name in retries if self._topics.get(name) is not None]
+        for name in doomed:
+            self._topics.remove(name)
+            await self._offsets.remove_topic(name)
+            self._stats.forget_topic(name)
+            await asyncio.to_thread(self._store.native.delete_topic, name)
+            log.info("topic %s was deleted by %s", name, caller.address)
+        await self._topics.persist()
+        await self._offsets.persist()
+
+    def get(self, topic: str, caller: Caller) -> TopicConfig:
+        """Return one topic. Raises Refusal(UNKNOWN_TOPIC)."""
+        del caller
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refusal(Reason.UNKNOWN_TOPIC, f"No topic in this broker. topic: {topic}")
+        return config
+
+    def all(self, caller: Caller) -> TopicListing:
+        """Return all topics, the system's own included."""
+        del caller
+        return TopicListing(topics=self._topics.all(), version=self._topics.version)
+
+    async def system(self, caller: Caller) -> list[str]:
+        """Return the names of the topics that belong to the broker itself, in order."""
+        del caller
+        known = in_slices(self._topics.all(), NAMES_AT_ONCE)
+        kept = [name async for name in known if self._topics.is_system(name)]
+        # The fixed names are listed whether or not anything has been stored under them.
+        return sorted(names.SYSTEM_TOPICS.union(kept))
+
+    def _checked(self, request: PutTopic) -> TopicConfig:
+        config = request.config
+        wrong = names.check_topic(config.name) or _wrong_numbers(config)
+        if wrong is not None:
+            raise Refusal(Reason.INVALID_ARGUMENT, wrong)
+        self._refuse_system(config.name)
+        attributes = self._altered(config.name, request.changes)
+        if attributes.get("message.type") == "MIXED" and not self._allow_mixed:
+            raise Refusal(Reason.INVALID_ARGUMENT, "MIXED message type is not supported.")
+        return TopicConfig(
+            name=config.name,
+            read_queues=config.read_queues,
+            write_queues=config.write_queues,
+            perm=config.perm,
+            filter_type=config.filter_type,
+            sys_flag=config.sys_flag,
+            order=config.order,
+            attributes=attributes,
+        )
+
+    def _altered(self, name: str, changes: Sequence[AttributeChange]) -> dict[str, str]:
+        """Return a topic's attributes after changes."""
+        known = self._topics.get(name)
+        attributes = {} if known is None else dict(known.attributes)
+        for change in changes:
+            key = change.key
+            problem = _wrong_attribute(key, change.value, removes=change.removes)
+            if problem is None and known is None and change.removes:
+                problem = f"only add attribute is supported while creating topic. key: {key}"
+            if problem is None and known is not None and not _may_change(key):
+                problem = f"attempt to update an unchangeable attribute. key: {key}"
+            if problem is not None:
+                raise Refusal(Reason.FAILED, problem)
+            if change.removes:
+                attributes.pop(key, None)
+            else:
+                attributes[key] = change.value
+        return attributes
+
+    def _refuse_system(self, topic: str) -> None:
+        if self._topics.is_system(topic):
+            raise Refusal(
+                Reason.INVALID_ARGUMENT,
+                f"The topic[{topic}] is conflict with system topic.",
+            )
+
+
+def _wrong_numbers(config: TopicConfig) -> str | None:
+    for what, number in (("read", config.read_queues), ("write", config.write_queues)):
+        # A topic without queues takes no message and gives none: so it is closed without a loss.
+        if not 0 <= number <= QUEUES_MAX:
+            return f"{what} queue number {number} is not within 0..{QUEUES_MAX}"
+    if not 0 <= config.perm <= PERM_MAX:
+        return f"perm {config.perm} is not within 0..{PERM_MAX}"
+    return None
+
+
+def _may_change(key: str) -> bool:
+    return key == "topic.reserve.time" or _ATTRIBUTES[key][0]
+
+
+def _wrong_attribute(key: str, value: str, *, removes: bool) -> str | None:
+    if key == "topic.reserve.time":
+        good = removes or (value.isascii() and value.isdigit() and len(value) <= 18)
+        return None if good else f"value is not a number. key: {key}"
+    feature = _PLANNED.get((key, "")) or _PLANNED.get((key, value))
+    if feature is not None:
+        return f"not supported by this broker yet: {feature} ({key}={value[:80]})"
+    if key not in _ATTRIBUTES:
+        return f"unsupported key: {key[:80]}"
+    if not removes and value not in _ATTRIBUTES[key][1]:
+        return f"value is not in set: {sorted(_ATTRIBUTES[key][1])}"
+    return None

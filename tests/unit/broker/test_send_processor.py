@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from roquet.broker.appender import Appender, with_hosts
 from roquet.broker.expressions import Expressions
-from roquet.broker.remoting.send import SendAdapter
+from roquet.broker.remoting.send.adapter import SendAdapter
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.services import make_services

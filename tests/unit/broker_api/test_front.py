@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,8 +54,7 @@ def run(folder: Path, tell: Callable[[LocalFront, Broker], Awaitable[None]]) -> 
 
 def names_of(package: ModuleType) -> list[str]:
     """Return the modules of a package."""
-    folder = Path(package.__path__[0])
-    return [f"{package.__name__}.{path.stem}" for path in folder.glob("[a-z]*.py")]
+    return [found.name for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
 
 
 async def dispatched(broker: Broker) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import OutcomeUnknown, Unreachable
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.remoting.refusals import refusal_reply
-from roquet.broker.remoting.send_frames import message
+from roquet.broker.remoting.send.frames import message
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.query import Queries
     from roquet.broker.services.receive import Receives
     from roquet.broker.services.replies import Replies
-    from roquet.broker.services.send import Sends
+    from roquet.broker.services.send.service import Sends
     from roquet.broker.services.send_back import SendBacks
     from roquet.broker.services.topics import Topics
     from roquet.broker.services.transactions import TransactionEnds

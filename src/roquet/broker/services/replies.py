@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendRequest
     from roquet.broker.appender import Appender
-    from roquet.broker.services.send import Gate, Queues
+    from roquet.broker.services.send.service import Gate, Queues
     from roquet.broker.services.topic_checks import SendChecks
     from roquet.broker.stamps import Stamps
     from roquet.broker.traffic import Traffic

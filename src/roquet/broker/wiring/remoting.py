@@ -10,7 +10,7 @@ from roquet.broker.remoting.offsets import OffsetAdapter
 from roquet.broker.remoting.query import QueryAdapter
 from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.replies import ReplyAdapter
-from roquet.broker.remoting.send import SendAdapter
+from roquet.broker.remoting.send.adapter import SendAdapter
 from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.remoting.topics import TopicAdapter
 from roquet.broker.remoting.transactions import TransactionAdapter

@@ -12,7 +12,7 @@ from roquet.broker.services.query import Queries
 from roquet.broker.services.receive import Receives
 from roquet.broker.services.receive_checks import ReceiveChecks
 from roquet.broker.services.replies import Replies
-from roquet.broker.services.send import Retries, Sends
+from roquet.broker.services.send.service import Retries, Sends
 from roquet.broker.services.send_back import SendBacks
 from roquet.broker.services.topics import Topics
 from roquet.broker.wiring.base import make_checks, make_stamps

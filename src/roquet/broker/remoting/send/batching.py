@@ -1,6 +1,6 @@
 """Sends that were read together go into the log with one append; each has an answer of its own.
 
-The rules are those of broker/services/send.py, step by step; here is only the order of the steps:
+The rules are those of broker/services/send/service.py, step by step; here is only their order:
 `ready` for each message, one append, `finished` for each. A message that may have to wait before
 it is appended (a topic to be made, a retry, a batch) goes through `SendAdapter.send`, alone, and
 those behind it wait for the next turn: the messages of a connection keep their order.
@@ -14,15 +14,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.remoting.send_frames import header_of, message
+from roquet.broker.remoting.send.frames import header_of, message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
     from roquet.broker.appender import Appender, Log
     from roquet.broker.remoting.callers import Callers
-    from roquet.broker.remoting.send_frames import SendAnswers
-    from roquet.broker.services.send import Sending, Sends
+    from roquet.broker.remoting.send.frames import SendAnswers
+    from roquet.broker.services.send.service import Sending, Sends
     from roquet.model.topic import TopicConfig
     from roquet.protocol.command import Command
     from roquet.remoting.router import Fail, Request

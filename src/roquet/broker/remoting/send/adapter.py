@@ -1,7 +1,7 @@
 """SEND_MESSAGE 10, 310 and 320: the adapter of sends.
 
-Next: broker/services/send.py, which has the rules. Sends that were read together are handled
-together, see send_batching.py.
+Next: broker/services/send/service.py, which has the rules. Sends that were read together are
+handled together, see batching.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.remoting.send_batching import SendBatching
-from roquet.broker.remoting.send_frames import SendAnswers, batch, header_of, message
+from roquet.broker.remoting.send.batching import SendBatching
+from roquet.broker.remoting.send.frames import SendAnswers, batch, header_of, message
 from roquet.protocol.codes import RequestCode
 from roquet.remoting.router import Request, Route
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.appender import Appender
     from roquet.broker.remoting.callers import Callers
-    from roquet.broker.services.send import Sends
+    from roquet.broker.services.send.service import Sends
     from roquet.protocol.command import Command
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult, SendStatus
 from roquet.broker.remoting.refusals import refusal_reply
-from roquet.broker.services.send import check_body
+from roquet.broker.services.send.service import check_body
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to

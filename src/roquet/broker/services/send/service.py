@@ -16,8 +16,8 @@ from roquet.base.clock import steady_ms
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendResult
 from roquet.broker.appender import delay_level
-from roquet.broker.services.append_refusals import STATUSES, refuse
-from roquet.broker.services.batches import batch_elements, offset_ids
+from roquet.broker.services.send.append_refusals import STATUSES, refuse
+from roquet.broker.services.send.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol import hosts, names, sys_flag

@@ -40,11 +40,25 @@ print(*sorted(name for name in sys.modules if name.startswith({transport!r})))
 """
 
 
-def run(folder: Path, tell: Callable[[LocalFront, Broker], Awaitable[None]]) -> None:
-    """Run a broker, and tell it a story through the front."""
+ACCOUNTS = """\
+accounts:
+- accessKey: the-writer
+  secretKey: secret-of-writer
+  topicPerms: [orders=PUB]
+- accessKey: the-reader
+  secretKey: secret-of-reader
+  defaultGroupPerm: SUB
+  topicPerms: [orders=SUB]
+"""
+
+
+def run(
+    folder: Path, tell: Callable[[LocalFront, Broker], Awaitable[None]], **changes: str
+) -> None:
+    """Run a broker, and tell it a story through the front; `changes` are settings."""
 
     async def main() -> None:
-        async with running_broker(folder) as broker:
+        async with running_broker(folder, changes=changes) as broker:
             broker.metadata.topics.put(TopicConfig(name="orders", read_queues=2, write_queues=2))
             await broker.metadata.topics.persist()
             await tell(LocalFront(broker.services), broker)
@@ -163,3 +177,29 @@ def test_front_is_refused_with_a_reason_and_a_text(tmp_path: Path) -> None:
         assert await reason(front.send("orders", b"x")) is Reason.BUSY
 
     run(tmp_path, tell)
+
+
+def test_front_with_accounts_shows_a_message_only_to_those_who_may_read_its_topic(
+    tmp_path: Path,
+) -> None:
+    accounts = tmp_path / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir()
+    accounts.touch(0o600)
+    accounts.write_text(ACCOUNTS)
+
+    async def tell(front: LocalFront, broker: Broker) -> None:
+        sent = await front.send("orders", b"for readers")
+        await dispatched(broker)
+        _, place = parse_offset_id(sent.message_ids[0])
+        writer = LocalFront(front.services, access_key="the-writer")
+        for asked in (writer.view(place), writer.send_back(place)):
+            with pytest.raises(Refusal, match="No default permission for topic:orders") as refused:
+                await asked
+            assert refused.value.reason is Reason.ACCOUNT_REFUSED
+        assert broker.store.max_offset("%DLQ%readers", 0) == 0
+        reader = LocalFront(front.services, access_key="the-reader")
+        (record,) = read_records(await reader.view(place))
+        assert record.body == b"for readers"
+        await reader.send_back(place)
+
+    run(tmp_path, tell, aclEnable="true", rocketmqHome=str(tmp_path))

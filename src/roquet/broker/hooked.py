@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Refusal
 from roquet.broker.hooks import ConsumeContext, Outcome, SendContext
-from roquet.broker.remoting.refusals import translated
+from roquet.broker.remoting.refusals import refused, translated
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
@@ -84,8 +85,8 @@ def _around_waiting(handler: _Waiting, begin: _Begin, ext: Mapping[str, str] | N
     async def run(request: Request) -> Command | None:
         try:
             end = begin(request)
-        except Refused as refused:
-            return reply_to(request.command, refused.code, remark=refused.remark, ext=ext)
+        except Refused as refusal:
+            return reply_to(request.command, refusal.code, remark=refusal.remark, ext=ext)
         try:
             answer = await handler(_watched(request, end))
         except Exception as error:  # noqa: BLE001  (the router sees it)
@@ -99,8 +100,8 @@ def _around_plain(handler: _Plain, begin: _Begin, ext: Mapping[str, str] | None)
     def run(request: Request) -> Command | None:
         try:
             end = begin(request)
-        except Refused as refused:
-            return reply_to(request.command, refused.code, remark=refused.remark, ext=ext)
+        except Refused as refusal:
+            return reply_to(request.command, refusal.code, remark=refusal.remark, ext=ext)
         try:
             answer = handler(_watched(request, end))
         except Exception as error:  # noqa: BLE001  (the router sees it)
@@ -132,8 +133,8 @@ def _begun(
     for request in requests:
         try:
             end = begin(request)
-        except Refused as refused:
-            request.reply(reply_to(request.command, refused.code, remark=refused.remark, ext=ext))
+        except Refused as refusal:
+            request.reply(reply_to(request.command, refusal.code, remark=refusal.remark, ext=ext))
         else:
             yield _watched(request, end)
 
@@ -247,6 +248,8 @@ def _before(look: Callable[[_C], None], context: _C) -> None:
         look(context)
     except Refused:
         raise
+    except Refusal as refusal:
+        raise refused(refusal) from refusal
     except Exception:
         log.exception("a hook failed")
 

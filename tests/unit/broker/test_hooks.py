@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PLUGIN = """
 from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Reason, Refusal
 
 seen = []
 
@@ -33,6 +34,8 @@ class Sends:
         seen.append(("before_send", context))
         if context.properties.get("forbidden"):
             raise Refused(16, "the plugin says no")
+        if context.properties.get("limited"):
+            raise Refusal(Reason.RATE_LIMITED, "not so often")
         if context.properties.get("broken"):
             raise RuntimeError("a mistake of the plugin")
 
@@ -104,6 +107,9 @@ def test_a_send_hook_sees_every_message_and_may_refuse_it(
         refused = await it.send("orders", properties="forbidden\x011\x02")
         assert (refused.code, refused.remark) == (16, "the plugin says no")
         assert refused.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+        limited = await it.send("orders", properties="limited\x011\x02")
+        assert (limited.code, limited.remark, limited.ext) == (215, "not so often", refused.ext)
+        seen.clear()
         # A mistake of a plugin is no reason to lose a message.
         assert (await it.send("orders", b"kept", properties="broken\x011\x02")).code == 0
         illegal = await it.send("orders", queue_id=99)

@@ -108,7 +108,7 @@ class PopOrders:
         """
         before = self._batches.get(key)
         attempt_id = None if attempt_id is None else attempt_id[:ATTEMPT_LENGTH_MAX]
-        deliveries = {} if before is None else _delivered_before(before, offsets, attempt_id)
+        deliveries = _delivered_before(before, offsets, attempt_id)
         self._batches[key] = OrderedBatch(
             pop_time_ms=pop_time_ms,
             invisible_ms=invisible_ms,
@@ -164,9 +164,11 @@ class PopOrders:
 
 
 def _delivered_before(
-    before: OrderedBatch, offsets: Sequence[int], attempt_id: str | None
+    before: OrderedBatch | None, offsets: Sequence[int], attempt_id: str | None
 ) -> Mapping[int, int]:
     """Return how often the messages of a new batch were delivered before."""
+    if before is None:
+        return {}
     if attempt_id is not None and before.attempt_id == attempt_id:
         return before.deliveries
     known = set(before.offsets)

@@ -66,6 +66,7 @@ class Account:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.sent: dict[str, bool] = {}
+        self.sent_ms: dict[str, int] = {}
         self.deliveries: dict[str, list[Delivery]] = collections.defaultdict(list)
         self.kills_ms: list[int] = []
         self.problems: list[str] = []
@@ -79,9 +80,13 @@ class Account:
             self.deliveries[name].append(delivery)
 
     def unsettled(self) -> list[str]:
-        """Return the stored messages that nobody has acknowledged in time."""
+        """Return the stored messages for which nobody has sent an acknowledgement.
+
+        One that was not answered may have been stored before the kill.
+        """
         with self._lock:
-            done = {name for name, them in self.deliveries.items() if any(it.acked for it in them)}
+            them = self.deliveries.items()
+            done = {name for name, mine in them if any(it.ack_sent for it in mine)}
         return [name for name, stored in self.sent.items() if stored and name not in done]
 
     def judge(self) -> None:
@@ -92,10 +97,11 @@ class Account:
                 self.problems.append(f"nobody sent this: {name}")
             ordered = sorted(deliveries, key=lambda it: it.pop_ms)
             for before, after in itertools.pairwise(ordered):
-                self._judge_again(name, ordered[0].pop_ms, before, after)
+                self._judge_again(name, self.sent_ms.get(name, 0), before, after)
 
     def _judge_again(self, name: str, first_ms: int, before: Delivery, after: Delivery) -> None:
-        # A kill may leave a message twice, and both are popped from then on.
+        # A kill may leave a message twice, and both are popped from then on. The pop that made
+        # the second one may be known to nobody: its answer was lost with the broker.
         if any(first_ms <= kill <= after.pop_ms for kill in self.kills_ms):
             self.duplicates += before.acked or after.pop_ms < before.revive_ms
             return
@@ -142,6 +148,7 @@ class Sender(threading.Thread):
             for count in range(self._count):
                 name = f"{self._number}-{count}"
                 self._account.sent[name] = False
+                self._account.sent_ms[name] = now_ms()
                 ext = {
                     "producerGroup": "p",
                     "topic": TOPIC,
@@ -215,6 +222,7 @@ class Popper(threading.Thread):
         if answer.code == 0:
             delivery.acked = now_ms() < delivery.revive_ms
         else:
+            delivery.ack_sent = False
             self._account.refused[f"ack {answer.code} {answer.remark[:100]}"] += 1
 
     def _change(self, client: RawClient, name: str, handle: list[str], delivery: Delivery) -> None:

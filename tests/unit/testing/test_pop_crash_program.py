@@ -33,15 +33,19 @@ def test_popped_messages_survive_a_few_kills() -> None:
     [
         ([], "lost: a"),
         ([Delivery(200, 300)], "lost: a"),
-        ([Delivery(200, 300, acked=True), Delivery(400, 500)], "acknowledged, and came again: a"),
-        ([Delivery(200, 300), Delivery(299, 500, acked=True)], "came too early: a"),
-        ([Delivery(200, 300), Delivery(5301, 5400, acked=True)], "came too late: a"),
+        (
+            [Delivery(200, 300, ack_sent=True, acked=True), Delivery(400, 500)],
+            "acknowledged, and came again: a",
+        ),
+        ([Delivery(200, 300), Delivery(299, 500, ack_sent=True, acked=True)], "came too early: a"),
+        ([Delivery(200, 300), Delivery(5301, 5400, ack_sent=True, acked=True)], "came too late: a"),
     ],
 )
 def test_account_of_pops_notices_a_fault(deliveries: list[Delivery], why: str) -> None:
     account = Account()
     account.kills_ms = [100, 9000]
     account.sent["a"] = True
+    account.sent_ms["a"] = 150
     for delivery in deliveries:
         account.popped("a", delivery)
     account.judge()
@@ -53,10 +57,11 @@ def test_account_of_pops_takes_what_is_right() -> None:
     account = Account()
     account.kills_ms = [350]
     account.sent = {"a": True, "b": True, "c": False}
+    account.sent_ms = {"a": 150, "b": 390}
     # Over a kill an acknowledged message may come again; without one it comes when it is due.
-    account.popped("a", Delivery(200, 300, acked=True))
+    account.popped("a", Delivery(200, 300, ack_sent=True, acked=True))
     account.popped("a", Delivery(400, 500))
     account.popped("b", Delivery(400, 500))
-    account.popped("b", Delivery(600, 700, acked=True))
+    account.popped("b", Delivery(600, 700, ack_sent=True, acked=True))
     account.judge()
     assert (account.problems, account.duplicates, account.redelivered) == ([], 1, 1)

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
-from tools.attack.raw import RawClient
+from tools.attack.raw import Frame, RawClient
 from tools.crash import Broker, say
 
 TOPIC, GROUP = "CrashPop", "crash_poppers"
@@ -252,10 +252,10 @@ def named(handle: list[str]) -> dict[str, str]:
     }
 
 
-def read(answer: object) -> list[tuple[str, list[str], int, int]]:
+def read(answer: Frame) -> list[tuple[str, list[str], int, int]]:
     """Return (name, handle, pop time, end of the invisible time) of each message of an answer."""
-    ext, data = answer.ext, answer.body  # type: ignore[attr-defined]
-    starts = {}
+    ext, data = answer.ext, answer.body
+    starts: dict[tuple[str, str], str] = {}
     for entry in ext["startOffsetInfo"].split(";"):
         flag, queue, start = entry.split(" ")
         starts[flag, queue] = start

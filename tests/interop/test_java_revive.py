@@ -38,7 +38,8 @@ def twins(
     with TimerWorld(jars, tmp_path_factory.mktemp("revive-twins")) as world:
         both = {make: world.broker("revive-" + make) for make in MAKES}
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda make: both[make].open(make), both))
+            for opened in [pool.submit(it.open, make) for make, it in both.items()]:
+                opened.result()
         for broker in both.values():
             namesrv = broker.plan.namesrv
             make_topic(driver, namesrv, broker.plan, TOPIC, 1)

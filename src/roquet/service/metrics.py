@@ -295,6 +295,8 @@ class LoopLag:
         loop = asyncio.get_running_loop()
         self._time = loop.time
         self._delay.open()
+        # The thread may have waited for long before the loop was there.
+        self._delays_ms = (self._delay.total_ms(),) * 2
         self._schedule(loop)
 
     async def stop(self) -> None:

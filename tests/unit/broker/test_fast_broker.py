@@ -226,7 +226,7 @@ def test_send_that_waited_too_long_itself_is_refused_and_later_ones_are_taken(
                 assert await asyncio.to_thread(answer_code, peer) == 0
             # One lies there while the loop is busy; the other comes at the end of that.
             old.sendall(commands[1])
-            blocked(4.0)
+            blocked(2.5)
             new.sendall(commands[2])
             codes = [await asyncio.to_thread(answer_code, peer) for peer in (old, new)]
             assert codes == [2, 0]

@@ -16,6 +16,7 @@ from roquet.service.health import Health, HealthEndpoint
 from roquet.service.lanes import OVERLOAD, LaneConfig, Lanes
 from roquet.service.metrics import LoopLag, Metrics
 from roquet.service.ratelog import KEYS_MAX, RateLog, one_line
+from roquet.service.run_delay import RunDelay
 from roquet.service.runtime import run
 from roquet.testing.clock import FakeClock
 
@@ -353,6 +354,20 @@ def test_health_endpoint() -> None:
         await endpoint.stop()
 
     asyncio.run(main())
+
+
+def test_time_that_the_host_denied_before_the_loop_began_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RunDelay, "total_ms", lambda _: 1177.0)
+
+    async def tell() -> None:
+        lag = LoopLag()
+        await lag.start()
+        assert lag.denied_ms() == 0
+        await lag.stop()
+
+    asyncio.run(tell())
 
 
 def test_loop_lag_sees_a_blocked_loop() -> None:

@@ -49,6 +49,7 @@ from roquet.protocol.names import SCHEDULE_TOPIC
 from roquet.protocol.tags import subscribe
 from roquet.remoting.codec import decode, encode
 from roquet.roquet_native import decode_records
+from roquet.service.lanes import Lanes
 from roquet.store.settings import StoreSettings
 from roquet.testing.clock import FakeClock
 from roquet.testing.java import free_port
@@ -329,6 +330,8 @@ class Play:
         self.lines = lines
         self._ends: dict[tuple[str, int], int] = {}
         self._held: list[tuple[Line, int]] = []
+        parts = (part.service for part in broker.app._parts)
+        (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
         broker.store.on_arrivals(self._heard)
 
     def _heard(self, arrivals: Sequence[tuple[str, int, int]]) -> None:
@@ -342,10 +345,10 @@ class Play:
         await other.write(last.frame[:middle], cuts)
         await line.write(b"".join(each.frame for each in sent), cuts)
         await line.answered({each.opaque for each in sent if each.answered})
-        if any(isinstance(frame, Waiting) for frame in step.frames):
-            asked = self._sign(Command(9999, opaque=-1 - last.opaque), True)
-            await line.write(encode(asked), cuts)
-            await line.answered({-1 - last.opaque})
+        # What nobody answers, a pull that waits or a send one way, has been read before this.
+        asked = self._sign(Command(9999, opaque=-1 - last.opaque), True)
+        await line.write(encode(asked), cuts)
+        await line.answered({-1 - last.opaque})
         await other.write(last.frame[middle:], cuts)
         await other.answered({last.opaque})
         await self._settled()
@@ -367,13 +370,17 @@ class Play:
         return frame.at(self._broker.store.max_offset(frame.topic, frame.queue_id))
 
     async def _settled(self) -> None:
-        """Wait until the queues have caught up with the log and everybody has heard of it."""
+        """Wait until all that was read is done, and the queues have caught up with the log."""
         store = self._broker.store
         loop = asyncio.get_running_loop()
         until = loop.time() + 60
-        while store.dispatch_behind() or any(
-            end and self._ends.get((topic, queue_id)) != end
-            for topic, queue_id, _, end in store.native.queues()
+        while (
+            any(lane.running or lane.waiting for lane in self._lanes.all())
+            or store.dispatch_behind()
+            or any(
+                end and self._ends.get((topic, queue_id)) != end
+                for topic, queue_id, _, end in store.native.queues()
+            )
         ):
             assert loop.time() < until, "the dispatcher does not keep up"
             await asyncio.sleep(0.001)

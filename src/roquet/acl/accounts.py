@@ -68,7 +68,7 @@ class Account:
 
         Topics in which messages of other topics wait are never meant by the default.
         """
-        default = Perm.DENY if topic in names.WAITING_ROOMS else self.default_topic
+        default = Perm.DENY if names.is_waiting_room(topic) else self.default_topic
         return _allows(self.topics.get(topic, default), wanted)
 
     def allows_group(self, group: str, wanted: Perm) -> bool:

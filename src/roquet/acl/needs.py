@@ -16,7 +16,7 @@ from roquet.acl.accounts import Perm
 from roquet.base.errors import Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
-from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, WAITING_ROOMS
+from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, is_waiting_room
 from roquet.protocol.pop.batch_ack import BatchAckBody
 from roquet.protocol.pop.topics import normal_topic
 
@@ -148,7 +148,7 @@ def _send_back(_: Command, ext: _Ext) -> list[Need]:
 def _end_transaction(_: Command, ext: _Ext) -> list[Need]:
     # Which topic it is about says the half message; the processor asks for that one.
     name = ext.get("topic")
-    found = [topic(name, Perm.PUB)] if name and name not in WAITING_ROOMS else []
+    found = [topic(name, Perm.PUB)] if name and not is_waiting_room(name) else []
     return [*found, producer(ext.get("producerGroup", ""))]
 
 

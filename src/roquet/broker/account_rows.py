@@ -33,9 +33,13 @@ class Source(Protocol):
 class AccountRows:
     """Knows whether the rows are those of the accounts in force, and writes them."""
 
-    def __init__(self, source: Source) -> None:
-        """Count as stale until they are written for the first time."""
+    def __init__(self, source: Source, revive_topic: str) -> None:
+        """Count as stale until they are written for the first time.
+
+        `revive_topic` has the checkpoints of this broker.
+        """
         self._source = source
+        self._rooms = dict.fromkeys((*names.WAITING_ROOMS, revive_topic), 0)
         self._written: Table | None = None
 
     @property
@@ -49,13 +53,14 @@ class AccountRows:
         table = self._source.table
         rows.set_accounts(
             [_white(pattern) for pattern in table.white],
-            [_row(account) for account in table.accounts.values()],
+            [_row(account, self._rooms) for account in table.accounts.values()],
         )
         self._written = table
 
 
 def _row(
     account: Account,
+    rooms: Mapping[str, int],
 ) -> tuple[str, bytes, _White, bool, tuple[int, int], dict[str, int], dict[str, int]]:
     return (
         account.access_key,
@@ -64,7 +69,7 @@ def _row(
         account.is_unlimited,
         (_rights(account.default_topic), _rights(account.default_group)),
         # The default never means the topics in which messages of others wait.
-        dict.fromkeys(names.WAITING_ROOMS, 0) | _all_rights(account.topics),
+        {**rooms} | _all_rights(account.topics),
         _all_rights(account.groups),
     )
 

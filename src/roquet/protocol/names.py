@@ -67,6 +67,15 @@ WAITING_ROOMS = frozenset(
 )
 """Topics of the broker's own in which messages of all other topics wait, or what settles them."""
 
+
+def is_waiting_room(topic: str) -> bool:
+    """Tell whether messages of other topics wait in a topic, or what settles them.
+
+    Topics of checkpoints are among these: who reads them can settle what others popped.
+    """
+    return topic in WAITING_ROOMS or topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
 SEND_BLACK_LIST = WAITING_ROOMS | {SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
 """Nobody sends to these; the broker alone writes there."""
 

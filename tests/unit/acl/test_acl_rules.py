@@ -500,7 +500,7 @@ def test_producer_group_that_is_named_for_an_account_is_closed_to_others() -> No
     assert ask(guard, signed(end, "second-one")) == refused
 
 
-@pytest.mark.parametrize("name", sorted(WAITING_ROOMS))
+@pytest.mark.parametrize("name", [*sorted(WAITING_ROOMS), "rmq_sys_REVIVE_LOG_any"])
 def test_default_permission_does_not_mean_where_messages_of_others_wait(name: str) -> None:
     wide = read_account({**USER, "defaultTopicPerm": "PUB|SUB"})
     assert wide.allows_topic("any", Perm.SUB)

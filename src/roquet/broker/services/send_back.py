@@ -133,7 +133,7 @@ class SendBacks:
         """Return the message, which the group must have been able to get. Raises Refusal."""
         offset = request.physical_offset
         record = await self._messages.record(offset)
-        if record is None or record.topic in names.WAITING_ROOMS:
+        if record is None or names.is_waiting_room(record.topic):
             # What waits there is nobody's yet.
             raise Refusal(Reason.FAILED, f"look message by offset failed, {offset}")
         self._access.require_read(caller, record.topic)

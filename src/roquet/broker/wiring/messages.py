@@ -14,6 +14,7 @@ from roquet.broker.processors.lock import Lock
 from roquet.broker.schedule import DelaySchedule
 from roquet.broker.wiring.base import make_stamps
 from roquet.protocol.hosts import split_addresses
+from roquet.protocol.pop.topics import revive_topic
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def make_admission(
         ),
         expressions=expressions,
         halves=halves,
-        accounts=None if base.accounts is None else AccountRows(base.accounts),
+        accounts=None
+        if base.accounts is None
+        else AccountRows(base.accounts, revive_topic(base.identity.cluster)),
         answers=answers,
     )
     # Rows are written with the next bytes that arrive, when every part has followed.

@@ -18,7 +18,7 @@ import pytest
 from pop_world import GROUP, REVIVE, TOPIC, Crash, PopWorld
 from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.pop.records import PopAck, PopCheckpoint
+from roquet.protocol.pop.records import MergeKey, PopAck, PopCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -208,7 +208,7 @@ class Story:
     def checkpoints(self) -> list[PopCheckpoint]:
         return [PopCheckpoint.decode(body) for body in self.records("ck")]
 
-    def acks(self) -> set[tuple[str, int]]:
+    def acks(self) -> set[tuple[MergeKey, int]]:
         singles = [PopAck.decode(body, batch=False) for body in self.records("ack")]
         batches = [PopAck.decode(body, batch=True) for body in self.records("bAck")]
         return {(ack.merge_key("b"), it) for ack in singles + batches for it in ack.offsets}

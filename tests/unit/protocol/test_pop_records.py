@@ -178,6 +178,16 @@ def test_ack_without_broker_name_belongs_to_the_broker_that_reads_it() -> None:
     assert ack.merge_key("broker-b") != _checkpoint().merge_key
 
 
+def test_ack_of_other_names_and_numbers_with_the_same_text_is_no_checkpoints() -> None:
+    checkpoint = _checkpoint(topic="orders_eu", group="g", queue_id=1, start_offset=23)
+    same = {"queue_id": 1, "start_offset": 23, "pop_time_ms": checkpoint.pop_time_ms}
+    key = checkpoint.merge_key
+    assert _ack(topic="orders_eu", group="g", **same).merge_key("b") == key
+    assert _ack(topic="orders", group="_eug", **same).merge_key("b") != key
+    moved = {**same, "queue_id": 12, "start_offset": 3}
+    assert _ack(topic="orders_eu", group="g", **moved).merge_key("b") != key
+
+
 @pytest.mark.parametrize(
     ("text", "times"), [(None, 0), ("4", 4), ("x", 127), ("", 127), ("9" * 12, 127)]
 )

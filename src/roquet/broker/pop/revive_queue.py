@@ -36,6 +36,8 @@ from roquet.protocol.pop.records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from roquet.protocol.pop.records import MergeKey
+
 SLACK_MS = 2000
 """How far the queue must be read behind a checkpoint's revive time."""
 EARLY_MS = 60_000
@@ -86,8 +88,8 @@ class ReviveQueue:
         """Begin behind the record at offset `settled`; -1 for the start of the queue."""
         self._broker_name = broker_name
         self._waiting: collections.deque[Waiting] = collections.deque()
-        self._by_key: dict[str, list[Waiting]] = {}
-        self._strays: collections.OrderedDict[tuple[str, int], int] = collections.OrderedDict()
+        self._by_key: dict[MergeKey, list[Waiting]] = {}
+        self._strays: collections.OrderedDict[tuple[MergeKey, int], int] = collections.OrderedDict()
         self._read_to_ms = 0
         self._settled = settled
         self.next_offset = settled + 1
@@ -175,7 +177,7 @@ class ReviveQueue:
                 if bit >= 0:
                     waiting.done(bit)
 
-    def _stray(self, key: str, offset: int, now_ms: int) -> None:
+    def _stray(self, key: MergeKey, offset: int, now_ms: int) -> None:
         self.counts.stray_acks += 1
         self._strays[key, offset] = now_ms
         if len(self._strays) > STRAY_ACKS_MAX:

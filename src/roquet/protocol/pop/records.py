@@ -38,6 +38,10 @@ BATCH_MAX = 1 << 16
 _BYTE = 256
 _BITS = 1 << 32
 _UNREADABLE_RE_PUTS = 127
+
+MergeKey = tuple[str, str, int, int, int, str]
+"""(topic, group, queue id, first offset, pop time, broker name). Java joins them to one text, so
+that a group `_ab` of the topic `orders` acknowledges for the group `b` of the topic `orders_a`."""
 _quote = msgspec.json.encode
 
 
@@ -76,12 +80,11 @@ class PopCheckpoint:
         return self.revive_ms - ACK_INTERVAL_MS
 
     @property
-    def merge_key(self) -> str:
+    def merge_key(self) -> MergeKey:
         """What acknowledgements have in common with their checkpoint."""
-        return (
-            f"{self.topic}{self.group}{self.queue_id}{self.start_offset}"
-            f"{self.pop_time_ms}{self.broker_name}"
-        )
+        name = str(self.broker_name)
+        place = self.queue_id, self.start_offset, self.pop_time_ms
+        return str(self.topic), str(self.group), *place, name
 
     @property
     def re_put_times(self) -> int:
@@ -193,12 +196,13 @@ class PopAck:
         """The tag of the record."""
         return ACK_TAG if self.batch is None else BATCH_ACK_TAG
 
-    def merge_key(self, broker_name: str) -> str:
+    def merge_key(self, broker_name: str) -> MergeKey:
         """Return the merge key of the checkpoint; `broker_name` stands in for none."""
         name = self.broker_name
         if name is None or not name.strip():
             name = broker_name
-        return f"{self.topic}{self.group}{self.queue_id}{self.start_offset}{self.pop_time_ms}{name}"
+        place = self.queue_id, self.start_offset, self.pop_time_ms
+        return str(self.topic), str(self.group), *place, name
 
     @property
     def unique_key(self) -> str:

@@ -25,7 +25,11 @@ THEIRS, MINE, PRODUCERS = "theirs", "mine", "tx"
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 RETRY, DEAD = f"%RETRY%{THEIRS}", f"%DLQ%{THEIRS}"
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+NAMESAKE = "a_secret"
+"""With the group `mine` its pop retry topic is the one of the group `mine_a` and `secret`."""
 VICTIMS = (FOREIGN, HALF, OP, SCHEDULE, RETRY, DEAD)
+REFUSED = 1
 NEVER = "1700000000000"
 DELAY_18_QUEUE = 17
 BODY_AT = 4 + 40 + 8 + 8 + 8 + 12 + 4
@@ -97,7 +101,7 @@ def send(
 
 def prepare(admin: RawClient) -> World:
     """Make topics and messages that attackers may not have. Raises Broken."""
-    for topic in (FOREIGN, OPEN, READABLE):
+    for topic in (FOREIGN, OPEN, READABLE, NAMESAKE):
         ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "2"}
         more = {"writeQueueNums": "2", "perm": "6", "topicFilterType": "SINGLE_TAG"}
         _done(admin, matrix.CREATE_TOPIC, {**ext, **more, "topicSysFlag": "0", "order": "false"})
@@ -109,6 +113,9 @@ def prepare(admin: RawClient) -> World:
     )
     later = send(admin, FOREIGN, CANARY, f"DELAY\x0118\x02{key}")
     retried = send(admin, RETRY, CANARY, key)
+    popped = f"%RETRY%{MINE}_{NAMESAKE}"
+    send(admin, popped, CANARY, f"ORIGIN_GROUP\x01{MINE}_a\x02{key}")
+    _visible(admin, popped, 0, 1)
     send(admin, READABLE, b"for every reader")
     _visible(admin, FOREIGN, 0, 1)
     back = {"group": THEIRS, "delayLevel": "-1", "offset": str(first[0])}
@@ -219,12 +226,25 @@ def _try_all(
                 answer = client.call(attempt.code, attempt.ext, attempt.body)
                 if any(one in answer.raw for one in wanted):
                     yield f"{code} about {aim.topic}, {aim.group}, {aim.offset} shows bytes"
+    yield from _pops(client, wanted)
     for topic in (f"%RETRY%{MINE}", f"%DLQ%{MINE}", READABLE, OPEN):
         if any(one in pull(client, topic, group=MINE).raw for one in wanted):
             yield f"bytes were copied to {topic}"
     for frame in client.heard:
         if any(one in frame.raw for one in wanted):
             yield f"{frame.code} was sent to it with bytes"
+
+
+def _pops(client: RawClient, wanted: tuple[bytes, ...]) -> Iterator[str]:
+    """Pop what has the name of others' redelivered messages, and what settles these."""
+    for code in (matrix.POP, matrix.PEEK):
+        for aim in (Aim(topic=NAMESAKE, group=MINE), Aim(topic=REVIVE, group=MINE)):
+            ext = next(matrix.attempts(code, aim)).ext
+            answer = client.call(code, {**ext, "queueId": "-1"})
+            if any(one in answer.raw for one in wanted):
+                yield f"{code} about {aim.topic} shows bytes"
+            if aim.topic == REVIVE and answer.code != REFUSED:
+                yield f"{code} may read what settles the messages of others"
 
 
 def _by_place(places: tuple[tuple[int, int], ...]) -> Iterator[Aim]:

@@ -38,6 +38,7 @@ CODES = (
 SEND, PULL, QUERY, CREATE_TOPIC = 10, 11, 12, 17
 VIEW, HEARTBEAT, SEND_BACK, END, LOCK, UNLOCK = 33, 34, 36, 37, 41, 42
 CREATE_GROUP, SEND_SHORT, SEND_BATCH, REPLY_SHORT = 200, 310, 320, 325
+POP, PEEK = 200_050, 200_052
 BY_PLACE = (VIEW, SEND_BACK, END, 309, 323)
 """What names a message by its place in the log."""
 
@@ -167,6 +168,13 @@ def _fields(aim: Aim) -> dict[str, str]:
         "username": "attacker",
         "checkStoreTime": "0",
         "configType": "topics",
+        "invisibleTime": "1000",
+        "pollTime": "0",
+        "bornTime": "0",
+        "initMode": "0",
+        "expType": "TAG",
+        "exp": "*",
+        "extraInfo": f"{aim.queue_offset} 1700000000000 1000 0 0 {aim.broker} 0 {aim.queue_offset}",
     }
 
 

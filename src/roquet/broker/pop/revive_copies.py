@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.pop import revive_rules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
+from roquet.protocol import properties as props
 from roquet.protocol.pop import topics as pop_topics
 from roquet.service.ratelog import RateLog
 from roquet.store.results import PutStatus, StoreFault
@@ -135,7 +136,7 @@ class Copies:
             units = self._store.units(topic, queue_id, offset, 1)
             record = self._store.record(*units[0][:2]) if units else None
             if record is not None and (record.topic, record.queue_offset) == (topic, offset):
-                return record
+                return record if _is_owned(record, checkpoint) else Outcome.GONE
             if offset < self._store.min_offset(topic, queue_id):
                 return Outcome.GONE
             is_behind = offset >= self._store.max_offset(topic, queue_id)
@@ -211,3 +212,9 @@ class Copies:
 
 def _names(checkpoint: PopCheckpoint) -> tuple[str, str]:
     return checkpoint.topic or "", checkpoint.group or ""
+
+
+def _is_owned(record: Record, checkpoint: PopCheckpoint) -> bool:
+    """Tell whether a message is the group's; a handle may name one that the group never got."""
+    group = checkpoint.group or ""
+    return pop_topics.is_for_group(record.topic, group, props.read(record.properties))

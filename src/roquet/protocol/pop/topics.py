@@ -7,7 +7,13 @@ of both names.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from roquet.protocol import names
+from roquet.protocol import properties as props
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
 """Its committed offset of a revive queue is the last settled record, not the next one."""
@@ -51,6 +57,22 @@ def normal_topic(topic: str, group: str) -> str:
         if topic.startswith(prefix):
             return topic[len(prefix) :]
     return ""
+
+
+def is_for_group(topic: str, group: str, properties: Mapping[str, str]) -> bool:
+    """Tell whether a message of a topic is one that a group may pop, by the message's properties.
+
+    `%RETRY%a_b_c` is the pop retry topic of the group `a` and the topic `b_c`, of `a_b` and `c`,
+    and where the group `a_b_c` sends messages back to: in each message stands whose it is. Copies
+    that old brokers made say nothing; they are for every group that comes to this name.
+    """
+    if not topic.startswith(names.RETRY_PREFIX):
+        return True
+    origin = properties.get(props.ORIGIN_GROUP)
+    if origin is not None:
+        return origin == group
+    is_sent_back = props.RETRY_TOPIC in properties
+    return not is_sent_back or topic == names.retry_topic(group)
 
 
 def is_retry_v2(topic: str) -> bool:

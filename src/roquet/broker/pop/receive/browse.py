@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PeekResult
 from roquet.broker.pop.receive.checks import EVERYTHING
-from roquet.broker.pop.receive.reads import has_wanted, read
+from roquet.broker.pop.receive.reads import has_wanted, read_for
 from roquet.protocol.pop.topics import pop_retry_topic
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class PopBrowser:
                 continue
             begin = self._offsets.seen(request.group, name, queue_id)
             most = request.max_messages - messages
-            result = read(self._store, (name, queue_id), begin, most=most, wanted=EVERYTHING)
+            queue, group = (name, queue_id), request.group
+            result = read_for(self._store, queue, begin, group=group, most=most, wanted=EVERYTHING)
             parts.append(result.records)
             messages += result.messages
             rest += max(0, result.max_offset - result.next_begin_offset)

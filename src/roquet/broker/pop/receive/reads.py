@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.pop.topics import is_for_group
 from roquet.protocol.records import encode_record
 from roquet.store.records import read_records
 from roquet.store.results import GetResult, GetStatus
@@ -60,6 +62,26 @@ class Reader(Protocol):
 def read(store: Reader, queue: Queue, offset: int, *, most: int, wanted: Wanted) -> GetResult:
     """Read at most `most` wanted messages of a queue. Raises StoreFault."""
     return store.get(*queue, offset, most, tag_codes=wanted.codes, filter_by=wanted.filter_by)
+
+
+def read_for(
+    store: Reader, queue: Queue, offset: int, *, group: str, most: int, wanted: Wanted
+) -> GetResult:
+    """Read like `read`, but of a retry topic only what is the group's. Raises StoreFault."""
+    result = read(store, queue, offset, most=most, wanted=wanted)
+    topic = queue[0]
+    if not result.messages or not names.is_retry(topic):
+        return result
+    mine: list[bytes] = []
+    at = 0
+    for record in read_records(result.records, check_crc=False):
+        if is_for_group(topic, group, props.read(record.properties)):
+            mine.append(result.records[at : at + record.size])
+        at += record.size
+    if len(mine) == result.messages:
+        return result
+    status = result.status if mine else GetStatus.NO_MATCHED_MESSAGE
+    return result._replace(status=status, messages=len(mine), records=b"".join(mine))
 
 
 def has_wanted(

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PopRequest, PopResult
-from roquet.broker.pop.receive.reads import MOVED, SKIPPED, as_original, offsets_of, read
+from roquet.broker.pop.receive.reads import MOVED, SKIPPED, as_original, offsets_of, read_for
 from roquet.protocol.pop.handle import ReceiptHandle, Taken, retry_flag
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE, pop_retry_topic
@@ -221,7 +221,8 @@ class PopService:
         return offset
 
     def _read(self, run: _Round, topic: str, queue_id: int, offset: int) -> GetResult:
-        return read(self._store, (topic, queue_id), offset, most=run.room, wanted=run.wanted)
+        queue, group = (topic, queue_id), run.request.group
+        return read_for(self._store, queue, offset, group=group, most=run.room, wanted=run.wanted)
 
     def _emptied(self, key: Key, offset: int) -> None:
         """Begin again in a queue that was made anew; while it is rebuilt, wait."""

@@ -1,0 +1,69 @@
+"""A V1 pop retry topic may be that of several groups and topics: each gets its own messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_harness import dispatched, play
+from pop_harness import GROUP, TOPIC, pop, pop_command
+from roquet.model.topic import TopicConfig
+from roquet.protocol import properties as props
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.pop.topics import is_for_group, pop_retry_topic
+from roquet.store.records import read_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.testing.cluster import Cluster
+
+NAMESAKE = "eu_" + TOPIC
+"""With the group `GROUP` it has the retry topic of `TOPIC` with the group `GROUP_eu`."""
+RETRY = pop_retry_topic(NAMESAKE, GROUP, v2=False)
+
+
+async def _fill(it: Cluster) -> None:
+    for name in (NAMESAKE, RETRY):
+        it.broker.metadata.topics.put(TopicConfig(name=name, read_queues=1, write_queues=1))
+    marks: tuple[tuple[bytes, dict[str, str]], ...] = (
+        (b"theirs", {props.ORIGIN_GROUP: GROUP + "_eu"}),
+        (b"mine", {props.ORIGIN_GROUP: GROUP}),
+        (b"theirs too", {props.ORIGIN_GROUP: GROUP + "_eu"}),
+        (b"sent back", {props.RETRY_TOPIC: "other"}),
+        (b"of an old broker", {}),
+    )
+    for body, marked in marks:
+        await it.send(RETRY, body, queue_id=0, properties=props.write(marked))
+    await dispatched(it)
+
+
+def test_pop_gives_only_the_groups_own_of_a_retry_topic_of_several(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await _fill(it)
+        got = await pop(it, NAMESAKE)
+        assert got.bodies == [b"mine", b"of an old broker"]
+        assert got.ext["msgOffsetInfo"] == "1 0 1,4"
+        assert (await pop(it, NAMESAKE)).bodies == []
+
+    play(tmp_path, tell)
+
+
+def test_peek_shows_only_the_groups_own_of_a_retry_topic_of_several(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await _fill(it)
+        command = Command(RequestCode.PEEK_MESSAGE, ext=pop_command(NAMESAKE).ext)
+        answer = await it.call(command)
+        assert [one.body for one in read_records(answer.body)] == [b"mine", b"of an old broker"]
+
+    play(tmp_path, tell)
+
+
+def test_messages_of_a_retry_topic_are_for_the_group_that_they_name() -> None:
+    for topic in (RETRY, pop_retry_topic("t", "g", v2=True)):
+        assert is_for_group(topic, "g", {props.ORIGIN_GROUP: "g"})
+        assert not is_for_group(topic, "g", {props.ORIGIN_GROUP: "other"})
+    assert is_for_group("orders", "g", {props.ORIGIN_GROUP: "other"})
+    assert is_for_group("%RETRY%g", "g", {props.RETRY_TOPIC: "orders"})
+    assert not is_for_group("%RETRY%g", "other", {props.RETRY_TOPIC: "orders"})
+    assert is_for_group("%RETRY%g_t", "g", {})

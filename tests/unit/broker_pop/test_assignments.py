@@ -235,6 +235,21 @@ def routes(caller: NameServers, clock: FakeClock) -> TopicQueues:
     )
 
 
+@pytest.mark.parametrize(
+    "code", [RequestCode.QUERY_ASSIGNMENT, RequestCode.SET_MESSAGE_REQUEST_MODE]
+)
+def test_bad_body_is_no_failure_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: RequestCode
+) -> None:
+    async def tell(it: Cluster) -> None:
+        answer = await it.call(Command(code, body=b"["))
+        assert answer.code == 1
+        assert "the body cannot be read" in (answer.remark or "")
+
+    play(tmp_path, tell)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_queues_are_those_of_all_brokers_and_asked_for_once_a_period() -> None:
     async def story() -> None:
         caller, clock = NameServers(), FakeClock()

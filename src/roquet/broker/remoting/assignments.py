@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from roquet.base.errors import Refused
 from roquet.broker.api.assignments import AssignmentRequest
 from roquet.model.subscription import MessageModel
 from roquet.protocol.bodies.assignments import (
@@ -11,15 +12,19 @@ from roquet.protocol.bodies.assignments import (
     decode_request_mode,
     encode_assignments,
 )
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
+from roquet.protocol.fastjson import JsonError
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.assignments import Assignments
 
 LANE = "load_balance"
+_Body = TypeVar("_Body")
 
 
 class AssignmentAdapter:
@@ -39,7 +44,7 @@ class AssignmentAdapter:
 
     async def assignment(self, request: Request) -> Command:
         """Answer 400: the queues of one member."""
-        body = QueryAssignmentBody.decode(request.command.body)
+        body = _read(QueryAssignmentBody.decode, request)
         wanted = AssignmentRequest(
             topic=body.topic,
             group=body.group,
@@ -52,10 +57,19 @@ class AssignmentAdapter:
 
     async def set_mode(self, request: Request) -> Command:
         """Answer 401 once the mode is durable."""
-        mode = decode_request_mode(request.command.body)
+        mode = _read(decode_request_mode, request)
         await self._assignments.set_mode(mode, self._callers.of(request))
         return reply_to(request.command)
 
     def modes(self, request: Request) -> Command:
         """Answer 402: everything that was set."""
         return reply_to(request.command, body=self._assignments.modes().encode())
+
+
+def _read(decode: Callable[[bytes], _Body], request: Request) -> _Body:
+    """Read a body. Raises Refused: what a client sends is no failure of the broker."""
+    try:
+        return decode(request.command.body)
+    except JsonError as error:
+        text = f"the body cannot be read: {error}"
+        raise Refused(ResponseCode.SYSTEM_ERROR, text) from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from broker_harness import dispatched, play
-from pop_harness import GROUP, TOPIC, pop, pop_command
+from pop_harness import GROUP, TOPIC, invisible_command, pop, pop_command
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 NAMESAKE = "eu_" + TOPIC
 """With the group `GROUP` it has the retry topic of `TOPIC` with the group `GROUP_eu`."""
 RETRY = pop_retry_topic(NAMESAKE, GROUP, v2=False)
+
+
+COUNT = 5
+FAST = {"timerPrecisionMs": "100", "reviveInterval": "100", "mappedFileSizeTimerLog": "65536"}
 
 
 async def _fill(it: Cluster) -> None:
@@ -67,3 +72,23 @@ def test_messages_of_a_retry_topic_are_for_the_group_that_they_name() -> None:
     assert is_for_group("%RETRY%g", "g", {props.RETRY_TOPIC: "orders"})
     assert not is_for_group("%RETRY%g", "other", {props.RETRY_TOPIC: "orders"})
     assert is_for_group("%RETRY%g_t", "g", {})
+
+
+def test_forged_handle_copies_no_message_of_another_group(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await _fill(it)
+        mine = (await pop(it, NAMESAKE)).handles[0]
+        forged = mine._replace(start_offset=0, queue_offset=0)
+        for handle in (forged, mine):
+            command = invisible_command(handle, RETRY, invisibleTime="1000")
+            assert (await it.call(command)).code == 0
+        got = await pop(it, NAMESAKE)
+        for _ in range(150):
+            if got.records:
+                break
+            await asyncio.sleep(0.1)
+            got = await pop(it, NAMESAKE)
+        assert got.bodies == [b"mine"]
+        assert it.broker.store.max_offset(RETRY, 0) == COUNT + 1
+
+    play(tmp_path, tell, **FAST)

@@ -170,11 +170,12 @@ def test_ordered_pop_blocks_its_queue_until_all_is_acknowledged(tmp_path: Path) 
     play(tmp_path, tell)
 
 
-def test_same_attempt_gets_the_same_messages_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("attempt", ["one", "one" * 20_000])
+def test_same_attempt_gets_the_same_messages_again(tmp_path: Path, attempt: str) -> None:
     async def tell(it: Cluster) -> None:
         await fill(it)
         for _ in range(2):
-            got = await pop(it, attemptId="one", **ORDERED)
+            got = await pop(it, attemptId=attempt, **ORDERED)
             assert got.bodies == [b"0", b"1", b"2", b"3"]
             assert got.ext["orderCountInfo"] == "0 0 0"
         assert (await pop(it, attemptId="two", **ORDERED)).code == 210

@@ -20,6 +20,7 @@ from roquet.broker.api.pop import (
     PopRequest,
 )
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.pop.receive.reads import has_wanted
 from roquet.broker.remoting.refusals import refusal_reply
@@ -96,7 +97,7 @@ class PopAdapter:
             expression_type=header.exp_type,
             expression=header.exp,
             is_ordered=header.order,
-            attempt_id=header.attempt_id,
+            attempt_id=_attempt(header.attempt_id),
         )
         return await self._answer(request, wanted)
 
@@ -281,7 +282,7 @@ class PopBrowseAdapter:
             poll_ms=header.poll_time,
             born_ms=header.born_time or self._clock.now_ms(),
             is_ordered=header.order,
-            attempt_id=header.attempt_id,
+            attempt_id=_attempt(header.attempt_id),
             expression_type=header.exp_type,
             expression=header.exp,
         )
@@ -312,6 +313,11 @@ class PopBrowseAdapter:
         answer = self._answer(request, wanted)
         if answer is not None:
             request.reply(answer)
+
+
+def _attempt(attempt_id: str | None) -> str | None:
+    """Return what is kept of the name of an attempt: 100,000 requests may wait with one."""
+    return None if attempt_id is None else attempt_id[:ATTEMPT_LENGTH_MAX]
 
 
 def _popped(command: Command, wanted: PopRequest, result: PopResult, code: ResponseCode) -> Command:

@@ -71,14 +71,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "brokerIP1",
             "brokerIP2",
         ),
-        "test_ages_of_lanes_follow_their_settings": (
-            "waitTimeMillsInAdminBrokerQueue",
-            "waitTimeMillsInHeartbeatQueue",
-            "waitTimeMillsInLitePullQueue",
-            "waitTimeMillsInPullQueue",
-            "waitTimeMillsInSendQueue",
-            "waitTimeMillsInTransactionQueue",
-        ),
         "test_built_in_topics_follow_their_settings": (
             "brokerClusterName",
             "brokerTopicEnable",
@@ -87,13 +79,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "msgTraceTopicName",
             "reviveQueueNum",
             "traceTopicEnable",
-        ),
-        "test_name_server_lanes_follow_their_settings": (
-            "clientRequestThreadPoolNums",
-            "clientRequestThreadPoolQueueCapacity",
-            "defaultThreadPoolNums",
-            "defaultThreadPoolQueueCapacity",
-            "unRegisterBrokerQueueCapacity",
         ),
         "test_pause_between_two_runs_is_the_one_of_the_settings": (
             "cleanResourceInterval",
@@ -117,6 +102,14 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_a_hanging_append_is_a_busy_page_cache": ("osPageCacheBusyTimeOutMills",),
     },
     "test_lane_capacities.py": {
+        "test_lane_of_a_running_broker_refuses_what_waited_longer_than_its_changed_age": (
+            "waitTimeMillsInAdminBrokerQueue",
+            "waitTimeMillsInHeartbeatQueue",
+            "waitTimeMillsInLitePullQueue",
+            "waitTimeMillsInPullQueue",
+            "waitTimeMillsInSendQueue",
+            "waitTimeMillsInTransactionQueue",
+        ),
         "test_lane_of_a_running_broker_refuses_what_is_above_its_changed_capacity": (
             "ackThreadPoolQueueCapacity",
             "loadBalanceThreadPoolQueueCapacity",
@@ -183,7 +176,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "maxMsgsNumBatch",
         ),
         "test_query_by_key_without_an_index_finds_nothing": ("messageIndexEnable",),
-        "test_registration_and_notices_changed_settings_are_followed": (
+        "test_registration_of_a_running_broker_is_sent_as_the_changed_settings_say": (
             "compressedRegister",
             "registerBrokerTimeoutMills",
         ),
@@ -192,13 +185,15 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "regionId",
             "traceOn",
         ),
-        "test_settings_of_upkeep_changed_while_running_reach_their_parts": (
+        "test_files_that_a_running_broker_deletes_are_those_of_the_changed_settings": (
             "deleteFileBatchMax",
             "deleteWhen",
+            "fileReservedTime",
+        ),
+        "test_settings_of_upkeep_changed_while_running_reach_their_parts": (
             "diskMaxUsedSpaceRatio",
             "diskSpaceCleanForciblyRatio",
             "diskSpaceWarningLevelRatio",
-            "fileReservedTime",
             "flushConsumeQueueThoroughInterval",
             "flushIntervalCommitLog",
         ),
@@ -213,6 +208,17 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_transaction_check_interval_changed_checks_come_at_the_new_pace": (
             "transactionCheckInterval",
             "transactionTimeOut",
+        ),
+    },
+    "test_namesrv_capacities.py": {
+        "test_lane_of_a_name_server_runs_and_keeps_what_its_settings_allow": (
+            "clientRequestThreadPoolNums",
+            "clientRequestThreadPoolQueueCapacity",
+            "defaultThreadPoolNums",
+            "defaultThreadPoolQueueCapacity",
+        ),
+        "test_no_more_brokers_wait_to_be_forgotten_than_the_setting_allows": (
+            "unRegisterBrokerQueueCapacity",
         ),
     },
     "test_namesrv_requests.py": {

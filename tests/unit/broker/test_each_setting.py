@@ -10,11 +10,7 @@ import pytest
 
 from broker_harness import play
 from roquet.base.clock import SystemClock
-from roquet.base.config import load
 from roquet.broker import app
-from roquet.broker.lanes import lane_configs
-from roquet.namesrv import app as namesrv
-from roquet.namesrv.config import NamesrvConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.store.topics import built_in_topics
@@ -44,21 +40,6 @@ def test_built_in_topics_follow_their_settings(tmp_path: Path) -> None:
     )
     assert (other["North"], other["broker-a"], other["Traces"]) == ((16, 1), (1, 1), (1, 6))
     assert (other["rmq_sys_REVIVE_LOG_North"][0], other["TBW102"][0]) == (3, 5)
-
-
-def test_ages_of_lanes_follow_their_settings(tmp_path: Path) -> None:
-    given = {
-        "waitTimeMillsInSendQueue": "send",
-        "waitTimeMillsInPullQueue": "pull",
-        "waitTimeMillsInLitePullQueue": "lite_pull",
-        "waitTimeMillsInHeartbeatQueue": "heartbeat",
-        "waitTimeMillsInTransactionQueue": "end_transaction",
-        "waitTimeMillsInAdminBrokerQueue": "admin",
-    }
-    changes = {key: str(101 + number) for number, key in enumerate(given)}
-    lanes = lane_configs(broker_config(tmp_path, **changes).server)
-    ages = {lane.name: lane.age_max_ms for lane in lanes}
-    assert {key: str(ages[name]) for key, name in given.items()} == changes
 
 
 PAUSES = {
@@ -105,20 +86,3 @@ def test_silent_connection_is_closed_after_the_time_of_the_settings(tmp_path: Pa
         writer.close()
 
     play(tmp_path, tell, serverChannelMaxIdleTimeSeconds="1")
-
-
-def test_name_server_lanes_follow_their_settings(tmp_path: Path) -> None:
-    given = {
-        "clientRequestThreadPoolNums": "3",
-        "clientRequestThreadPoolQueueCapacity": "44",
-        "defaultThreadPoolNums": "5",
-        "defaultThreadPoolQueueCapacity": "66",
-        "unRegisterBrokerQueueCapacity": "7",
-        "kvConfigPath": str(tmp_path / "kv.json"),
-    }
-    config, _ = load(NamesrvConfig, given, {}, {})
-    lanes = {lane.name: lane for lane in namesrv.lane_configs(config)}
-    client, default = lanes["client"], lanes["default"]
-    assert (client.concurrency, client.queue_max) == (3, 44)
-    assert (default.concurrency, default.queue_max) == (5, 66)
-    assert config.unregister_queue_max == 7

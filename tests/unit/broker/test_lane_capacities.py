@@ -1,4 +1,4 @@
-"""How many requests may wait, as the settings of the moment say."""
+"""How many requests may wait, and for how long, as the settings of the moment say."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import play
+from roquet.base.clock import SystemClock
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.service.lanes import Lanes
@@ -33,13 +34,22 @@ CAPACITIES = {
 }
 
 
+AGES = {
+    "waitTimeMillsInSendQueue": "send",
+    "waitTimeMillsInPullQueue": "pull",
+    "waitTimeMillsInLitePullQueue": "lite_pull",
+    "waitTimeMillsInHeartbeatQueue": "heartbeat",
+    "waitTimeMillsInTransactionQueue": "end_transaction",
+    "waitTimeMillsInAdminBrokerQueue": "admin",
+}
+
+
 class Work:
     """A request that does not end before it may."""
 
-    received_ms = 0
-
-    def __init__(self, gate: asyncio.Event) -> None:
+    def __init__(self, gate: asyncio.Event, received_ms: int = 0) -> None:
         self.gate = gate
+        self.received_ms = received_ms
         self.is_refused = False
 
     async def run(self) -> None:
@@ -72,3 +82,27 @@ def test_lane_of_a_running_broker_refuses_what_is_above_its_changed_capacity(
         assert refused[-2:] == [True, True]
 
     play(tmp_path, tell, brokerFastFailureEnable="false")
+
+
+@pytest.mark.parametrize("key", AGES)
+def test_lane_of_a_running_broker_refuses_what_waited_longer_than_its_changed_age(
+    tmp_path: Path, key: str
+) -> None:
+    async def tell(it: Cluster) -> None:
+        command = Command(RequestCode.UPDATE_BROKER_CONFIG, body=f"{key}=600000\n".encode())
+        assert (await it.call(command)).code == 0
+        lane, gate = part(it)[AGES[key]], asyncio.Event()
+        now_ms = SystemClock().now_ms()
+        for _ in range(lane.config.concurrency):
+            lane.submit(Work(gate, now_ms))
+        younger, older = Work(gate, now_ms - 500_000), Work(gate, now_ms - 700_000)
+        lane.submit(older)
+        lane.submit(younger)
+        async with asyncio.timeout(20):
+            while not older.is_refused:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        still_waits = not younger.is_refused
+        gate.set()
+        assert still_waits
+
+    play(tmp_path, tell, brokerFastFailureEnable="true")

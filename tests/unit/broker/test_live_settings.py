@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from broker_harness import dispatched, ext, play, records
 from roquet.base.config import settings
 from roquet.broker.config import BrokerConfig
+from roquet.broker.peers import Registration
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.store.cleaning import Cleaner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -234,9 +239,6 @@ def test_settings_of_upkeep_changed_while_running_reach_their_parts(tmp_path: Pa
             diskSpaceWarningLevelRatio="80",
             diskSpaceCleanForciblyRatio="70",
             diskMaxUsedSpaceRatio="60",
-            fileReservedTime="1",
-            deleteWhen="05",
-            deleteFileBatchMax="3",
             flushIntervalCommitLog="1",
             flushConsumeQueueThoroughInterval="10",
         )
@@ -253,6 +255,37 @@ def test_settings_of_upkeep_changed_while_running_reach_their_parts(tmp_path: Pa
         assert refused.code == 29
 
     play(tmp_path, tell, flushIntervalCommitLog="60000")
+
+
+def test_files_that_a_running_broker_deletes_are_those_of_the_changed_settings(
+    tmp_path: Path,
+) -> None:
+    async def tell(it: Cluster) -> None:
+        for _ in range(80):
+            assert (await it.send("orders", b"x" * 60_000)).code == 0
+        await dispatched(it)
+        await it.broker.store.flush()
+        files = sorted((tmp_path / "broker-a" / "commitlog").iterdir())
+        two_hours_ago = time.time() - 7_200
+        for path in files[:3]:
+            os.utime(path, (two_hours_ago, two_hours_ago))
+        parts = (part.service for part in it.broker.app._parts)
+        (cleaner,) = (part for part in parts if isinstance(part, Cleaner))
+
+        async def gone() -> int:
+            await cleaner.clean()
+            return sum(not path.exists() for path in files)
+
+        assert await gone() == 0
+        await change(it, deleteWhen=";".join(map(str, range(24))))
+        assert await gone() == 0  # It is the hour, but they are kept for three days.
+        await change(it, deleteFileBatchMax="2", fileReservedTime="1")
+        assert await gone() == 2
+        assert await gone() == 3
+        assert await gone() == 3
+
+    calm = {"cleanResourceInterval": "10000000", "diskMaxUsedSpaceRatio": "95"}
+    play(tmp_path, tell, deleteWhen="", deleteCommitLogFilesInterval="0", **calm)
 
 
 def test_transaction_check_interval_changed_checks_come_at_the_new_pace(tmp_path: Path) -> None:
@@ -313,21 +346,32 @@ def test_statistics_of_internal_topics_count_what_waits_there(tmp_path: Path, fa
     play(tmp_path, tell, fastPathEnable=fast, messageDelayLevel="1s 2s")
 
 
-def test_registration_and_notices_changed_settings_are_followed(tmp_path: Path) -> None:
+def test_registration_of_a_running_broker_is_sent_as_the_changed_settings_say(
+    tmp_path: Path,
+) -> None:
     async def tell(it: Cluster) -> None:
-        await change(
-            it,
-            compressedRegister="true",
-            registerBrokerTimeoutMills="5000",
-            notifyConsumerIdsChangedEnable="false",
-            brokerFastFailureEnable="false",
-            disableConsumeIfConsumerReadSlowly="true",
-        )
-        it.broker.metadata.topics.put(TopicConfig(name="late", read_queues=1, write_queues=1))
-        ask = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "late"})
-        async with asyncio.timeout(20):
-            while (await it.call(ask, it.name_servers)).code != 0:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        parts = (part.service for part in it.broker.app._parts)
+        (registration,) = (part for part in parts if isinstance(part, Registration))
+        caller, sent = registration._caller, list[tuple[Command, float]]()
+
+        async def call(address: str, command: Command, timeout_s: float = 3.0) -> Command:
+            sent.append((command, timeout_s))
+            return await caller.call(address, command, timeout_s)
+
+        registration._caller = cast("Any", SimpleNamespace(call=call))
+        for compressed, timeout_ms in (("true", 5000), ("false", 7000)):
+            await change(
+                it, compressedRegister=compressed, registerBrokerTimeoutMills=str(timeout_ms)
+            )
+            sent.clear()
+            topic = f"late-{compressed}"
+            it.broker.metadata.topics.put(TopicConfig(name=topic, read_queues=1, write_queues=1))
+            ask = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            async with asyncio.timeout(20):
+                while (await it.call(ask, it.name_servers)).code != 0:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            told = {((command.ext or {}).get("compressed"), limit_s) for command, limit_s in sent}
+            assert told == {(compressed, timeout_ms / 1000)}
 
     play(tmp_path, tell)
 

@@ -38,7 +38,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop powerloss \
-	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants test-nightly nightly clean
+	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -179,11 +179,15 @@ mutants: setup ## change rules one at a time, MUTANTS in Python and MUTANTS_CORE
 	$(PY) -m tools.mutants --sample $(MUTANTS) --seed $(SEED)
 	$(PY) -m tools.mutants.core --sample $(MUTANTS_CORE) --seed $(SEED)
 
+setting-mutants: setup ## run the test of each setting while that setting is ignored: which test does not notice?
+	$(PY) -m tools.setting_mutants
+
 test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
 nightly: all interop partition powerloss test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash
+	$(MAKE) crash-pop
 	$(PY) -m tools.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills

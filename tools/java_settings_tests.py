@@ -33,7 +33,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "defaultMessageRequestMode",
             "defaultPopShareQueueNum",
         ),
-        "test_queues_are_those_of_all_brokers_and_asked_for_once_a_period": (
+        "test_queues_are_asked_for_again_after_the_time_of_the_settings": (
             "loadBalancePollNameServerInterval",
         ),
         "test_without_balancing_everybody_is_told_all_queues": ("serverLoadBalancerEnable",),
@@ -50,6 +50,9 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_cli.py": {
         "test_a_broker_says_javas_line": ("maxHashSlotNum",),
+    },
+    "test_client_live.py": {
+        "test_topics_are_made_by_the_first_send_or_the_remedy_is_named": ("autoCreateTopicEnable",),
     },
     "test_client_request_reply.py": {
         "test_replies_are_not_stored_when_that_is_off": ("storeReplyMessageEnable",),
@@ -303,14 +306,12 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "fetchNamesrvAddrByAddressServer",
             "namesrvAddr",
         ),
-        "test_auto_create_topic_enable": ("autoCreateTopicEnable",),
         "test_configured_ha_master_address": ("haMasterAddress",),
         "test_message_store_plug_ins": ("messageStorePlugIn",),
         "test_name_server_scan_of_dead_brokers": ("scanNotActiveBrokerInterval",),
         "test_ports": ("listenPort",),
         "test_registration": ("registerNameServerPeriod",),
         "test_slaves_access_message_in_memory_max_ratio": ("brokerId",),
-        "test_transaction_check": ("transactionCheckMax",),
     },
     "test_sql_filters.py": {
         "test_retried_messages_are_filtered_by_their_origin_when_wanted": ("filterSupportRetry",),
@@ -324,6 +325,9 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_settings_of_the_file_are_below_all_others": ("tls.protocols",),
     },
     "test_transactions.py": {
+        "test_after_so_many_checks_a_message_is_put_aside_and_can_be_brought_back": (
+            "transactionCheckMax",
+        ),
         "test_a_commit_whose_op_record_was_lost_is_not_done_twice": ("transactionOpBatchInterval",),
         "test_half_messages_may_be_refused": ("rejectTransactionMessage",),
         "test_op_records_gather_up_to_their_size": ("transactionOpMsgMaxSize",),
@@ -363,7 +367,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_timer_send_is_refused_when_the_wheel_is_off": ("timerWheelEnable",),
         "test_timer_send_with_a_bad_time_is_refused": ("timerMaxDelaySec",),
         "test_crowded_step_refuses_more_messages": ("timerCongestNumEachSlot",),
-        "test_recall_is_refused_unless_it_is_switched_on": ("recallMessageEnable",),
+        "test_recalled_message_does_not_arrive": ("recallMessageEnable",),
     },
 }
 """File -> test -> declared keys whose effect it shows."""

@@ -14,6 +14,7 @@ import pytest
 import roquet
 from remoting_harness import on_loop, until
 from roquet.acl.credentials import Credentials
+from roquet.acl.files import accounts_path
 from roquet.base.clock import SystemClock
 from roquet.base.config import as_properties
 from roquet.base.errors import Refused, UsageError
@@ -477,5 +478,13 @@ def test_the_settings_say_where_the_accounts_are(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"there is no .*plain_acl\.yml"):
         asyncio.run(start())
+    home = tmp_path / "home"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "plain_acl.yml").write_text(
+        "accounts:\n- {accessKey: somebody, secretKey: something-long}\n"
+    )
+    conf.write_text(f"aclEnable=true\nrocketmqHome={home}\n")
+    config, _ = load_config(conf, {}, {})
+    assert accounts_path(config.acl, config.file) == home / "conf" / "plain_acl.yml"
     assert not BrokerConfig().acl.enabled
     assert not NamesrvConfig().acl.enabled

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import random
 import socket
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from roquet.base.config import setting, settings
 from roquet.broker import app
 from roquet.broker.config import BrokerConfig
 from roquet.testing.cluster import broker_config, cluster, pull_command, running_broker
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +61,10 @@ def test_it_says_what_a_sync_master_without_slaves_does(tmp_path: Path) -> None:
 
 
 def test_it_says_where_the_metrics_are(tmp_path: Path) -> None:
-    changes = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+    port = free_port(random.Random())
+    changes = {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
     _, said = serve(broker_config(tmp_path, **changes))
-    assert said[2].startswith("/metrics, /livez and /readyz on 127.0.0.1:")
+    assert said[2].startswith(f"/metrics, /livez and /readyz on 127.0.0.1:{port}")
 
 
 def test_a_taken_port_is_one_line_and_exit_code_3(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from broker_admin_harness import Broker, administered
+from roquet.base.config import load
 from roquet.protocol import names
 from roquet.protocol.bodies.groups import decode_group
 from roquet.protocol.bodies.topics import decode_topic_list
@@ -38,6 +39,9 @@ def play(tmp_path: Path, story: Callable[[Broker], Coroutine[object, object, Non
     asyncio.run(main())
 
 
+NO_SYSTEM = {"enableCreateSysGroup": False}
+
+
 def test_group_config_of_a_new_group_is_created_durably(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
@@ -52,6 +56,9 @@ def test_group_config_of_a_new_group_is_created_durably(tmp_path: Path) -> None:
         broker.groups.follow(GroupRules(auto_create=False))
         assert (await broker.ask(code, group="forbidden")).code == 26
         assert (await broker.ask(code, group="CID_RMQ_SYS_OWN")).code == 0
+        none, _ = load(GroupRules, {}, {}, {"autoCreateSubscriptionGroup": False, **NO_SYSTEM})
+        broker.groups.follow(none)
+        assert (await broker.ask(code, group="CID_RMQ_SYS_OTHER")).code == 26
 
     play(tmp_path, story)
 

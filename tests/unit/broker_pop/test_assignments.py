@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker_harness import play
+from roquet.base.config import load
 from roquet.base.errors import TableFull, Unreachable
 from roquet.broker.remoting.topic_queues import TopicQueues
+from roquet.broker.services.assignments import AssignmentRules
 from roquet.broker.state import Identity
 from roquet.model.balance import STRATEGIES, pop_share
 from roquet.model.queue import MessageQueue
@@ -224,13 +226,16 @@ class NameServers:
 IDENTITY = Identity(cluster="c", name="a", broker_id=0, ip="x", ha_ip="x", port=1, ha_port=2)
 
 
-def routes(caller: NameServers, clock: FakeClock) -> TopicQueues:
+def routes(
+    caller: NameServers, clock: FakeClock, rules: AssignmentRules | None = None
+) -> TopicQueues:
+    found = rules or AssignmentRules()
     return TopicQueues(
         caller,
         ("n1:1", "n2:1"),
         None,  # type: ignore[arg-type]
         identity=IDENTITY,
-        period_ms=lambda: 30_000,
+        period_ms=lambda: found.routes_ms,
         clock=clock,
     )
 
@@ -266,6 +271,20 @@ def test_queues_are_those_of_all_brokers_and_asked_for_once_a_period() -> None:
         caller.route = TopicRoute()
         assert await queues.of("T") == frozenset()
         assert caller.asked == ["n1:1", "n1:1", "n2:1"]
+
+    asyncio.run(story())
+
+
+def test_queues_are_asked_for_again_after_the_time_of_the_settings() -> None:
+    rules, _ = load(AssignmentRules, {"loadBalancePollNameServerInterval": "5000"}, {}, {})
+
+    async def story() -> None:
+        caller, clock = NameServers(), FakeClock()
+        queues = routes(caller, clock, rules)
+        for seconds, asked in ((0, 1), (4, 1), (2, 2)):
+            await clock.advance(seconds)
+            await queues.of("T")
+            assert len(caller.asked) == asked
 
     asyncio.run(story())
 

@@ -411,28 +411,39 @@ def test_without_a_timer_wheel_nothing_is_revived() -> None:
     asyncio.run(story())
 
 
-def test_full_round_is_followed_at_once_and_an_idle_one_later_and_later() -> None:
+@pytest.mark.parametrize(
+    ("rules", "pauses"),
+    [({}, (2.0, 4.0, 1.0)), ({"interval_ms": 500, "slow_max": 5}, (1.0, 3.0, 0.5))],
+)
+def test_full_round_is_followed_at_once_and_an_idle_one_later_and_later(
+    rules: dict[str, int], pauses: tuple[float, float, float]
+) -> None:
     async def story() -> None:
-        world = PopWorld()
+        world = PopWorld(None, **rules)
         (timer,) = world.service.timers
         await world.service.tick()
-        assert timer.pause_s == 2.0
-        for _ in range(5):
+        assert timer.pause_s == pauses[0]
+        for _ in range(8):
             await world.service.tick()
-        assert timer.pause_s == 4.0
+        assert timer.pause_s == pauses[1]
         await world.pop([world.send(b"x")], 5000)
         await world.run(5)
-        assert timer.pause_s == 1.0
+        assert timer.pause_s == pauses[2]
 
     asyncio.run(story())
 
 
-def test_acks_without_a_checkpoint_are_forgotten_after_a_while() -> None:
+@pytest.mark.parametrize(
+    ("rules", "wait_ms"), [(ReviveRules(), 180_000), (ReviveRules(ack_wait_ms=5_000), 5_000)]
+)
+def test_acks_without_a_checkpoint_are_forgotten_after_a_while(
+    rules: ReviveRules, wait_ms: int
+) -> None:
     ack = PopAck(topic="T", group="g", queue_id=0, start_offset=7, pop_time_ms=1000, offset=7)
-    for later_ms, unacked in ((180_000, []), (180_001, [(0, 7)])):
+    for later_ms, unacked in ((wait_ms, []), (wait_ms + 1, [(0, 7)])):
         queue = ReviveQueue(-1, "b")
         queue.take(0, {props.TAGS: "ack"}, ack.encode(), 1000)
-        queue.clock_is(1000 + later_ms, ReviveRules().ack_wait_ms)
+        queue.clock_is(1000 + later_ms, rules.ack_wait_ms)
         checkpoint = PopCheckpoint(
             topic="T",
             group="g",

@@ -152,7 +152,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("exportConfigs", ("-c {cluster} -f {files}/export",)),
     Command("exportMetrics", ("-c {cluster} -f {files}/export",), BETTER),
     Command("exportMetadataInRocksDB", ("-p {files} -t topics",), ALIKE),
-    Command("exportPopRecord", (f"{_AT} -d true",), DECLINED, (200056,)),
+    Command("exportPopRecord", (f"{_AT} -d true",)),
     Command("haStatus", (_AT,), APART),
     Command("getSyncStateSet", (f"{_CONTROLLER} -b {{broker}}",), ALIKE),
     Command("getBrokerEpoch", ("-b {broker}",), DECLINED, (1007,)),

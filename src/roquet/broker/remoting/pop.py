@@ -115,9 +115,8 @@ class PopAdapter:
         return reply_to(request.command, remark=_NOT_SET, ext=ext)
 
     def rollback(self, request: Request) -> Command:
-        """Answer 200056: there is nothing to take back."""
-        text = "the records of POP are in the revive topic already, none is in RocksDB"
-        return refusal_reply(request.command, Refusal(Reason.INVALID_ARGUMENT, text))
+        """Answer 200056: records go back from RocksDB to the revive topic, and all are there."""
+        return reply_to(request.command, remark=_NOT_SET)
 
     async def _answer(self, request: Request, wanted: PopRequest) -> Command | None:
         try:

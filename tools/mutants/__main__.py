@@ -1,9 +1,10 @@
 """Change rules of the product one at a time and list the changes that no test notices.
 
-`make mutants`, or `python -m tools.mutants [--sample n] [--seed s] [--area name ...] [--module m]`.
-Draws `n` changes from all that can be made to the modules of `table.py`, makes each in a copy of
-the sources and runs the tests that reach the changed line. A survivor is a rule without a test, or
-a change without an effect: then it stands in `judged.txt` with the reason, and does not count.
+`make mutants`, or `python -m tools.mutants [--sample n | --each n] [--seed s] [--area name ...]`.
+Draws `n` changes from all that can be made to the modules of `table.py`, or `n` of each area, makes
+each in a copy of the sources and runs the tests that reach the changed line. A survivor is a rule
+without a test, or a change without an effect: then it stands in `judged.txt` with the reason, and
+does not count. A test that takes long has to fail twice: once may be the machine.
 The exit code is 1 when fewer than 95 of 100 were noticed.
 """
 
@@ -103,7 +104,7 @@ def main() -> int:
                 print(f"judged.txt names a change that there is no more: {key}", flush=True)
     results: list[Result] = []
     for area in areas:
-        share = -(-options.sample * len(every[area.name]) // max(1, total))
+        share = options.each or -(-options.sample * len(every[area.name]) // max(1, total))
         chosen = drawn(every[area.name], share, random.Random(f"{options.seed} {area.name}"))
         if options.match:
             chosen = [it for it in every[area.name] if any(w in it.key for w in options.match)]
@@ -132,6 +133,7 @@ def _told(results: list[Result]) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=200, help="how many changes to make")
+    parser.add_argument("--each", type=int, help="instead: how many changes of each area to make")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--area", choices=[it.name for it in AREAS], action="append")
     parser.add_argument("--module", action="append", help="only modules whose path ends so")

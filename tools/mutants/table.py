@@ -75,6 +75,28 @@ AREAS = (
     Area("access", ("acl",), ("unit/acl",)),
     Area("replication", ("ha", "broker/replication.py"), ("unit/ha",)),
     Area(
+        "recovery",
+        (
+            "store/upkeep",
+            "store/store.py",
+            "store/room.py",
+            "store/diverged.py",
+            "store/self_check.py",
+            "store/steady_time.py",
+        ),
+        (*_BROKER, "unit/store_upkeep", "unit/ha", "unit/cli/test_doctor.py"),
+    ),
+    Area(
+        "pop and timers",
+        ("broker/pop", "broker/pop/receive", "broker/timers", "store/timer_wheel.py"),
+        (
+            "unit/broker_pop",
+            "unit/broker_timers",
+            "unit/protocol/test_pop_handles.py",
+            "unit/protocol/test_pop_records.py",
+        ),
+    ),
+    Area(
         "client",
         (
             "client/_producer.py",

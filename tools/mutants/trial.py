@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from tools.mutants.table import Area
 
 PLUGIN = "tools.mutants.plugin"
-_OTHERS = ("pytest", "_pytest.python", "uvloop", "msgspec", "yaml", "zstandard")
+_OTHERS = (
+    *("pytest", "_pytest.python", "uvloop", "msgspec", "yaml", "zstandard"),
+    *("hypothesis", "hypothesis.core", "hypothesis.strategies"),
+)
 _SPARK = ("pyspark.sql.datasource", "pyarrow.parquet", "pandas")
 START_S = 60.0
 """What a child may take besides its tests."""
+SLOW_S = 0.5
+"""A test that takes so long, traced, may wait for sockets, files or processes."""
 TEST_S = 40
 """What a test may take: a change may make it go round for ever."""
 NO_END = -1000
@@ -162,28 +167,44 @@ def notices(change: Change, tests: Sequence[Note]) -> str:
     """Make a change, run tests, take it back; return what noticed it, nothing if none did."""
     path = Path(change.path)
     source = path.read_bytes()
+    left = list(tests)
+    try:
+        path.write_bytes(change.apply(source))
+        while left:
+            by, name = _failed(left)
+            slow = [it for it in left if it.name == name and it.seconds >= SLOW_S]
+            if not slow or _failed(slow)[0]:
+                return by
+            print(f"{name} fails only sometimes and is left out", flush=True)
+            left.remove(slow[0])
+    finally:
+        path.write_bytes(source)
+    return ""
+
+
+def _failed(tests: Sequence[Note]) -> tuple[str, str]:
+    """Run tests up to the first that fails; return what is said of it and its name, or nothing."""
     only = Path("only.txt")
     only.write_text("\n".join(it.name for it in tests))
     files = sorted({it.name.split("::")[0] for it in tests})
-    try:
-        path.write_bytes(change.apply(source))
-        limit_s = START_S + 10 * sum(it.seconds for it in tests)
-        code, said = _child(
-            ["-x", "-p", PLUGIN, *files], {"ROQUET_MUTANTS_ONLY": str(only.absolute())}, limit_s
-        )
-    finally:
-        path.write_bytes(source)
+    limit_s = START_S + 10 * sum(it.seconds for it in tests)
+    more = {"ROQUET_MUTANTS_ONLY": str(only.absolute())}
+    code, said = _child(["-x", "-p", PLUGIN, *files], more, limit_s)
     if code == 0:
-        return ""
+        return "", ""
     if code < 0:
-        return "no end" if code == NO_END else f"ended by signal {-code}"
+        return "no end" if code == NO_END else f"ended by signal {-code}", ""
     if code in (_INTERNAL_ERROR, BROKEN):
         # It ran these tests without the change.
-        return f"pytest fails, exit code {code}"
+        return f"pytest fails, exit code {code}", ""
     if code not in (1, 2):
         raise SystemExit(f"pytest ended with code {code}:\n{said[-4000:]}")
     failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR tests"))]
-    return failed[0] if failed else f"exit code {code}"
+    if not failed:
+        return f"exit code {code}", ""
+    rest = failed[0].partition(" ")[2]
+    names = [it.name for it in tests if rest == it.name or rest.startswith(f"{it.name} - ")]
+    return failed[0], max(names, key=len, default="")
 
 
 def _child(arguments: Sequence[str], more: dict[str, str], limit_s: float) -> tuple[int, str]:
@@ -212,7 +233,11 @@ def _run(arguments: Sequence[str], more: dict[str, str], said: Path) -> None:
         os.dup2(handle, 2)
         import pytest  # noqa: PLC0415  (preloaded)
 
-        own = ("-p", "no:cacheprovider", "--tb=line", f"--timeout={TEST_S}")
+        own = (
+            *("-p", "no:cacheprovider", "--tb=line", f"--timeout={TEST_S}"),
+            # Hypothesis is imported beforehand: its plugin's assertions are not rewritten.
+            *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+        )
         code = int(pytest.main([*own, *arguments]))
     except BaseException:  # noqa: BLE001  (a child must never go on as its parent)
         traceback.print_exc()

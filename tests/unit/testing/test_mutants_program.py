@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.mutants import core
+from tools.mutants import core, trial
 from tools.mutants.changes import Change, changes_of
 from tools.mutants.core import EVERY, GROUPS, PIN, Trial, key_of, one_program
 from tools.mutants.judged import judged
 from tools.mutants.table import AREAS
-from tools.mutants.trial import Note, reaching
+from tools.mutants.trial import Note, notices, reaching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +108,46 @@ def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget(
     inside = dataclasses.replace(change, scope="Outer._Kind")
     assert reaching(notes[2:3], inside, 10.0) == notes[2:3]
     assert reaching([Note("other", 0.1, {"b.py": frozenset({change.line})})], inside, 10.0) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdicts", "by", "runs"),
+    [
+        # A quick test is believed at once, a slow one when it fails twice.
+        (0.4, ["a"], "FAILED a", ["ab"]),
+        (0.5, ["a", "a"], "FAILED a", ["ab", "a"]),
+        # One that fails only sometimes is left out, and the others are asked.
+        (0.5, ["a", "", "b"], "FAILED b", ["ab", "a", "b"]),
+        (0.5, ["a", "", ""], "", ["ab", "a", "b"]),
+        (0.5, [""], "", ["ab"]),
+    ],
+)
+def test_slow_test_notices_a_change_only_when_it_fails_twice(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    seconds: float,
+    verdicts: list[str],
+    by: str,
+    runs: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / "a" / "module.py"
+    module.parent.mkdir()
+    module.write_bytes(SOURCE)
+    change = found()[0]
+    asked: list[str] = []
+
+    def failed(tests: Sequence[Note]) -> tuple[str, str]:
+        assert module.read_bytes() == change.apply(SOURCE)
+        asked.append("".join(it.name for it in tests))
+        name = verdicts[len(asked) - 1]
+        return (f"FAILED {name}", name) if name else ("", "")
+
+    monkeypatch.setattr(trial, "_failed", failed)
+    assert notices(change, [Note("a", seconds, {}), Note("b", 0.1, {})]) == by
+    assert asked == runs
+    assert module.read_bytes() == SOURCE
 
 
 def test_judged_survivors_have_reasons() -> None:

@@ -11,6 +11,8 @@ The exit code is 1 when fewer than 95 of 100 were noticed.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import os
 import random
 import sys
@@ -20,7 +22,8 @@ from pathlib import Path
 from tools.mutants.changes import Change, changes_of
 from tools.mutants.judged import judged
 from tools.mutants.table import AREAS, Area
-from tools.mutants.trial import Note, Tree, notices, preload, reaching, trace
+from tools.mutants.trial import Note, Tree, apart, notices, preload, reaching, trace
+from tools.mutants.warm import warm
 
 ROOT = Path(__file__).parent.parent.parent
 GOAL = 95
@@ -55,24 +58,51 @@ class Result:
         )
 
 
-def tried(area: Area, changes: list[Change], notes: list[Note], budget_s: float) -> Result:
+def tried(
+    area: Area, changes: list[Change], notes: list[Note], budget_s: float, *, is_sure: bool = True
+) -> Result:
     """Make each change and look whether a test notices it."""
     reasons = judged()
     result = Result(area.name)
-    for change in changes:
+    result.tried = len(changes)
+    result.harmless = sum(it.key in reasons for it in changes)
+    jobs = [(it, reaching(notes, it, budget_s)) for it in changes if it.key not in reasons]
+    found = _warm(area, jobs)
+    for change, tests in jobs:
         begun = time.monotonic()
-        result.tried += 1
-        tests = reaching(notes, change, budget_s)
-        if change.key in reasons:
-            result.harmless += 1
-            continue
-        by = notices(change, tests) if tests else ""
+        # What no test noticed there is made once more in a new process.
+        by = found.get(change) or (notices(change, tests) if is_sure else "")
         if not by:
             why = f"{len(tests)} tests" if tests else "no test runs the line"
             result.survivors.append((change, why))
-        took_s = time.monotonic() - begun
-        print(f"{by or 'UNNOTICED'} [{took_s:.1f} s] {change.line}: {change.key}", flush=True)
+        if change not in found:
+            _say(change, by or "UNNOTICED", time.monotonic() - begun)
     return result
+
+
+def _warm(area: Area, jobs: list[tuple[Change, list[Note]]]) -> dict[Change, str]:
+    """Return by what changes were noticed in a process that had all tests collected."""
+    told = Path("warm.jsonl").absolute()
+    told.write_text("")
+
+    def tell(change: Change, by: str, took_s: float) -> None:
+        _say(change, by, took_s)
+        with told.open("a") as file:
+            file.write(json.dumps([dataclasses.asdict(change), by]) + "\n")
+
+    def run() -> int:
+        warm([f"tests/{it}" for it in area.tests if Path("tests", it).exists()], jobs, tell)
+        return 0
+
+    code = apart(run)
+    if code != 0:
+        raise SystemExit(f"the tests of {area.name} do not run: exit code {code}")
+    lines = map(json.loads, told.read_text().splitlines())
+    return {Change(**change): by for change, by in lines}
+
+
+def _say(change: Change, by: str, took_s: float) -> None:
+    print(f"{by} [{took_s:.1f} s] {change.line}: {change.key}", flush=True)
 
 
 def main() -> int:
@@ -112,7 +142,7 @@ def main() -> int:
             if options.tests:
                 area = area._replace(tests=tuple(options.tests))  # noqa: PLW2901
             notes = trace(area, work, keep=options.keep_notes)
-            results.append(tried(area, chosen, notes, options.budget))
+            results.append(tried(area, chosen, notes, options.budget, is_sure=not options.once))
     return _told(results)
 
 
@@ -140,6 +170,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--match", action="append", help="instead: changes whose key has this")
     parser.add_argument("--tests", action="append", help="instead of the area's, below tests")
     parser.add_argument("--budget", type=float, default=25.0, help="seconds of tests a change")
+    parser.add_argument(
+        "--once", action="store_true", help="no second try of survivors in a new process"
+    )
     parser.add_argument("--nice", type=int, default=15)
     parser.add_argument(
         "--keep-notes", action="store_true", help="take what an earlier run noted of the tests"

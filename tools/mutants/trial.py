@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tools.mutants.changes import Change
     from tools.mutants.table import Area
@@ -148,9 +148,9 @@ def reaching(notes: Sequence[Note], change: Change, budget_s: float) -> list[Not
     stands in the body of a class runs when it is imported, in no test: all that run the module.
     """
     path = change.path.removeprefix("src/roquet/")
-    in_class = change.scope.rpartition(".")[2].lstrip("_")[:1].isupper()
+    anywhere = in_class_body(change)
     found = sorted(
-        (it for it in notes if path in it.lines and (in_class or change.line in it.lines[path])),
+        (it for it in notes if path in it.lines and (anywhere or change.line in it.lines[path])),
         key=lambda it: it.seconds / len(it.lines[path]),
     )
     chosen: list[Note] = []
@@ -163,17 +163,34 @@ def reaching(notes: Sequence[Note], change: Change, budget_s: float) -> list[Not
     return chosen
 
 
+def in_class_body(change: Change) -> bool:
+    """Tell whether a change is in the body of a class, in no function."""
+    return change.scope.rpartition(".")[2].lstrip("_")[:1].isupper()
+
+
 def notices(change: Change, tests: Sequence[Note]) -> str:
     """Make a change, run tests, take it back; return what noticed it, nothing if none did."""
+    return noticed(change, tests, _failed)
+
+
+def noticed(
+    change: Change,
+    tests: Sequence[Note],
+    failed: Callable[[Sequence[Note]], tuple[str, str]],
+) -> str:
+    """Do the same with `failed`: it runs tests up to the first that fails, which it returns.
+
+    That is what is said of it, and its name: nothing and nothing when all pass.
+    """
     path = Path(change.path)
     source = path.read_bytes()
     left = list(tests)
     try:
         path.write_bytes(change.apply(source))
         while left:
-            by, name = _failed(left)
+            by, name = failed(left)
             slow = [it for it in left if it.name == name and it.seconds >= SLOW_S]
-            if not slow or _failed(slow)[0]:
+            if not slow or failed(slow)[0]:
                 return by
             print(f"{name} fails only sometimes and is left out", flush=True)
             left.remove(slow[0])
@@ -183,7 +200,7 @@ def notices(change: Change, tests: Sequence[Note]) -> str:
 
 
 def _failed(tests: Sequence[Note]) -> tuple[str, str]:
-    """Run tests up to the first that fails; return what is said of it and its name, or nothing."""
+    """Run tests in a new process up to the first that fails."""
     only = Path("only.txt")
     only.write_text("\n".join(it.name for it in tests))
     files = sorted({it.name.split("::")[0] for it in tests})
@@ -214,13 +231,36 @@ def _child(arguments: Sequence[str], more: dict[str, str], limit_s: float) -> tu
     temporary = tempfile.mkdtemp(dir=Path.cwd().parent)
     child = os.fork()
     if child == 0:
-        _run((f"--basetemp={temporary}/tests", *arguments), more, said)
-    code = _ended(child, limit_s)
-    # What its tests started belongs to its process group.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
+        _run((*pytest_options(Path(temporary)), *arguments), more, said)
+    code = ended(child, limit_s)
     shutil.rmtree(temporary, ignore_errors=True)
     return code, said.read_text(errors="replace")
+
+
+def apart(action: Callable[[], int]) -> int:
+    """Do something in a child, whatever it imports; return its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = BROKEN
+        try:
+            code = action()
+        except BaseException:  # noqa: BLE001  (a child must never go on as its parent)
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def pytest_options(temporary: Path) -> tuple[str, ...]:
+    """Return what every run of pytest is given."""
+    return (
+        *("-p", "no:cacheprovider", "--tb=line", f"--timeout={TEST_S}"),
+        # Hypothesis is imported beforehand: its plugin's assertions are not rewritten.
+        *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+        f"--basetemp={temporary / 'tests'}",
+    )
 
 
 def _run(arguments: Sequence[str], more: dict[str, str], said: Path) -> None:
@@ -233,12 +273,7 @@ def _run(arguments: Sequence[str], more: dict[str, str], said: Path) -> None:
         os.dup2(handle, 2)
         import pytest  # noqa: PLC0415  (preloaded)
 
-        own = (
-            *("-p", "no:cacheprovider", "--tb=line", f"--timeout={TEST_S}"),
-            # Hypothesis is imported beforehand: its plugin's assertions are not rewritten.
-            *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-        )
-        code = int(pytest.main([*own, *arguments]))
+        code = int(pytest.main([*arguments]))
     except BaseException:  # noqa: BLE001  (a child must never go on as its parent)
         traceback.print_exc()
     finally:
@@ -247,13 +282,22 @@ def _run(arguments: Sequence[str], more: dict[str, str], said: Path) -> None:
         os._exit(code)
 
 
-def _ended(child: int, limit_s: float) -> int:
+def ended(child: int, limit_s: float) -> int:
+    """Wait for a child and end its process group, to which belongs what its tests started.
+
+    Returns its exit code, below 0 a signal's number, NO_END when it did not end in time.
+    """
     end = time.monotonic() + limit_s
-    while time.monotonic() < end:
+    code = None
+    while code is None and time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return NO_END
+            code = os.waitstatus_to_exitcode(status)
+        else:
+            time.sleep(0.02)
+    if code is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    return NO_END if code is None else code

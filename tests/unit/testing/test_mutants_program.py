@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tools.mutants import core, trial
@@ -16,7 +16,8 @@ from tools.mutants.changes import Change, changes_of
 from tools.mutants.core import EVERY, GROUPS, PIN, Trial, key_of, one_program
 from tools.mutants.judged import judged
 from tools.mutants.table import AREAS
-from tools.mutants.trial import Note, notices, reaching
+from tools.mutants.trial import Note, in_class_body, notices, reaching
+from tools.mutants.warm import functions, swap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,6 +149,31 @@ def test_slow_test_notices_a_change_only_when_it_fails_twice(
     assert notices(change, [Note("a", seconds, {}), Note("b", 0.1, {})]) == by
     assert asked == runs
     assert module.read_bytes() == SOURCE
+
+
+def test_change_is_put_into_functions_that_exist(tmp_path: Path) -> None:
+    source = (
+        b"class A:\n    LIMIT = 3\n    def rule(self, n):\n        return n < 2\n"
+        b"def other(n):\n    return n < 2\n"
+    )
+    file = tmp_path / "module.py"
+    names: dict[str, Any] = {}
+    exec(compile(source, str(file), "exec"), names)
+    made, other = names["A"](), names["other"]
+    assert (made.rule(2), other(2)) == (False, False)
+    (change,) = (
+        it
+        for it in changes_of("module.py", source)
+        if it.scope == "A.rule" and it.after == "(n <= 2)"
+    )
+    there = functions()[str(file)]
+    assert not in_class_body(change)
+    assert swap(change, change.apply(source), there)
+    assert (made.rule(2), other(2)) == (True, False)
+    assert not swap(change, change.apply(source), [])
+    assert not swap(dataclasses.replace(change, scope="A.gone"), source, there)
+    inside = next(it for it in changes_of("module.py", source) if it.scope == "A")
+    assert in_class_body(inside)
 
 
 def test_judged_survivors_have_reasons() -> None:

@@ -20,8 +20,16 @@ KEPT_MAX = 4_096
 class Choice(NamedTuple):
     """Which messages an expression wants: tag codes, a filter; None for every message."""
 
-    codes: Sequence[int] | None
-    filter_by: Filter | None
+    codes: Sequence[int] | None = None
+    filter_by: Filter | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no message is left out."""
+        return self.codes is None and self.filter_by is None
+
+
+EVERYTHING = Choice()
 
 
 class Expressions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PeekResult
-from roquet.broker.pop.receive.checks import EVERYTHING
+from roquet.broker.expressions import EVERYTHING
 from roquet.broker.pop.receive.reads import has_wanted, read_for
 from roquet.protocol.pop.topics import pop_retry_topic
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import random
 
     from roquet.broker.api.pop import NotificationRequest, PeekRequest
-    from roquet.broker.pop.receive.checks import PopChecks, Wanted
+    from roquet.broker.expressions import Choice
+    from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.offsets import PopOffsets
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.pop.receive.reads import Reader
@@ -83,7 +84,7 @@ class PopBrowser:
             or not self._orders.is_blocked((name, request.group, queue_id), request.attempt_id)
         )
 
-    def _has(self, group: str, topic: str, queue_id: int, wanted: Wanted) -> bool:
+    def _has(self, group: str, topic: str, queue_id: int, wanted: Choice) -> bool:
         begin = self._offsets.seen(group, topic, queue_id)
         end = begin + self._offsets.rest(group, topic, queue_id)
         if not self._rules.filter_notifications:

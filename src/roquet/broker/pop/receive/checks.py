@@ -6,10 +6,11 @@ Spec: broker (h), wire §11.1.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.pop import MESSAGES_MAX
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.expressions import EVERYTHING, Choice
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
@@ -18,14 +19,11 @@ from roquet.protocol.pop.handle import HandleError, ReceiptHandle
 from roquet.store.filters import compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from roquet.base.clock import Clock
     from roquet.broker.api.pop import NotificationRequest, PeekRequest, PopRequest
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.topic import TopicConfig
-    from roquet.store.filters import Filter
     from roquet.store.groups import GroupTable
     from roquet.store.topics import TopicTable
 
@@ -47,21 +45,6 @@ class TimerLimits(Protocol):
     def delay_max_s(self) -> int:
         """The longest time that something may wait in it."""
         ...
-
-
-class Wanted(NamedTuple):
-    """What a subscription takes of a topic; None twice: everything."""
-
-    codes: Sequence[int] | None = None
-    filter_by: Filter | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        """Whether no message is left out."""
-        return self.codes is None and self.filter_by is None
-
-
-EVERYTHING = Wanted()
 
 
 class PopChecks:
@@ -92,7 +75,7 @@ class PopChecks:
 
     # --- requests for messages --------------------------------------------------------------------
 
-    def pop(self, request: PopRequest) -> tuple[TopicConfig, Wanted]:
+    def pop(self, request: PopRequest) -> tuple[TopicConfig, Choice]:
         """Admit a pop; return its topic and what it takes of it."""
         broker = f"the broker[{self._identity.ip}]"
         if self.is_late(request.born_ms, request.poll_ms):
@@ -123,7 +106,7 @@ class PopChecks:
             raise Refusal(Reason.INVALID_ARGUMENT, text)
         return topic
 
-    def notification(self, request: NotificationRequest) -> tuple[TopicConfig, Wanted]:
+    def notification(self, request: NotificationRequest) -> tuple[TopicConfig, Choice]:
         """Admit a question for messages to pop."""
         self._check_serving("peeking message")
         topic = self._readable(request.topic, request.queue_id, request.group)
@@ -141,7 +124,7 @@ class PopChecks:
         """Tell whether a client has given up waiting."""
         return self._clock.now_ms() - born_ms - poll_ms > LATE_MS
 
-    def wanted(self, topic: str, expression: str | None, kind: str | None) -> Wanted:
+    def wanted(self, topic: str, expression: str | None, kind: str | None) -> Choice:
         """Return what an expression takes. Raises Refusal."""
         if not expression:
             return EVERYTHING
@@ -242,11 +225,11 @@ def _no_queue(topic: TopicConfig, queue_id: int, client: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _wanted(topic: str, expression: str, kind: str) -> Wanted:
+def _wanted(topic: str, expression: str, kind: str) -> Choice:
     """Work out what consumers bring with each pop, which is mostly the same each time."""
     found = tags.subscribe(topic, expression, expression_type=kind)
     if kind == ExpressionType.TAG:
-        return Wanted(codes=found.wanted_codes)
+        return Choice(codes=found.wanted_codes)
     if kind != ExpressionType.SQL92:
         raise tags.ExpressionError(f"expressions of the kind {kind[:40]!r} are not known")
-    return Wanted(filter_by=compiled(found.expression))
+    return Choice(filter_by=compiled(found.expression))

@@ -15,7 +15,7 @@ from roquet.store.results import GetResult, GetStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roquet.broker.pop.receive.checks import Wanted
+    from roquet.broker.expressions import Choice
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.store.filters import Filter
 
@@ -59,13 +59,13 @@ class Reader(Protocol):
         ...
 
 
-def read(store: Reader, queue: Queue, offset: int, *, most: int, wanted: Wanted) -> GetResult:
+def read(store: Reader, queue: Queue, offset: int, *, most: int, wanted: Choice) -> GetResult:
     """Read at most `most` wanted messages of a queue. Raises StoreFault."""
     return store.get(*queue, offset, most, tag_codes=wanted.codes, filter_by=wanted.filter_by)
 
 
 def read_for(
-    store: Reader, queue: Queue, offset: int, *, group: str, most: int, wanted: Wanted
+    store: Reader, queue: Queue, offset: int, *, group: str, most: int, wanted: Choice
 ) -> GetResult:
     """Read like `read`, but of a retry topic only what is the group's. Raises StoreFault."""
     result = read(store, queue, offset, most=most, wanted=wanted)
@@ -85,7 +85,7 @@ def read_for(
 
 
 def has_wanted(
-    store: Reader, queue: Queue, begin: int, end: int, *, wanted: Wanted, most: int
+    store: Reader, queue: Queue, begin: int, end: int, *, wanted: Choice, most: int
 ) -> bool:
     """Tell whether one of the messages from `begin` up to `end` may be wanted.
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.base.clock import Clock
-    from roquet.broker.pop.receive.checks import PopChecks, Wanted
+    from roquet.broker.expressions import Choice
+    from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.pop.receive.locks import Key, PopLocks
     from roquet.broker.pop.receive.offsets import PopOffsets
@@ -47,7 +48,7 @@ class _Round:
     """One pop while it goes from queue to queue."""
 
     request: PopRequest
-    wanted: Wanted
+    wanted: Choice
     now_ms: int
     revive_queue: int
     rest: int = 0

@@ -32,7 +32,7 @@ SUSPEND_MS_MAX = 60_000
 
 
 class Reader(Protocol):
-    """What pulls need of the message store."""
+    """What pulls and pops need of the message store."""
 
     def get(
         self,
@@ -44,7 +44,7 @@ class Reader(Protocol):
         tag_codes: Sequence[int] | None = None,
         filter_by: Filter | None = None,
     ) -> GetResult:
-        """Read from a queue."""
+        """Read from a queue. Raises StoreFault."""
         ...
 
 

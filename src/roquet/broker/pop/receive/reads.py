@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.broker.services.receive import Reader as QueueReader
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.pop.topics import is_for_group
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from roquet.broker.expressions import Choice
     from roquet.protocol.pop.handle import ReceiptHandle
-    from roquet.store.filters import Filter
 
 _SIZE_AND_OFFSET = struct.Struct(">i16xq")
 """Of a record: its size, and its queue offset."""
@@ -32,21 +32,8 @@ Queue = tuple[str, int]
 """(topic read, queue id)."""
 
 
-class Reader(Protocol):
+class Reader(QueueReader, Protocol):
     """What is needed of the message store."""
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int,
-        *,
-        tag_codes: Sequence[int] | None = None,
-        filter_by: Filter | None = None,
-    ) -> GetResult:
-        """Read from a queue. Raises StoreFault."""
-        ...
 
     def units(
         self, topic: str, queue_id: int, offset: int, count: int

@@ -130,7 +130,10 @@ class PopAdapter:
             if result.rest > 0:
                 self._polls.wake(*key)
             return _popped(request.command, wanted, result, ResponseCode.SUCCESS)
-        waiting = Waiting.LATE if wanted.poll_ms <= 0 else self._hold(request, wanted)
+        waiting = Waiting.LATE
+        if wanted.poll_ms > 0:
+            poll = _poll(request, wanted, self._resume, store=self._store, checks=self._checks)
+            waiting = self._polls.hold(poll)
         if waiting is Waiting.HELD:
             if result.advanced and result.rest > 0:
                 self._polls.wake(*key)
@@ -138,11 +141,6 @@ class PopAdapter:
         is_full = waiting is Waiting.FULL
         code = ResponseCode.POLLING_FULL if is_full else ResponseCode.POLLING_TIMEOUT
         return _popped(request.command, wanted, result, code)
-
-    def _hold(self, request: Request, wanted: PopRequest) -> Waiting:
-        poll = _poll(request, wanted, self._resume)
-        poll.matches = _matcher(self._store, self._checks, wanted)
-        return self._polls.hold(poll)
 
     def _resume(self, request: Request, wanted: PopRequest) -> None:
         if request.peer.is_open:
@@ -295,18 +293,14 @@ class PopBrowseAdapter:
             return refusal_reply(request.command, refusal, ext=ext)
         waiting = Waiting.LATE
         if not found and wanted.poll_ms > 0:
-            waiting = self._hold(request, wanted)
+            poll = _poll(request, wanted, self._resume, store=self._store, checks=self._checks)
+            waiting = self._polls.hold(poll)
         if waiting is Waiting.HELD:
             return None
         ext = headers.NotificationResponse.written(
             has_msg=found, polling_full=waiting is Waiting.FULL
         )
         return reply_to(request.command, remark=_NOT_SET, ext=ext)
-
-    def _hold(self, request: Request, wanted: NotificationRequest) -> Waiting:
-        poll = _poll(request, wanted, self._resume)
-        poll.matches = _matcher(self._store, self._checks, wanted)
-        return self._polls.hold(poll)
 
     def _resume(self, request: Request, wanted: NotificationRequest) -> None:
         answer = self._answer(request, wanted)
@@ -335,26 +329,17 @@ def _popped(command: Command, wanted: PopRequest, result: PopResult, code: Respo
     return reply_to(command, code, remark=status.name, ext=ext, body=result.records)
 
 
-def _poll(request: Request, wanted: _W, resume: Callable[[Request, _W], None]) -> Poll:
+def _poll(
+    request: Request,
+    wanted: _W,
+    resume: Callable[[Request, _W], None],
+    *,
+    store: Reader,
+    checks: PopChecks,
+) -> Poll:
     """Return a request that waits. Its fields were read and are not kept: there may be many."""
     kept = dataclasses.replace(request.command, ext=None, body=b"")
     waiting = dataclasses.replace(request, command=kept)
-    return Poll(
-        topic=wanted.topic,
-        group=wanted.group,
-        queue_id=wanted.queue_id,
-        peer=request.peer,
-        expires_ms=wanted.born_ms + wanted.poll_ms,
-        resume=functools.partial(resume, waiting, wanted),
-    )
-
-
-def _matcher(
-    store: Reader, checks: PopChecks, wanted: PopRequest | NotificationRequest
-) -> Callable[[int, int, int], bool] | None:
-    """Return what tells whether new messages may be what a poll waits for; None: all are."""
-    if wanted.expression in {None, "", "*"}:
-        return None
 
     def matches(queue_id: int, begin: int, end: int) -> bool:
         # Worked out once and remembered there: a poll itself keeps no more than the text.
@@ -363,7 +348,15 @@ def _matcher(
             store, (wanted.topic, queue_id), begin, end, wanted=takes, most=_LOOKS_MAX
         )
 
-    return matches
+    return Poll(
+        topic=wanted.topic,
+        group=wanted.group,
+        queue_id=wanted.queue_id,
+        peer=request.peer,
+        expires_ms=wanted.born_ms + wanted.poll_ms,
+        resume=functools.partial(resume, waiting, wanted),
+        matches=None if wanted.expression in {None, "", "*"} else matches,
+    )
 
 
 class _Woken:

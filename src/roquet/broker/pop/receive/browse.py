@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PeekResult
 from roquet.broker.expressions import EVERYTHING
-from roquet.broker.pop.receive.reads import has_wanted, read_for
-from roquet.protocol.pop.topics import pop_retry_topic
+from roquet.broker.pop.receive.reads import Draw, has_wanted, read_for, rest_of
 
 if TYPE_CHECKING:
     import random
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.model.topic import TopicConfig
     from roquet.store.topics import TopicTable
-
-RETRY_FIRST = 5
-"""One of so many requests looks at redelivered messages first."""
 
 
 class PopBrowser:
@@ -67,7 +63,7 @@ class PopBrowser:
             result = read_for(self._store, queue, begin, group=group, most=most, wanted=EVERYTHING)
             parts.append(result.records)
             messages += result.messages
-            rest += max(0, result.max_offset - result.next_begin_offset)
+            rest += rest_of(result)
         return PeekResult(rest=rest, records=b"".join(parts), messages=messages)
 
     def has_messages(self, request: NotificationRequest) -> bool:
@@ -94,16 +90,7 @@ class PopBrowser:
 
     def _places(self, topic: TopicConfig, group: str, queue_id: int) -> list[tuple[str, int]]:
         """Return the queues to look at, those of redelivered messages first or last."""
-        rules = self._rules
-        draw = self._rng.randrange(100)
-        v2 = rules.retry_v2 and not (rules.read_retry_v1 and draw % 2 == 0)
-        retry = self._topics.get(pop_retry_topic(topic.name, group, v2=v2))
-        normal = _turned(topic, draw) if queue_id < 0 else [(topic.name, queue_id)]
-        again = [] if retry is None else _turned(retry, draw)
-        return [*again, *normal] if draw % RETRY_FIRST == 0 else [*normal, *again]
-
-
-def _turned(topic: TopicConfig, begin: int) -> list[tuple[str, int]]:
-    """Return the queues of a topic from any of them on."""
-    queues = topic.read_queues
-    return [(topic.name, (begin + turn) % queues) for turn in range(queues)]
+        draw = Draw(self._rules, self._rng)
+        again = draw.turned(self._topics.get(draw.retry_topic(topic.name, group)))
+        normal = draw.turned(topic) if queue_id < 0 else [(topic.name, queue_id)]
+        return [*again, *normal] if draw.retry_first else [*normal, *again]

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.broker.services.receive import Reader as QueueReader
 from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.pop.topics import is_for_group
+from roquet.protocol.pop.topics import is_for_group, pop_retry_topic
 from roquet.protocol.records import encode_record
 from roquet.store.records import read_records
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Sequence
 
     from roquet.broker.expressions import Choice
+    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.model.topic import TopicConfig
     from roquet.protocol.pop.handle import ReceiptHandle
 
 _SIZE_AND_OFFSET = struct.Struct(">i16xq")
@@ -30,6 +33,34 @@ SKIPPED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
 
 Queue = tuple[str, int]
 """(topic read, queue id)."""
+
+
+class Draw:
+    """What one request draws: which retry topic it reads, when, and where it begins."""
+
+    __slots__ = ("_number", "_rules")
+
+    def __init__(self, rules: PopRules, rng: random.Random) -> None:
+        self._number = rng.randrange(100)
+        self._rules = rules
+
+    @property
+    def retry_first(self) -> bool:
+        """Whether the queues of redelivered messages come first."""
+        return self._number < self._rules.retry_percent
+
+    def retry_topic(self, topic: str, group: str) -> str:
+        """Return the topic of messages redelivered to a group, of the one form or the other."""
+        rules = self._rules
+        v2 = rules.retry_v2 and not (rules.read_retry_v1 and self._number % 2 == 0)
+        return pop_retry_topic(topic, group, v2=v2)
+
+    def turned(self, topic: TopicConfig | None) -> list[Queue]:
+        """Return the queues of a topic from any of them on."""
+        if topic is None:
+            return []
+        queues, begin = topic.read_queues, self._number
+        return [(topic.name, (begin + turn) % queues) for turn in range(queues)]
 
 
 class Reader(QueueReader, Protocol):
@@ -91,6 +122,11 @@ def has_wanted(
             return False
         begin = result.next_begin_offset
     return False
+
+
+def rest_of(result: GetResult) -> int:
+    """Return how many messages lie behind those that a read found or passed over."""
+    return max(0, result.max_offset - result.next_begin_offset)
 
 
 def offsets_of(result: GetResult, begin: int) -> Sequence[int]:

@@ -14,10 +14,18 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PopRequest, PopResult
-from roquet.broker.pop.receive.reads import MOVED, SKIPPED, as_original, offsets_of, read_for
+from roquet.broker.pop.receive.reads import (
+    MOVED,
+    SKIPPED,
+    Draw,
+    as_original,
+    offsets_of,
+    read_for,
+    rest_of,
+)
 from roquet.protocol.pop.handle import ReceiptHandle, Taken, retry_flag
 from roquet.protocol.pop.records import PopCheckpoint
-from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE, pop_retry_topic
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
 from roquet.service.ratelog import RateLog
 from roquet.store.results import GetResult, GetStatus, StoreFault
 
@@ -115,21 +123,19 @@ class PopService:
     async def pop(self, request: PopRequest) -> PopResult:
         """Take messages; none may be there. Raises Refusal, and StoreFault when a read failed."""
         topic, wanted = self._checks.pop(request)
-        draw = self._rng.randrange(100)
-        rules = self._rules
+        draw = Draw(self._rules, self._rng)
         now_ms = self._clock.now_ms()
         is_ordered = request.is_ordered
         revive_queue = ORDER_REVIVE_QUEUE if is_ordered else self._revive_log.next_queue()
         run = _Round(request, wanted, now_ms, revive_queue)
-        retry_first = draw < rules.retry_percent and not is_ordered
-        v2 = rules.retry_v2 and not (rules.read_retry_v1 and draw % 2 == 0)
-        retry = self._topics.get(pop_retry_topic(request.topic, request.group, v2=v2))
+        retry_first = draw.retry_first and not is_ordered
+        retry = self._topics.get(draw.retry_topic(request.topic, request.group))
         if retry_first:
             await self._queues(run, retry, draw)
         if request.queue_id < 0:
             await self._queues(run, topic, draw)
         else:
-            await self._queue(run, topic, request.queue_id)
+            await self._queue(run, topic.name, request.queue_id)
         if not retry_first and not is_ordered and run.room > 0:
             await self._queues(run, retry, draw)
         return PopResult(
@@ -143,64 +149,62 @@ class PopService:
             advanced=run.advanced,
         )
 
-    async def _queues(self, run: _Round, topic: TopicConfig | None, begin: int) -> None:
+    async def _queues(self, run: _Round, topic: TopicConfig | None, draw: Draw) -> None:
         """Go through the queues of a topic from any of them on."""
-        if topic is None:
-            return
-        for turn in range(topic.read_queues):
-            await self._queue(run, topic, (begin + turn) % topic.read_queues)
+        for name, queue_id in draw.turned(topic):
+            await self._queue(run, name, queue_id)
 
-    async def _queue(self, run: _Round, topic: TopicConfig, queue_id: int) -> None:
+    async def _queue(self, run: _Round, topic: str, queue_id: int) -> None:
         request = run.request
-        key = topic.name, request.group, queue_id
+        key = topic, request.group, queue_id
         if not self._locks.take(key):
-            run.rest += self._rest(run, topic.name, queue_id)
+            run.rest += self._rest(run, topic, queue_id)
             return
         try:
-            await self._locked(run, topic, queue_id, key)
+            await self._locked(run, key)
         except StoreFault as fault:
             # Nothing was moved. What other queues gave is in flight and has to be answered.
             if not run.messages:
                 raise
-            self._log.warning(key, f"{topic.name} queue {queue_id} cannot be read: {fault}")
+            self._log.warning(key, f"{topic} queue {queue_id} cannot be read: {fault}")
         finally:
             if self._locks.release(key):
                 self._on_contended(request.topic, request.group, queue_id)
 
-    async def _locked(self, run: _Round, topic: TopicConfig, queue_id: int, key: Key) -> None:
+    async def _locked(self, run: _Round, key: Key) -> None:
         request = run.request
-        group = request.group
+        topic, group, queue_id = key
         offset = self._begun(run, key)
         if offset is None:
             return
         if run.room <= 0:
-            run.rest += self._rest(run, topic.name, queue_id)
+            run.rest += self._rest(run, topic, queue_id)
             return
         began_ms = self._clock.now_ms()
-        result = self._read(run, topic.name, queue_id, offset)
+        result = self._read(run, topic, queue_id, offset)
         if result.status in MOVED and result.next_begin_offset >= 0:
             log.warning(
                 "group %s goes on at %d instead of %d in %s queue %d: %s",
-                *(group, result.next_begin_offset, offset, topic.name, queue_id),
+                *(group, result.next_begin_offset, offset, topic, queue_id),
                 result.status.name,
             )
             offset = result.next_begin_offset
-            self._offsets.commit(group, topic.name, queue_id, offset)
-            result = self._read(run, topic.name, queue_id, offset)
+            self._offsets.commit(group, topic, queue_id, offset)
+            result = self._read(run, topic, queue_id, offset)
         took_ms = max(0, self._clock.now_ms() - began_ms)
-        self._traffic.pulled(group, topic.name, queue_id, result, took_ms)
+        self._traffic.pulled(group, topic, queue_id, result, took_ms)
         if result.messages:
             if request.is_ordered:
                 self._take_in_order(run, key, offset, result)
             else:
-                await self._take(run, topic, queue_id, offset, result)
+                await self._take(run, key, offset, result)
             return
         if result.status in SKIPPED and result.next_begin_offset > offset:
-            self._offsets.commit(group, topic.name, queue_id, result.next_begin_offset)
+            self._offsets.commit(group, topic, queue_id, result.next_begin_offset)
             run.advanced = True
         elif result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset > 0:
             self._emptied(key, offset)
-        run.rest += max(0, result.max_offset - result.next_begin_offset)
+        run.rest += rest_of(result)
 
     def _begun(self, run: _Round, key: Key) -> int | None:
         """Return where to read; None when the queue gives nothing now."""
@@ -233,12 +237,10 @@ class PopService:
             assert offset > 0
             self._offsets.commit(group, topic, queue_id, 0)
 
-    async def _take(
-        self, run: _Round, topic: TopicConfig, queue_id: int, offset: int, result: GetResult
-    ) -> None:
+    async def _take(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:
         """Store the checkpoint of what was read, then hand it out."""
         request = run.request
-        group, name = request.group, topic.name
+        name, group, queue_id = key
         offsets = offsets_of(result, offset)
         checkpoint = PopCheckpoint(
             topic=name,
@@ -264,13 +266,12 @@ class PopService:
             # Deleted meanwhile, and the offsets with it.
             return
         self._offsets.commit(group, name, queue_id, result.next_begin_offset)
-        key = name, group, queue_id
         of = run.now_ms, offset
         self._in_flight.popped(key, of, checkpoint.revive_ms, len(offsets))
         run.taken.append(Taken(name, queue_id, offset, offsets))
         run.parts.append(self._shown(run, name, offset, result.records))
         run.messages += len(offsets)
-        run.rest += max(0, result.max_offset - result.next_begin_offset)
+        run.rest += rest_of(result)
 
     def _take_in_order(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:
         """Note the batch, then hand it out; the group's offset stays where the batch begins."""
@@ -296,7 +297,7 @@ class PopService:
         run.taken.append(Taken(topic, queue_id, offset, offsets))
         run.parts.append(result.records)
         run.messages += len(offsets)
-        run.rest += max(0, result.max_offset - result.next_begin_offset)
+        run.rest += rest_of(result)
 
     def _shown(self, run: _Round, name: str, offset: int, records: bytes) -> bytes:
         request = run.request

@@ -74,8 +74,7 @@ class PopAcks:
         """Acknowledge a message. `client` is its address. Raises Refusal and StoreFault."""
         topic, queue_id = request.topic, request.queue_id
         self._checks.settled_queue(topic, queue_id, client)
-        lowest = self._store.min_offset(topic, queue_id)
-        highest = self._store.max_offset(topic, queue_id)
+        lowest, highest = self._bounds(topic, queue_id)
         if not lowest <= request.offset <= highest:
             raise Refusal(
                 Reason.NO_MESSAGE,
@@ -121,8 +120,7 @@ class PopAcks:
         """
         topic, queue_id, offset = request.topic, request.queue_id, request.offset
         self._checks.settled_queue(topic, queue_id, client)
-        lowest = self._store.min_offset(topic, queue_id)
-        highest = self._store.max_offset(topic, queue_id)
+        lowest, highest = self._bounds(topic, queue_id)
         if not lowest <= offset < highest:
             text = f"queue {queue_id} of {topic} has no offset {offset}: {lowest} to {highest}"
             raise Refusal(Reason.NO_MESSAGE, text)
@@ -164,6 +162,11 @@ class PopAcks:
             ),
         )
 
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the first offset of a queue, and the one behind its last."""
+        store = self._store
+        return store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+
     async def _acked(
         self, key: tuple[str, str, int], handle: ReceiptHandle, offset: int
     ) -> PutResult:
@@ -188,8 +191,7 @@ class PopAcks:
         config = self._topics.get(topic)
         if config is None or not 0 <= queue_id < config.read_queues:
             return None
-        lowest = self._store.min_offset(topic, queue_id)
-        highest = self._store.max_offset(topic, queue_id)
+        lowest, highest = self._bounds(topic, queue_id)
         offsets = tuple(one for one in batch.offsets if lowest <= one <= highest)
         if not offsets:
             return None

@@ -25,7 +25,6 @@ from roquet.broker.quick_disk import QuickDisk
 from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.administration import make_administration
-from roquet.broker.wiring.assignments import make_assignments
 from roquet.broker.wiring.base import make_base, make_stamps
 from roquet.broker.wiring.messages import (
     make_admission,
@@ -37,10 +36,9 @@ from roquet.broker.wiring.messages import (
 )
 from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
-from roquet.broker.wiring.pop import make_pop
+from roquet.broker.wiring.pop import make_assignments, make_pop, make_revive
 from roquet.broker.wiring.remoting import make_adapters
 from roquet.broker.wiring.replication import make_pair, make_replicas
-from roquet.broker.wiring.revive import make_revive
 from roquet.broker.wiring.services import make_services
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions

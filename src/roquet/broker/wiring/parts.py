@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from roquet.broker.processors.lock import Lock
     from roquet.broker.schedule import DelaySchedule
     from roquet.broker.wiring.base import Base
-    from roquet.broker.wiring.pop import PopParts
+    from roquet.broker.wiring.pop import PopParts, ReviveParts
     from roquet.broker.wiring.replication import Pair
-    from roquet.broker.wiring.revive import ReviveParts
     from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
 

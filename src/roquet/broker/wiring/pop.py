@@ -1,4 +1,4 @@
-"""POP consumption: services, waiting requests, and their remoting front."""
+"""POP consumption: services, requests that wait, redelivery, assigned queues, and the fronts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from roquet.broker.pop.receive.orders import PopOrders
 from roquet.broker.pop.receive.polls import PopPolls
 from roquet.broker.pop.receive.records import ReviveLog
 from roquet.broker.pop.receive.service import PopService
+from roquet.broker.pop.revive import ReviveService
+from roquet.broker.pop.revive_copies import Copies
+from roquet.broker.pop.revive_metrics import watch_revive
+from roquet.broker.remoting.assignments import AssignmentAdapter
+from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
+from roquet.broker.remoting.topic_queues import TopicQueues
+from roquet.broker.services.assignments import Assignments
+from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
 from roquet.service.lifecycle import Part, Role, Timer
 from roquet.store.files import JsonFile
@@ -30,7 +38,9 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.broker.routes import Routed
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.timers import TimerParts
     from roquet.protocol.pop.orders import Key
+    from roquet.remoting.client import Client
     from roquet.remoting.router import Peer
 
 SAVE_S = 10
@@ -189,3 +199,71 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
         notifications=notifications,
         wake=wake,
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReviveParts:
+    """What the redelivery of popped messages is made of."""
+
+    service: ReviveService
+
+    def part(self) -> Part:
+        """Return the row of the life-cycle table."""
+        needs = ("store", "timers")
+        timers = self.service.timers
+        return Part("revive", self.service, needs, during=Role.MASTER, timers=timers)
+
+
+def make_revive(base: Base, appender: Appender, timers: TimerParts) -> ReviveParts:
+    """Wire the redelivery of popped messages."""
+    tables, rules = base.metadata, base.config.revive
+    copies = Copies(
+        base.store,
+        appender,
+        (tables.topics, tables.groups, tables.offsets),
+        identity=base.identity,
+        rules=rules,
+        returned=base.stats,
+        clock=base.clock,
+    )
+    service = ReviveService(
+        base.store,
+        appender,
+        copies,
+        tables.offsets,
+        tables.topics,
+        wheel=timers.service,
+        identity=base.identity,
+        rules=rules,
+        clock=base.clock,
+    )
+    watch_revive(service, base.metrics)
+    base.settings.listen(lambda new, _: service.follow(new.revive))
+    return ReviveParts(service)
+
+
+def make_assignments(base: Base, client: Client) -> AssignmentAdapter:
+    """Wire the assignment of queues."""
+    tables = base.metadata
+    queues = TopicQueues(
+        client,
+        split_addresses(base.config.registration.name_servers or ""),
+        tables.topics,
+        identity=base.identity,
+        period_ms=lambda: service.rules.routes_ms,
+        clock=base.clock,
+    )
+    service = Assignments(
+        queues,
+        base.registry,
+        tables.modes,
+        tables=(tables.topics, tables.groups),
+        identity=base.identity,
+        rules=base.config.assignments,
+    )
+
+    def follow(new: BrokerConfig, _: frozenset[str]) -> None:
+        service.rules = new.assignments
+
+    base.settings.listen(follow)
+    return AssignmentAdapter(service, Callers(base.rights))

@@ -58,7 +58,7 @@ AREAS = (
             "broker/locks.py",
             "broker/lock_votes.py",
             "broker/registry.py",
-            "broker/processors/lock.py",
+            "broker/services/clients/queue_locks.py",
             "store/topics.py",
             "store/groups.py",
             "store/cleaning.py",

@@ -20,8 +20,9 @@ from roquet.broker.appender import Appender
 from roquet.broker.boot import boot_lines
 from roquet.broker.expressions import Expressions
 from roquet.broker.hooked import hooked
-from roquet.broker.processors.consumers import Consumers
 from roquet.broker.quick_disk import QuickDisk
+from roquet.broker.remoting.clients.heartbeats import ClientAdapter
+from roquet.broker.remoting.clients.queue_locks import LockAdapter
 from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.administration import make_administration
@@ -30,7 +31,7 @@ from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
     make_fast_fail,
-    make_lock,
+    make_locks,
     make_schedule,
     share_holds,
 )
@@ -108,10 +109,10 @@ def build(
     services = make_services(base, appender, fast_fail, transactions, expressions)
     send_ext = make_stamps(base).ext
     adapters = make_adapters(base, services, appender, send_ext)
+    client_adapter = ClientAdapter(clients, base.callers, base.clock)
     processors: list[Routed] = [
         *adapters.all,
-        clients,
-        Consumers(base.registry),
+        client_adapter,
         *pop.routed,
         *make_administration(base, schedule, transactions, timers, appender),
     ]
@@ -121,11 +122,12 @@ def build(
     )
     path = FastPath(admission, base.clock, base.rng.getrandbits(64))
     pair = make_pair(base, replicas, path)
-    lock = make_lock(base, pair.client)
+    locks = make_locks(base, pair.client)
     assignments = make_assignments(base, pair.client)
-    routes = hooked(all_routes([*processors, pair.admin, lock, assignments]), base.hooks, send_ext)
+    late: list[Routed] = [pair.admin, LockAdapter(locks, base.callers), assignments]
+    routes = hooked(all_routes([*processors, *late]), base.hooks, send_ext)
     routers = make_routers(base, routes)
-    leavers = [base.holds.drop_peer, pop.drop_peer, clients.peer_closed]
+    leavers = [base.holds.drop_peer, pop.drop_peer, client_adapter.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
     path.deliver_by(listeners.write)
     syncs = base.config.store.sync_flush
@@ -138,7 +140,7 @@ def build(
         clients,
         fast_fail,
         (fast, listeners),
-        lock=lock,
+        locks=locks,
         transactions=transactions,
         timers=timers,
         revive=revive,

@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from roquet._native import decode_frames
+from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Refusal
 from roquet.broker.locks import QueueLocks
 from roquet.broker.notices import GroupNotices
-from roquet.broker.processors import clients as clients_module
-from roquet.broker.processors.clients import ClientRules, Clients
-from roquet.broker.processors.consumers import Consumers
-from roquet.broker.processors.lock import Lock
 from roquet.broker.registry import EXPRESSION_WEIGHT, Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.clients.heartbeats import ClientAdapter
+from roquet.broker.remoting.clients.queue_locks import LockAdapter
+from roquet.broker.remoting.refusals import refused
+from roquet.broker.services.clients import heartbeats as clients_module
+from roquet.broker.services.clients.heartbeats import ClientRules, Clients
+from roquet.broker.services.clients.queue_locks import Locks
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel, SubscriptionData
@@ -79,10 +84,11 @@ class Desk:
             self.clock,
             rules=rules or ClientRules(),
         )
+        callers = Callers(EVERYBODY)
+        locks = Locks(QueueLocks(), self.registry, self.topics, "broker-a")
         parts = (
-            self.clients,
-            Consumers(self.registry),
-            Lock(QueueLocks(), self.registry, self.topics, "broker-a"),
+            ClientAdapter(self.clients, callers, self.clock),
+            LockAdapter(locks, callers),
         )
         self.handlers = {
             code: route.handler for part in parts for route in part.routes() for code in route.codes
@@ -98,9 +104,12 @@ class Desk:
         """Return the answer; a refusal is raised."""
         command = Command(code, dict(ext or {}), body, language="JAVA", opaque=5)
         request = Request(command, peer, self.clock.now_ms(), lambda _: None)
-        answer = self.handlers[RequestCode(code)](request)
-        if inspect.isawaitable(answer):
-            answer = await answer
+        try:
+            answer = self.handlers[RequestCode(code)](request)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Refusal as refusal:
+            raise refused(refusal) from refusal
         assert answer is not None
         assert answer.opaque == 5
         return answer
@@ -148,10 +157,10 @@ def test_the_second_consumer_of_a_group_is_told_to_the_first(tmp_path: Path) -> 
         assert await desk.ids() == ["one", "two"]
         await desk.beat(one, heartbeat("one", "g"))
         assert (one.notices(), two.notices()) == ([], [])
-        desk.clients.peer_closed(two)
+        desk.clients.left(two.key)
         assert (one.notices(), two.notices()) == (["g"], [])
         assert await desk.ids() == ["one"]
-        desk.clients.peer_closed(two)
+        desk.clients.left(two.key)
         assert one.notices() == []
 
     asyncio.run(story())

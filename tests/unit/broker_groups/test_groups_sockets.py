@@ -8,11 +8,14 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from remoting_harness import until
+from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock
 from roquet.broker.notices import GroupNotices
-from roquet.broker.processors.clients import ClientRules, Clients
-from roquet.broker.processors.consumers import Consumers
 from roquet.broker.registry import Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.clients.heartbeats import ClientAdapter
+from roquet.broker.remoting.refusals import translated
+from roquet.broker.services.clients.heartbeats import ClientRules, Clients
 from roquet.model.subscription import SubscriptionData
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData, decode_consumer_ids
 from roquet.protocol.codes import RequestCode
@@ -77,16 +80,17 @@ async def desk(folder: Path) -> AsyncIterator[Desk]:
     topics = TopicTable(JsonFile(folder / "topics.json"), rules, clock)
     notices = GroupNotices(registry, groups, enabled=True, at_once=True)
     clients = Clients(registry, notices, groups, topics, clock, rules=ClientRules())
-    routes = [*clients.routes(), *Consumers(registry).routes()]
+    adapter = ClientAdapter(clients, Callers(EVERYBODY), clock)
+    routes = adapter.routes()
     names = dict.fromkeys(route.lane for route in routes)
     lanes = Lanes([LaneConfig(name, 8, 100) for name in names], clock)
     servers = [
         Server(
             host="127.0.0.1",
             port=0,
-            router=Router(routes, None, lanes, clock, port),
+            router=Router(routes, None, lanes, clock, port, translate=translated),
             clock=clock,
-            on_close=clients.peer_closed,
+            on_close=adapter.peer_closed,
         )
         for port in (Ports.MAIN, Ports.FAST)
     ]

@@ -7,12 +7,16 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING
 
+from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock, steady_ms
 from roquet.broker.lock_votes import LockRules, LockVotes
 from roquet.broker.locks import QueueLocks
-from roquet.broker.processors.lock import Lock
 from roquet.broker.registry import Client as Member
 from roquet.broker.registry import Consuming, Registry
+from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.clients.queue_locks import LockAdapter
+from roquet.broker.remoting.refusals import translated
+from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.state import Identity
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
@@ -102,12 +106,13 @@ async def replicas(folder: Path, *, strict: bool = True) -> AsyncIterator[Replic
             clock,
         )
         topics.put(TopicConfig(name="t", read_queues=3, write_queues=3))
-        lock = Lock(locks, registry, topics, "b", votes if votes.needed else None)
+        service = Locks(locks, registry, topics, "b", votes if votes.needed else None)
+        lock = LockAdapter(service, Callers(EVERYBODY))
         beats = Route((RequestCode.HEART_BEAT,), functools.partial(beat, registry), "admin")
         server = Server(
             host="127.0.0.1",
             port=0,
-            router=Router([*lock.routes(), beats], None, lanes, clock),
+            router=Router([*lock.routes(), beats], None, lanes, clock, translate=translated),
             clock=clock,
         )
         await server.start()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.acl.accounts import Perm
-from roquet.acl.needs import Need, topic
+from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.broker.api.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roquet.acl.needs import Need
     from roquet.acl.rights import Rights
     from roquet.broker.api.caller import Caller
 
@@ -24,14 +27,15 @@ class Access:
 
     def require_read(self, caller: Caller, name: str) -> None:
         """Raise Refusal unless the caller may read a topic; a retry topic is its group's."""
-        self._require(caller, topic(name, Perm.SUB))
+        self.require(caller, (topic(name, Perm.SUB),))
 
     def require_write(self, caller: Caller, name: str) -> None:
         """Raise Refusal unless the caller may send to a topic."""
-        self._require(caller, topic(name, Perm.PUB))
+        self.require(caller, (topic(name, Perm.PUB),))
 
-    def _require(self, caller: Caller, need: Need) -> None:
+    def require(self, caller: Caller, needs: Sequence[Need]) -> None:
+        """Raise Refusal unless the caller has all of the permissions."""
         try:
-            self._rights.require(caller, (need,))
+            self._rights.require(caller, needs)
         except Refused as refused:
             raise Refusal(Reason.ACCOUNT_REFUSED, refused.remark) from refused

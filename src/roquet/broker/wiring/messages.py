@@ -9,9 +9,9 @@ from roquet.broker.admission import Admission, Rules
 from roquet.broker.fast_fail import FastFail
 from roquet.broker.lock_votes import LockVotes
 from roquet.broker.notices import GroupNotices
-from roquet.broker.processors.clients import ClientRules, Clients
-from roquet.broker.processors.lock import Lock
 from roquet.broker.schedule import DelaySchedule
+from roquet.broker.services.clients.heartbeats import ClientRules, Clients
+from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.wiring.base import make_stamps
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import revive_topic
@@ -96,23 +96,23 @@ def make_fast_fail(base: Base) -> FastFail:
     return fast_fail
 
 
-def make_lock(base: Base, client: Client) -> Lock:
-    """Make the processor of queue locks."""
+def make_locks(base: Base, client: Client) -> Locks:
+    """Make the leases on queues."""
     addresses = split_addresses(base.config.registration.name_servers or "")
     votes = LockVotes(client, base.identity, addresses, base.config.locks)
     base.settings.listen(lambda new, _: votes.follow(new.locks))
-    return Lock(
+    return Locks(
         base.locks,
         base.registry,
         base.metadata.topics,
         base.identity.name,
         votes,
-        rights=base.rights,
+        access=base.access,
     )
 
 
 def make_clients(base: Base) -> Clients:
-    """Make the processor of heartbeats and leavers."""
+    """Make the service of heartbeats and leavers."""
     rules = base.config.clients
 
     def group_changed(group: str) -> None:
@@ -130,7 +130,7 @@ def make_clients(base: Base) -> Clients:
         base.metadata.topics,
         base.clock,
         rules=_client_rules(base.config),
-        rights=base.rights,
+        access=base.access,
     )
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:

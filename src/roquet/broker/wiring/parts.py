@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from roquet.broker.admission import FastIngest
     from roquet.broker.fast_fail import FastFail
     from roquet.broker.ports import Listeners
-    from roquet.broker.processors.clients import Clients
-    from roquet.broker.processors.lock import Lock
     from roquet.broker.schedule import DelaySchedule
+    from roquet.broker.services.clients.heartbeats import Clients
+    from roquet.broker.services.clients.queue_locks import Locks
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.pop import PopParts, ReviveParts
     from roquet.broker.wiring.replication import Pair
@@ -37,7 +37,7 @@ def list_parts(
     fast_fail: FastFail,
     entrance: tuple[FastIngest, Listeners],
     *,
-    lock: Lock,
+    locks: Locks,
     transactions: TransactionParts,
     timers: TimerParts,
     revive: ReviveParts,
@@ -68,7 +68,7 @@ def list_parts(
         timers.part(),
         revive.part(),
         transactions.part(),
-        Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *lock.timers)),
+        Part("clients", clients, needs=("metadata",), timers=(*clients.timers, *locks.timers)),
         Part("loop_lag", base.lag),
         Part("lanes", base.lanes),
         watch_part(base),

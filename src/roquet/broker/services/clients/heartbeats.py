@@ -1,50 +1,39 @@
-"""HEART_BEAT 34, UNREGISTER_CLIENT 35, CHECK_CLIENT_CONFIG 46, and noticing clients that have gone.
+"""Clients join their groups by heartbeats, and leave when they say so or fall silent.
 
-The words, codes and flags of the answers are those of a 5.5.0 broker (spec: broker (b) Client
+The texts of refusals and the flags of answers are those of a 5.5.0 broker (spec: broker (b) Client
 manage, wire §12).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from roquet.acl.needs import check_needs, heartbeat_needs
-from roquet.acl.rights import EVERYBODY
-from roquet.base.errors import DiskFull, Refused, TableFull
-from roquet.broker.registry import Client, Consuming
+from roquet.base.errors import DiskFull, TableFull
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.registry import Consuming
+from roquet.broker.services.access import Access
 from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from roquet.protocol import names, tags
-from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, reply_to
-from roquet.protocol.fastjson import JsonError
-from roquet.protocol.headers.client import UnregisterClientRequest
-from roquet.remoting.router import Peer, Request, Route
 from roquet.service.lifecycle import Timer
-from roquet.service.slices import in_slices, read_body, read_parts
+from roquet.service.slices import in_slices
 from roquet.store.filters import compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from roquet.acl.rights import Rights
     from roquet.base.clock import Clock
+    from roquet.broker.api.caller import Caller
     from roquet.broker.notices import GroupNotices
-    from roquet.broker.registry import Registry
+    from roquet.broker.registry import Client, Registry
     from roquet.model.group import SubscriptionGroupConfig
-    from roquet.protocol.bodies.clients import ConsumerData
+    from roquet.protocol.bodies.clients import CheckClient, ConsumerData, HeartbeatData
     from roquet.store.groups import GroupTable
     from roquet.store.topics import TopicTable
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
 
-BODY_SIZE_MAX = 1 << 20
 GROUPS_MAX = 2_000
 """Groups that one heartbeat, and one connection in all, may name."""
 SUBSCRIPTIONS_MAX = 5_000
@@ -81,9 +70,9 @@ class Clients:
         clock: Clock,
         *,
         rules: ClientRules,
-        rights: Rights = EVERYBODY,
+        access: Access | None = None,
     ) -> None:
-        self._rights = rights
+        self._access = access or Access()
         self._registry = registry
         self._notices = notices
         self._groups = groups
@@ -94,14 +83,6 @@ class Clients:
     def follow(self, rules: ClientRules) -> None:
         """Let clients in by other settings from now on."""
         self._rules = rules
-
-    def routes(self) -> list[Route]:
-        """Return the codes served here."""
-        return [
-            Route((RequestCode.HEART_BEAT,), self.heartbeat, "heartbeat"),
-            Route((RequestCode.UNREGISTER_CLIENT,), self.unregister, "client_manage"),
-            Route((RequestCode.CHECK_CLIENT_CONFIG,), self.check_config, "client_manage"),
-        ]
 
     @property
     def timers(self) -> tuple[Timer, ...]:
@@ -119,37 +100,31 @@ class Clients:
 
     # --- heartbeat -------------------------------------------------------------------------------
 
-    async def heartbeat(self, request: Request) -> Command:
-        """Answer 34: register the groups of a client."""
-        data = await _heartbeat(request.command.body)
-        caller = self._rights.caller(request.command, request.peer.address)
+    async def heartbeat(self, data: HeartbeatData, client: Client, caller: Caller) -> bool:
+        """Register the groups of a client; return whether it must send its subscriptions again.
+
+        Raises Refusal; the groups that were let in until then stay.
+        """
         async for needs in in_slices(heartbeat_needs(data), GROUPS_AT_ONCE):
-            self._rights.require(caller, needs)
-        self._check_limits(request.peer, data)
+            self._access.require(caller, needs)
+        self._check_limits(client.peer.key, data)
         consumers, full = await self._known_consumers(data)
         # Creating a topic waited for the disk; nobody is let in who has hung up meanwhile.
-        changed = await self._register(request, data, consumers)
+        changed = await self._register(client, data, consumers)
         if full is not None:
             # Those that were let in stay; who it is that was not is in the text.
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(full)) from full
+            raise Refusal(Reason.FAILED, str(full)) from full
         # A V1 heartbeat always carries all, so nothing is lost by telling it to: Java does.
-        resend = data.fingerprint == 0 or changed
-        return reply_to(
-            request.command,
-            ext={
-                "IS_SUPPORT_HEART_BEAT_V2": "true",
-                "IS_SUB_CHANGE": "true" if resend else "false",
-            },
-        )
+        return data.fingerprint == 0 or changed
 
-    def _check_limits(self, peer: Peer, data: HeartbeatData) -> None:
+    def _check_limits(self, key: int, data: HeartbeatData) -> None:
         if len(data.client_id or "") > CLIENT_ID_LENGTH_MAX:
             raise _invalid(f"clientID is longer than {CLIENT_ID_LENGTH_MAX} characters")
         if len(data.consumers) + len(data.producers) > GROUPS_MAX:
             raise _invalid(f"a heartbeat may name {GROUPS_MAX} groups")
-        if self._registry.groups_of(peer.key) > GROUPS_MAX:
+        if self._registry.groups_of(key) > GROUPS_MAX:
             raise _invalid(f"a connection may be in {GROUPS_MAX} groups")
-        self._check_room(peer, data)
+        self._check_room(key, data)
         for group in data.producers:
             if not group or len(group) > PRODUCER_GROUP_LENGTH_MAX:
                 raise _invalid("a producer group has 1 to 255 characters")
@@ -160,22 +135,22 @@ class Clients:
                 if len(wanted.expression) > tags.EXPRESSION_LENGTH_MAX:
                     raise _invalid(f"the expression for topic {wanted.topic[:127]} is too long")
 
-    def _check_room(self, peer: Peer, data: HeartbeatData) -> None:
-        """Raise Refused when all connections together are in too many groups."""
+    def _check_room(self, key: int, data: HeartbeatData) -> None:
+        """Raise Refusal when all connections together are in too many groups."""
         if self._registry.memberships + GROUPS_MAX <= MEMBERSHIPS_MAX:
             return
         named = [consumer.group for consumer in data.consumers]
-        joins = self._registry.joins(peer.key, named, data.producers)
+        joins = self._registry.joins(key, named, data.producers)
         if joins and self._registry.memberships + joins > MEMBERSHIPS_MAX:
             what = f"connections are in {MEMBERSHIPS_MAX} groups: there is no room for more"
-            raise Refused(ResponseCode.SYSTEM_BUSY, what)
+            raise Refusal(Reason.BUSY, what)
 
     def _check_subscriptions(self, consumer: ConsumerData) -> None:
-        """Raise Refused when all groups together would subscribe to too much."""
+        """Raise Refusal when all groups together would subscribe to too much."""
         growth = self._registry.growth(consumer.group, consumer.subscriptions)
         if growth > 0 and self._registry.subscribed + growth > SUBSCRIBED_MAX:
             what = f"groups subscribe to {SUBSCRIBED_MAX} topics: there is no room for more"
-            raise Refused(ResponseCode.SYSTEM_BUSY, what)
+            raise Refusal(Reason.BUSY, what)
 
     async def _known_consumers(
         self, data: HeartbeatData
@@ -227,26 +202,18 @@ class Clients:
         )
 
     async def _register(
-        self, request: Request, data: HeartbeatData, consumers: list[ConsumerData]
+        self, client: Client, data: HeartbeatData, consumers: list[ConsumerData]
     ) -> bool:
         """Put a client into its groups and tell the others; tell whether it must send all again.
 
         One that has hung up, also between two slices, is let in no more.
         """
-        command, now_ms = request.command, self._clock.steady_ms()
-        client = Client(
-            request.peer,
-            data.client_id,
-            command.language,
-            command.version,
-            self._rights.caller(command, request.peer.address).access_key,
-            self._clock.now_ms(),
-        )
+        now_ms = self._clock.steady_ms()
         is_v2 = data.fingerprint != 0
         without_sub = is_v2 and data.without_sub
         resend = False
         async for consumer in in_slices(consumers, GROUPS_AT_ONCE):
-            if not request.peer.is_open:
+            if not client.peer.is_open:
                 return False
             if is_v2 and self._registry.must_resend(
                 consumer.group, data.fingerprint, without_sub=without_sub
@@ -269,52 +236,52 @@ class Clients:
             if changed:
                 self._notices.changed((consumer.group,))
         async for group in in_slices(data.producers, GROUPS_AT_ONCE):
-            if not request.peer.is_open:
+            if not client.peer.is_open:
                 return False
             self._registry.register_producer(group, client, now_ms)
         return resend
 
     # --- the rest --------------------------------------------------------------------------------
 
-    def unregister(self, request: Request) -> Command:
-        """Answer 35: take the connection out of the groups named; always a success."""
-        header = UnregisterClientRequest.decode(request.command.ext)
-        key = request.peer.key
-        if header.producer_group is not None:
-            self._registry.unregister_producer(header.producer_group, key)
-        if header.consumer_group is not None:
+    def unregister(self, key: int, producer_group: str | None, consumer_group: str | None) -> None:
+        """Take a connection out of the groups named; `key` is the connection's own number."""
+        if producer_group is not None:
+            self._registry.unregister_producer(producer_group, key)
+        if consumer_group is not None:
             # Java looks the group up here too, and so creates one that it does not know.
-            self._groups.find(header.consumer_group)
-            if self._registry.unregister_consumer(header.consumer_group, key):
-                self._notices.changed((header.consumer_group,))
-        return reply_to(request.command, ext={})
+            self._groups.find(consumer_group)
+            if self._registry.unregister_consumer(consumer_group, key):
+                self._notices.changed((consumer_group,))
 
-    async def check_config(self, request: Request) -> Command:
-        """Answer 46: whether a consumer's subscription can be served."""
-        if not request.command.body:
-            return reply_to(request.command)
-        decode = functools.partial(_decoded, CheckClient.decode)
-        asked = await read_body(decode, request.command.body)
-        caller = self._rights.caller(request.command, request.peer.address)
-        self._rights.require(caller, check_needs(asked))
+    def check_subscription(self, asked: CheckClient, caller: Caller) -> None:
+        """Raise Refusal when a consumer's subscription cannot be served."""
+        self._access.require(caller, check_needs(asked))
         wanted = asked.subscription
         if wanted is None or wanted.expression_type in ("", ExpressionType.TAG):
-            return reply_to(request.command)
+            return
         if not self._rules.sql_filters or wanted.expression_type != ExpressionType.SQL92:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
+            raise Refusal(
+                Reason.FAILED,
                 "The broker does not support consumer to filter message by "
                 f"{wanted.expression_type[:40]}",
             )
         try:
             compiled(wanted.expression)
         except tags.ExpressionError as error:
-            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
-        return reply_to(request.command)
+            raise Refusal(Reason.UNPARSABLE_FILTER, str(error)) from error
 
-    def peer_closed(self, peer: Peer) -> None:
+    def members(self, group: str, caller: Caller) -> list[str]:
+        """Return the client ids of a group's members, in order. Raises Refusal without any."""
+        del caller
+        known = self._registry.consumer(group)
+        ids = [] if known is None else known.client_ids
+        if not ids:
+            raise Refusal(Reason.FAILED, f"no consumer for this group, {group}")
+        return ids
+
+    def left(self, key: int) -> None:
         """Forget a connection that has ended and tell those left in its groups."""
-        self._notices.changed(self._registry.drop(peer.key))
+        self._notices.changed(self._registry.drop(key))
 
     async def expire(self) -> None:
         """Close connections that have sent no heartbeat for two minutes."""
@@ -325,21 +292,5 @@ class Clients:
         self._notices.changed(departed.consumer_groups)
 
 
-async def _heartbeat(body: bytes) -> HeartbeatData:
-    if len(body) > BODY_SIZE_MAX:
-        raise _invalid(f"a heartbeat has at most {BODY_SIZE_MAX} bytes")
-    try:
-        return await read_parts(HeartbeatData.of_json, body)
-    except JsonError as error:
-        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-
-
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        return decode(body)
-    except JsonError as error:
-        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-
-
-def _invalid(remark: str) -> Refused:
-    return Refused(ResponseCode.INVALID_PARAMETER, remark)
+def _invalid(text: str) -> Refusal:
+    return Refusal(Reason.INVALID_ARGUMENT, text)

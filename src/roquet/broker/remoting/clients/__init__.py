@@ -1,0 +1,1 @@
+"""Adapters of what clients say of themselves: heartbeats, members, queue locks."""

@@ -1,0 +1,1 @@
+"""Clients that are connected: their groups, and the queues that they have locked."""

@@ -1,4 +1,4 @@
-"""A broker's tables over a real store, with the administration processors on a real socket."""
+"""A broker's tables over a real store, with the adapters of administration on a real socket."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.rights import EVERYBODY
 from roquet.base.config import setting
-from roquet.broker.processors.admin.brokers import BrokerAdmin, LiveSettings
-from roquet.broker.processors.admin.clients import ClientAdmin
-from roquet.broker.processors.admin.messages import QueueAdmin
-from roquet.broker.processors.admin.offsets import OffsetAdmin
-from roquet.broker.processors.admin.progress import ProgressAdmin
-from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
-from roquet.broker.processors.admin.upkeep import UpkeepAdmin
 from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
+from roquet.broker.remoting.admin.broker import BrokerAdapter
+from roquet.broker.remoting.admin.connections import ConnectionAdapter
+from roquet.broker.remoting.admin.offsets import OffsetAdminAdapter
+from roquet.broker.remoting.admin.progress import ProgressAdapter
+from roquet.broker.remoting.admin.queues import QueueUnitAdapter
+from roquet.broker.remoting.admin.upkeep import UpkeepAdapter
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.groups import GroupAdapter
 from roquet.broker.remoting.refusals import translated
 from roquet.broker.remoting.topics import TopicAdapter
 from roquet.broker.routes import Routed, all_routes
+from roquet.broker.services.admin.connections import Connections
+from roquet.broker.services.admin.offsets import OffsetAdmin
+from roquet.broker.services.admin.progress import Progress
+from roquet.broker.services.admin.queues import QueueUnits
+from roquet.broker.services.admin.runtime import Paths, RuntimeInfo
+from roquet.broker.services.admin.settings import LiveSettings
+from roquet.broker.services.admin.settings import Settings as SettingsService
+from roquet.broker.services.admin.upkeep import Upkeep
 from roquet.broker.services.groups import Groups
 from roquet.broker.services.topics import Topics
 from roquet.broker.state import BrokerState, Identity
@@ -160,28 +167,36 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
     processors: list[Routed] = [
         TopicAdapter(Topics(topics, offsets, store, stats), callers),
         GroupAdapter(Groups(groups, offsets, stats), callers),
-        ProgressAdmin(topics, offsets, registry, store, stats, identity=identity, clock=clock),
-        ClientAdmin(
-            registry,
-            topics,
-            groups,
-            store,
+        ProgressAdapter(
+            Progress(topics, offsets, registry, store, stats, clock=clock),
+            callers,
             identity=identity,
-            messages=ProvenMessages(store, clock),
+            clock=clock,
         ),
-        OffsetAdmin(
-            topics,
-            groups,
-            offsets,
-            registry,
-            store,
-            identity=identity,
-            state=state,
-            delay_offsets=lambda: DelayOffsetBody(offsets={1: 5}),
+        ConnectionAdapter(
+            Connections(registry, topics, groups, store, messages=ProvenMessages(store, clock)),
+            callers,
+            identity.name,
         ),
-        BrokerAdmin(settings, topics, runtime),
-        QueueAdmin(topics, registry, store),
-        UpkeepAdmin(topics, store, Cleaner(store, StoreSettings(delete_interval_ms=0), clock)),
+        OffsetAdminAdapter(
+            OffsetAdmin(
+                topics,
+                groups,
+                offsets,
+                registry,
+                store,
+                state=state,
+                delay_offsets=lambda: DelayOffsetBody(offsets={1: 5}),
+            ),
+            callers,
+            identity.name,
+        ),
+        BrokerAdapter(SettingsService(settings), topics, runtime, callers),
+        QueueUnitAdapter(QueueUnits(topics, registry, store), callers),
+        UpkeepAdapter(
+            Upkeep(topics, store, Cleaner(store, StoreSettings(delete_interval_ms=0), clock)),
+            callers,
+        ),
     ]
     routes = all_routes(processors)
     server = Server(

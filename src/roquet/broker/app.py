@@ -106,7 +106,9 @@ def build(
     pop = make_pop(base, appender)
     fast_fail = make_fast_fail(base)
     expressions = Expressions()
-    services = make_services(base, appender, fast_fail, transactions, expressions)
+    services = make_services(
+        base, appender, fast_fail, transactions, expressions=expressions, timers=timers
+    )
     send_ext = make_stamps(base).ext
     adapters = make_adapters(base, services, appender, send_ext)
     client_adapter = ClientAdapter(clients, base.callers, base.clock)
@@ -114,7 +116,7 @@ def build(
         *adapters.all,
         client_adapter,
         *pop.routed,
-        *make_administration(base, schedule, transactions, timers, appender),
+        *make_administration(base, schedule, transactions, timers),
     ]
     answers = make_answers(base)
     admission = make_admission(

@@ -77,7 +77,9 @@ class World:
         self.replies: list[Command] = []
         self.has_room = True
         unused = cast("Any", SimpleNamespace(door=None, ends=None))
-        services = make_services(self.base, unused, unused, unused, Expressions())
+        services = make_services(
+            self.base, unused, unused, unused, expressions=Expressions(), timers=unused
+        )
         self.pulls = ReceiveAdapter(services.receives, self.base.callers)
         self.offsets = OffsetAdapter(services.offsets, self.base.callers)
         self.base.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))

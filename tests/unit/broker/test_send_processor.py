@@ -74,7 +74,8 @@ class World:
             appender,
             cast("Any", gate),
             cast("Any", SimpleNamespace(door=halves, ends=None)),
-            Expressions(),
+            expressions=Expressions(),
+            timers=cast("Any", None),
         )
         self.sends = SendAdapter(services.sends, self.base.callers, appender, {})
         self.topic("orders", 4)

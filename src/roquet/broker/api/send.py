@@ -85,3 +85,11 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     transaction_id: str | None = None
     recall_handle: str | None = None
     """By which a timer message can be recalled."""
+
+
+class RecallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Take back a timer message that is not due yet."""
+
+    topic: str
+    handle: str
+    """What the send answered as `recall_handle`."""

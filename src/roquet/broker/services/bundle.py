@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.query import Queries
     from roquet.broker.services.receive import Receives
     from roquet.broker.services.replies import Replies
+    from roquet.broker.services.send.recall import Recalls
     from roquet.broker.services.send.service import Sends
     from roquet.broker.services.send_back import SendBacks
     from roquet.broker.services.topics import Topics
@@ -32,6 +33,7 @@ class Services:
     offsets: Offsets
     queries: Queries
     send_backs: SendBacks
+    recalls: Recalls
     transactions: TransactionEnds
     topics: Topics
     groups: Groups

@@ -6,22 +6,26 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.figures import Figures
 from roquet.broker.lanes import lane_configs
-from roquet.broker.processors.admin.brokers import BrokerAdmin
-from roquet.broker.processors.admin.clients import ClientAdmin
-from roquet.broker.processors.admin.messages import QueueAdmin
-from roquet.broker.processors.admin.offsets import OffsetAdmin
-from roquet.broker.processors.admin.progress import ProgressAdmin
-from roquet.broker.processors.admin.runtime import Paths, RuntimeInfo
-from roquet.broker.processors.admin.upkeep import UpkeepAdmin
-from roquet.broker.timers.recall import TimerProcessor
-from roquet.broker.wiring.base import make_stamps
+from roquet.broker.remoting.admin.broker import BrokerAdapter
+from roquet.broker.remoting.admin.connections import ConnectionAdapter
+from roquet.broker.remoting.admin.offsets import OffsetAdminAdapter
+from roquet.broker.remoting.admin.progress import ProgressAdapter
+from roquet.broker.remoting.admin.queues import QueueUnitAdapter
+from roquet.broker.remoting.admin.timers import TimerAdapter
+from roquet.broker.remoting.admin.upkeep import UpkeepAdapter
+from roquet.broker.services.admin.connections import Connections
+from roquet.broker.services.admin.offsets import OffsetAdmin
+from roquet.broker.services.admin.progress import Progress
+from roquet.broker.services.admin.queues import QueueUnits
+from roquet.broker.services.admin.runtime import Paths, RuntimeInfo
+from roquet.broker.services.admin.settings import Settings
+from roquet.broker.services.admin.upkeep import Upkeep
 from roquet.broker.wiring.security import make_access
 from roquet.protocol.command import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from roquet.broker.appender import Appender
     from roquet.broker.config import BrokerConfig
     from roquet.broker.routes import Routed
     from roquet.broker.schedule import DelaySchedule
@@ -35,7 +39,6 @@ def make_administration(
     schedule: DelaySchedule,
     transactions: TransactionParts,
     timers: TimerParts,
-    appender: Appender,
 ) -> list[Routed]:
     """Wire what tools ask for and change."""
     tables, store, config = base.metadata, base.store, base.config
@@ -57,44 +60,29 @@ def make_administration(
     settings = base.settings
     settings.listen(lambda new, changed: _apply(base, new, changed))
     settings.listen(lambda new, _: transactions.follow(new.transactions))
-    recalls = TimerProcessor(
-        timers.service,
-        appender,
-        topics,
-        rules=config.timers,
-        stamps=make_stamps(base),
-        state=base.state,
+    callers, identity = base.callers, base.identity
+    progress = Progress(topics, offsets, base.registry, store, base.stats, clock=base.clock)
+    connections = Connections(
+        base.registry, topics, groups, store, messages=base.messages, access=base.access
     )
-    settings.listen(lambda new, _: timers.follow(new.timers, recalls))
-    identity = base.identity
+    offset_admin = OffsetAdmin(
+        topics,
+        groups,
+        offsets,
+        base.registry,
+        store,
+        state=base.state,
+        delay_offsets=schedule.export,
+    )
     return [
-        ProgressAdmin(
-            topics, offsets, base.registry, store, base.stats, identity=identity, clock=base.clock
-        ),
-        ClientAdmin(
-            base.registry,
-            topics,
-            groups,
-            store,
-            identity=identity,
-            messages=base.messages,
-            rights=base.rights,
-        ),
-        OffsetAdmin(
-            topics,
-            groups,
-            offsets,
-            base.registry,
-            store,
-            identity=identity,
-            state=base.state,
-            delay_offsets=schedule.export,
-        ),
-        BrokerAdmin(settings, topics, runtime_info),
-        QueueAdmin(topics, base.registry, store),
+        ProgressAdapter(progress, callers, identity=identity, clock=base.clock),
+        ConnectionAdapter(connections, callers, identity.name),
+        OffsetAdminAdapter(offset_admin, callers, identity.name),
+        BrokerAdapter(Settings(settings), topics, runtime_info, callers),
+        QueueUnitAdapter(QueueUnits(topics, base.registry, store), callers),
         *make_access(base),
-        UpkeepAdmin(topics, store, base.cleaner),
-        recalls,
+        UpkeepAdapter(Upkeep(topics, store, base.cleaner), callers),
+        TimerAdapter(timers.service),
     ]
 
 

@@ -16,11 +16,11 @@ from roquet.broker.holds import Holds
 from roquet.broker.lanes import lane_configs
 from roquet.broker.locks import QueueLocks
 from roquet.broker.metadata import Metadata
-from roquet.broker.processors.admin.brokers import LiveSettings
 from roquet.broker.proof import ProvenMessages
 from roquet.broker.registry import Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.services.access import Access
+from roquet.broker.services.admin.settings import LiveSettings
 from roquet.broker.services.topic_checks import SendChecks
 from roquet.broker.stamps import Stamps
 from roquet.broker.state import BrokerState, Identity

@@ -11,6 +11,7 @@ from roquet.broker.remoting.query import QueryAdapter
 from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.replies import ReplyAdapter
 from roquet.broker.remoting.send.adapter import SendAdapter
+from roquet.broker.remoting.send.recall import RecallAdapter
 from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.remoting.topics import TopicAdapter
 from roquet.broker.remoting.transactions import TransactionAdapter
@@ -48,5 +49,6 @@ def make_adapters(
         TransactionAdapter(services.transactions, callers),
         TopicAdapter(services.topics, callers),
         GroupAdapter(services.groups, callers),
+        RecallAdapter(services.recalls, callers, send_ext),
     )
     return Adapters(adapters, receive)

@@ -6,8 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.broker.log_topics import LogTopics
-from roquet.broker.processors.admin.replication import ReplicationAdmin
+from roquet.broker.remoting.admin.replication import ReplicationAdapter
 from roquet.broker.replication import CopiedStore, MasterSide, SlaveSide
+from roquet.broker.services.admin.replication import ReplicationAdmin
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.wiring.security import make_client
 from roquet.ha.log import StoreLog
@@ -36,7 +37,7 @@ class Pair:
     slave: HaSlave
     master_side: MasterSide
     slave_side: SlaveSide
-    admin: ReplicationAdmin
+    admin: ReplicationAdapter
     copied: CopiedStore
     log_topics: LogTopics
 
@@ -137,4 +138,5 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         lambda: float(base.store.native.stats()["refused_copies"]),
     )
     sides = (master_side, slave_side)
-    return Pair(role, client, replicas, master, slave, *sides, admin, copied, log_topics)
+    adapter = ReplicationAdapter(admin, base.callers)
+    return Pair(role, client, replicas, master, slave, *sides, adapter, copied, log_topics)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.acl.files import RELOAD_S as ACCOUNTS_S
 from roquet.acl.guard import Guard
 from roquet.acl.tools import AclTools
-from roquet.broker.processors.admin.access import AccessAdmin
+from roquet.broker.remoting.admin.accounts import AccountAdapter
 from roquet.remoting.client import Client
 from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Timer
@@ -24,10 +24,10 @@ def make_guard(base: Base) -> Check | None:
 
 
 def make_access(base: Base) -> list[Routed]:
-    """Make the processor of requests about accounts."""
+    """Make the adapter of requests about accounts."""
     if base.accounts is None:
         return []
-    return [AccessAdmin(AclTools(base.accounts, base.identity))]
+    return [AccountAdapter(AclTools(base.accounts, base.identity))]
 
 
 def make_client(base: Base) -> Client:

@@ -12,6 +12,7 @@ from roquet.broker.services.query import Queries
 from roquet.broker.services.receive import Receives
 from roquet.broker.services.receive_checks import ReceiveChecks
 from roquet.broker.services.replies import Replies
+from roquet.broker.services.send.recall import Recalls
 from roquet.broker.services.send.service import Retries, Sends
 from roquet.broker.services.send_back import SendBacks
 from roquet.broker.services.topics import Topics
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.fast_fail import FastFail
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
 
 
@@ -31,7 +33,9 @@ def make_services(
     appender: Appender,
     gate: FastFail,
     transactions: TransactionParts,
+    *,
     expressions: Expressions,
+    timers: TimerParts,
 ) -> Services:
     """Make what every front calls."""
     tables = base.metadata
@@ -43,6 +47,7 @@ def make_services(
         queries=_make_queries(base),
         send_backs=_make_send_backs(base, appender),
         transactions=transactions.ends,
+        recalls=_make_recalls(base, appender, timers),
         topics=Topics(tables.topics, tables.offsets, base.store, base.stats),
         groups=Groups(tables.groups, tables.offsets, base.stats),
     )
@@ -122,3 +127,15 @@ def _make_send_backs(base: Base, appender: Appender) -> SendBacks:
         returns=base.stats,
         access=base.access,
     )
+
+
+def _make_recalls(base: Base, appender: Appender, timers: TimerParts) -> Recalls:
+    recalls = Recalls(
+        appender,
+        base.metadata.topics,
+        rules=base.config.timers,
+        stamps=make_stamps(base),
+        state=base.state,
+    )
+    base.settings.listen(lambda new, _: timers.follow(new.timers, recalls))
+    return recalls

@@ -11,7 +11,7 @@ from roquet.service.lifecycle import Part, Role
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
-    from roquet.broker.timers.recall import TimerProcessor
+    from roquet.broker.services.send.recall import Recalls
     from roquet.broker.timers.rules import TimerRules
     from roquet.broker.wiring.base import Base
 
@@ -28,11 +28,11 @@ class TimerParts:
         timers = self.service.timers
         return Part("timers", self.service, ("store",), during=Role.MASTER, timers=timers)
 
-    def follow(self, rules: TimerRules, processor: TimerProcessor) -> None:
+    def follow(self, rules: TimerRules, recalls: Recalls) -> None:
         """Go by other settings from now on."""
         self.service.follow(rules)
         self.conversion.rules = rules
-        processor.follow(rules)
+        recalls.follow(rules)
 
 
 def make_timers(base: Base) -> TimerParts:

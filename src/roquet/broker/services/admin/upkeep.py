@@ -1,4 +1,4 @@
-"""Cleaning on demand: queues of topics that are gone (316), old files (329, 306)."""
+"""Cleaning on demand: queues of topics that are gone, old files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.errors import Refused
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, reply_to
-from roquet.remoting.router import Request, Route
+from roquet.broker.api.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
+    from roquet.broker.api.caller import Caller
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable
 
@@ -26,7 +24,7 @@ class Cleaner(Protocol):
         ...
 
 
-class UpkeepAdmin:
+class Upkeep:
     """Deletes what nobody can read any more, or what is older than the store keeps."""
 
     def __init__(self, topics: TopicTable, store: MessageStore, cleaner: Cleaner) -> None:
@@ -34,26 +32,20 @@ class UpkeepAdmin:
         self._store = store
         self._cleaner = cleaner
 
-    def routes(self) -> list[Route]:
-        """Return the codes this answers."""
-        return [
-            Route((RequestCode.CLEAN_UNUSED_TOPIC,), self.unused_topics, "admin"),
-            Route((RequestCode.DELETE_EXPIRED_COMMITLOG,), self.old_files, "admin"),
-            Route((RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,), self.old_files, "admin"),
-        ]
-
-    async def unused_topics(self, request: Request) -> Command:
+    async def unused_topics(self, caller: Caller) -> None:
         """Delete the queues of topics that are not in the table, unless that was lost once.
 
-        A table that is empty because it was lost says nothing of which messages are wanted.
+        Raises Refusal. A table that is empty because it was lost says nothing of which messages
+        are wanted.
         """
+        del caller
         queues = await asyncio.to_thread(self._store.native.queues)
         known = self._topics.all()
         unused = sorted({row[0] for row in queues} - set(known))
         unused = [topic for topic in unused if not self._topics.is_system(topic)]
         if unused and not self._topics.is_complete():
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
+            raise Refusal(
+                Reason.FAILED,
                 "nothing is cleaned: the table of topics was missing or broken at a start, and"
                 f" {len(unused)} topics with queues are not in it ({', '.join(unused[:5])} ...)."
                 f" Make those that are wanted, delete the others, then remove"
@@ -62,13 +54,11 @@ class UpkeepAdmin:
         for topic in unused:
             await asyncio.to_thread(self._store.native.delete_topic, topic)
             log.info("queues of %s were deleted: there is no such topic", topic)
-        return reply_to(request.command)
 
-    async def old_files(self, request: Request) -> Command:
+    async def old_files(self, caller: Caller) -> None:
         """Delete log files that are older than they are kept; their queues' files follow.
 
         What one round leaves, the next ones of the cleaner take, as in Java.
         """
-        log.info("%s asks for old files to be deleted", request.peer.address)
+        log.info("%s asks for old files to be deleted", caller.address)
         await self._cleaner.clean_now()
-        return reply_to(request.command)

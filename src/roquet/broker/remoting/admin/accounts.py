@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class AccessAdmin:
-    """Answers only an administrator's account: the guard sees to it."""
+class AccountAdapter:
+    """Answers only an administrator's account: the guard checks it."""
 
     def __init__(self, tools: AclTools) -> None:
         self._tools = tools

@@ -1,1 +1,0 @@
-"""Administration: what tools ask a broker for and change in it."""

@@ -1,0 +1,1 @@
+"""Adapters of what operators ask for and change."""

@@ -1,0 +1,1 @@
+"""What operators ask a broker for and change in it."""

@@ -1,0 +1,93 @@
+"""Units of a consume queue, as operators look at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol import properties as props
+
+if TYPE_CHECKING:
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.registry import Registry
+    from roquet.model.subscription import SubscriptionData
+    from roquet.store.store import MessageStore
+    from roquet.store.topics import TopicTable
+
+COUNT_MAX = 256
+
+
+class UnitsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Show units of a queue from an index on, and whether a group would get them."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    group: str | None = None
+
+
+class UnitsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of a queue."""
+
+    min_index: int
+    max_index: int
+    """The first index behind the last unit."""
+    units: list[dict[str, Any]] | None
+    """None: there is no unit at the index."""
+    subscription: SubscriptionData | None
+
+
+class QueueUnits:
+    """Shows units of a queue, and whether a group would get them."""
+
+    def __init__(self, topics: TopicTable, registry: Registry, store: MessageStore) -> None:
+        self._topics = topics
+        self._registry = registry
+        self._store = store
+
+    def show(self, request: UnitsRequest, caller: Caller) -> UnitsResult:
+        """Return at most 256 units from an index on. Raises Refusal."""
+        del caller
+        topic, queue_id, index = request.topic, request.queue_id, request.index
+        known = self._topics.get(topic) is not None and queue_id >= 0
+        end = self._store.max_offset(topic, queue_id) if known else 0
+        if end == 0:
+            # RocketMQ has no file for a queue before its first message.
+            raise Refusal(Reason.FAILED, f"{queue_id}@{topic} is not exist!")
+        if index < 0 or request.count <= 0:
+            text = f"index {index} or count {request.count} is out of range"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        group = request.group
+        subscription = self._registry.subscription(group, topic) if group else None
+        units = None
+        if index < end:
+            found = self._store.units(topic, queue_id, index, min(request.count, COUNT_MAX))
+            units = [self._unit(unit, subscription) for unit in found]
+        return UnitsResult(
+            min_index=self._store.min_offset(topic, queue_id),
+            max_index=end,
+            units=units,
+            subscription=subscription,
+        )
+
+    def _unit(
+        self, unit: tuple[int, int, int], subscription: SubscriptionData | None
+    ) -> dict[str, Any]:
+        physical, size, code = unit
+        shown: dict[str, Any] = {
+            # Without a subscription there is nothing to judge by: false, as Java says.
+            "eval": subscription is not None and subscription.takes_code(code),
+            "physicOffset": physical,
+            "physicSize": size,
+            "tagsCode": code,
+        }
+        record = self._store.record(physical, size)
+        if record is None:
+            shown["msg"] = "message not in the log any more"
+        elif subscription is not None:
+            tag = props.read(record.properties).get(props.TAGS)
+            shown["eval"] = shown["eval"] and subscription.takes_tag(tag)
+        return shown

@@ -57,7 +57,7 @@ async def _send(
         by_queue[queue_of(number, departure)].append(departure)
     options = ProducerOptions(timeout_s=TIMEOUT_S, compress_over=0)
     async with connect(name_servers) as mq:
-        await mq.admin().create_topic(topic, queues=QUEUES)
+        await mq.admin().topics.create(topic, queues=QUEUES)
         async with mq.producer("demo_producers", options=options) as producer:
             queues = await producer.queues(topic)
             async with asyncio.TaskGroup() as tasks:

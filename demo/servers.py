@@ -91,7 +91,7 @@ def free_port() -> int:
 def until_registered(mq: sync.MQ) -> None:
     """Wait until the name server knows a broker: it serves a moment before. Raises TimeoutError."""
     end = time.monotonic() + START_S
-    while not mq.admin().cluster().brokers:
+    while not mq.admin().brokers.cluster().brokers:
         if time.monotonic() > end:
             raise TimeoutError("no broker has registered; see the logs")
         time.sleep(0.05)

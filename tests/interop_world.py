@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import trustme
 
+from admin_of import admin_of
 from roquet.base.errors import Refused, RoquetError
-from roquet.cli.admin import Admin
 from roquet.testing.java import (
     BrokerPlan,
     Process,
@@ -45,8 +45,8 @@ def until(what: str, reached: Callable[[], bool], timeout_s: float = 40.0) -> No
 def registered(namesrv: str, *brokers: str) -> bool:
     """Tell whether the name server knows the brokers and their topics."""
     try:
-        with Admin(namesrv) as admin:
-            route = {broker.broker_name for broker in admin.route("TBW102").brokers}
+        with admin_of(namesrv) as admin:
+            route = {broker.broker_name for broker in admin.topics.route("TBW102").brokers}
     except RoquetError:
         return False
     return route >= set(brokers)
@@ -55,8 +55,8 @@ def registered(namesrv: str, *brokers: str) -> bool:
 def has_route(namesrv: str, topic: str, broker: str) -> bool:
     """Tell whether the topic has a route to the broker."""
     try:
-        with Admin(namesrv) as admin:
-            return broker in {one.broker_name for one in admin.route(topic).brokers}
+        with admin_of(namesrv) as admin:
+            return broker in {one.broker_name for one in admin.topics.route(topic).brokers}
     except Refused:
         return False
 

@@ -85,14 +85,14 @@ class Running:
     def create_topic(self, topic: str, queues: int = 4) -> None:
         async def create() -> None:
             async with connect(self.name_servers) as mq:
-                await mq.admin().create_topic(topic, queues=queues)
+                await mq.admin().topics.create(topic, queues=queues)
 
         asyncio.run(create())
 
     def delete_topic(self, topic: str) -> None:
         async def delete() -> None:
             async with connect(self.name_servers) as mq:
-                await mq.admin().delete_topic(topic)
+                await mq.admin().topics.delete(topic)
 
         asyncio.run(delete())
 

@@ -26,6 +26,7 @@ from demo.servers import free_port, running_process, until_open
 from roquet import sync
 from roquet.base.errors import RoquetError
 from roquet.client import Message, MessageQueue
+from roquet.model.topic import TopicConfig
 from roquet.spark.batch import BatchReader
 from roquet.spark.metadata import Metadata
 from roquet.spark.options import SourceOptions, Wire
@@ -127,8 +128,8 @@ class World:
     def fill(self, rows: int) -> None:
         with sync.connect(self.names) as mq:
             for topic in ("Source", "Target"):
-                create = functools.partial(mq.admin().create_topic, topic, queues=QUEUES)
-                retried(create, within_s=30)
+                config = TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES)
+                retried(functools.partial(mq.admin().topics.put, config), within_s=30)
             with mq.producer("fill") as producer:
                 for number in range(QUEUES):
                     queue = MessageQueue("Source", "b", number)

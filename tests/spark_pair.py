@@ -13,6 +13,7 @@ from demo.servers import free_port, running_process, until_open
 from roquet import sync
 from roquet.base.errors import RoquetError
 from roquet.client import Message, MessageQueue
+from roquet.model.topic import TopicConfig
 from roquet.spark.metadata import Metadata
 from roquet.spark.options import Wire
 
@@ -64,7 +65,8 @@ class Pair:
     def fill(self, topic: str, begin: int) -> None:
         """Send ROWS bodies, and wait until the slave shows all of them."""
         with sync.connect(self.names) as mq:
-            retried(lambda: mq.admin().create_topic(topic, queues=QUEUES))
+            config = TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES)
+            retried(lambda: mq.admin().topics.put(config))
             with mq.producer("fill") as producer:
                 for number in range(QUEUES):
                     queue = MessageQueue(topic, BROKER, number)

@@ -74,7 +74,7 @@ class World:
     def fill(self, topic: str, count: int, *, queues: int = 2, begin: int = 0) -> None:
         """Make a topic on both brokers, and put `count` numbers from `begin` on in each queue."""
         with sync.connect(self.name_servers) as mq:
-            mq.admin().create_topic(topic, queues=queues)
+            mq.admin().topics.create(topic, queues=queues)
             with mq.producer("fill") as producer:
                 for name in BROKERS:
                     for number in range(queues):

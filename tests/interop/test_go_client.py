@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from admin_of import admin_of
 from interop_world import assert_same, messages
-from roquet.cli.admin import Admin
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.blocking import BlockingConnection
@@ -121,8 +121,8 @@ def test_go_pulls_queue_by_queue(program: Path, world: World) -> None:
 
 
 def test_a_topic_that_is_not_there_is_an_error_in_go(program: Path, world: World) -> None:
-    with Admin(world.ours.namesrv) as admin:
-        assert "GoNowhere" not in admin.topics()
+    with admin_of(world.ours.namesrv) as admin:
+        assert "GoNowhere" not in admin.topics.names()
     done = subprocess.run(
         [str(program)],
         input=json.dumps(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from admin_of import admin_of
 from interop_world import assert_same, make_topic, messages, until
 from roquet.base.errors import RoquetError
-from roquet.cli.admin import Admin
 from roquet.model.route import MASTER_ID
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.offsets import DelayOffsetBody
@@ -115,8 +115,8 @@ def sends(pair: Pair) -> bool:
 def is_routed(pair: Pair) -> bool:
     """Tell whether clients are sent to the master for the topic."""
     try:
-        with Admin(pair.namesrv) as admin:
-            route = admin.route(TOPIC)
+        with admin_of(pair.namesrv) as admin:
+            route = admin.topics.route(TOPIC)
     except RoquetError:
         return False
     return bool(route.queues) and any(MASTER_ID in broker.addresses for broker in route.brokers)

@@ -131,7 +131,7 @@ def make_topic(signed: Signed, broker: BrokerPlan, name: str) -> str:
     async def route() -> bool:
         async with roquet.connect(f"rmq://{signed.namesrv}") as mq:
             try:
-                found = await mq.admin().route(name)
+                found = await mq.admin().topics.route(name)
             except Refused:
                 return False
             return any(one.broker_name == broker.name for one in found.brokers)

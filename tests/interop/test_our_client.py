@@ -234,7 +234,7 @@ def test_the_java_brokers_refusals_are_told_apart(world: World) -> None:
     async def work() -> None:
         async with connect(world.java) as mq:
             with pytest.raises(roquet.Refused) as refused:
-                await mq.admin().route("NoSuchTopicAnywhere")
+                await mq.admin().topics.route("NoSuchTopicAnywhere")
             assert refused.value.code == 17
             async with mq.producer() as producer:
                 with pytest.raises(roquet.RoquetError):

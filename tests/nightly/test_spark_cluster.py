@@ -31,7 +31,7 @@ def fill(name_servers: str) -> None:
     """Make the topics, and send rows of which a quarter have the body of another one."""
     with sync.connect(name_servers) as mq:
         for topic in ("Source", "Target", "Again"):
-            mq.admin().create_topic(topic, queues=QUEUES)
+            mq.admin().topics.create(topic, queues=QUEUES)
         with mq.producer("fill") as producer:
             for number in range(QUEUES):
                 queue = MessageQueue("Source", BROKER, number)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from admin_of import admin_of
 from hosts_harness import Hosts, Program, until
 from roquet.base.errors import RoquetError
-from roquet.cli.admin import Admin
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.blocking import BlockingConnection
 from roquet.testing.cluster import send_command
@@ -101,15 +101,15 @@ class World:
 
     def brokers_known(self) -> set[int]:
         """Ask the name server which of the two it knows."""
-        with contextlib.suppress(RoquetError), Admin(self.namesrv) as admin:
-            brokers = admin.clusters().brokers
+        with contextlib.suppress(RoquetError), admin_of(self.namesrv) as admin:
+            brokers = admin.brokers.cluster().brokers
             return set(brokers["pair"].addresses) if "pair" in brokers else set()
         return set()
 
     def knows(self, topic: str) -> bool:
         """Ask the name server whether it knows a topic."""
-        with contextlib.suppress(RoquetError), Admin(self.namesrv) as admin:
-            return topic in admin.topics()
+        with contextlib.suppress(RoquetError), admin_of(self.namesrv) as admin:
+            return topic in admin.topics.names()
         return False
 
 
@@ -159,8 +159,8 @@ def test_a_cut_from_the_name_server_stops_no_traffic_and_is_made_up(
             made = connection.call(send_command(topic, b"made while alone"), 20.0)
         assert made.code == ResponseCode.SUCCESS
         if host == "master" and out in ways:
-            with Admin(world.namesrv) as admin:
-                assert topic not in admin.topics()
+            with admin_of(world.namesrv) as admin:
+                assert topic not in admin.topics.names()
         for way in ways:
             hosts.heal(*way)
         until(f"{topic} is known", functools.partial(world.knows, topic), 90)

@@ -76,7 +76,7 @@ def test_keys_are_used_and_seen_nowhere(tmp_path: Path) -> None:
         until_open(broker)
         with sync.connect(address, credentials=Credentials(KEY, SECRET)) as mq:
             until_registered(mq)
-            mq.admin().create_topic("Guarded", queues=2)
+            mq.admin().topics.create("Guarded", queues=2)
         given = {"nameServers": address, "subscribe": "Guarded"}
         with pytest.raises(Refused):
             BatchReader(SourceOptions.parse(given, streaming=False)).partitions()

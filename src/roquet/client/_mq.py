@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self, TypeGuard
 
 from roquet.acl.credentials import Credentials, from_environment
+from roquet.admin import Admin
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.client import _target
-from roquet.client._admin import Admin
+from roquet.client._admin import SessionCalls
 from roquet.client._answers import Answers
 from roquet.client._balancer import Balancer
 from roquet.client._broker_calls import BrokerCalls
@@ -251,8 +252,8 @@ class MQ:
                 made.stop()
 
     def admin(self) -> Admin:
-        """Return the administrative calls."""
-        return Admin(self._session)
+        """Return administration: topics, groups, messages, brokers, name servers, accounts."""
+        return Admin(SessionCalls(self._session))
 
     def _connection_closed(self, peer: Peer) -> None:
         self._session.connection_closed(peer)

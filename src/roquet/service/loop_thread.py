@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
 T = TypeVar("T")
 
@@ -36,6 +36,21 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
+        """Yield what an asynchronous generator does; leaving the loop early closes it."""
+
+        async def following() -> tuple[T, ...]:
+            try:
+                return (await anext(source),)
+            except StopAsyncIteration:
+                return ()
+
+        try:
+            while found := self.run(following()):
+                yield found[0]
+        finally:
+            self.run(source.aclose())
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a plain function on the loop's thread and return its result."""

@@ -220,7 +220,7 @@ async def test_our_client_signs_and_a_broker_registers_at_a_guarded_name_server(
 ) -> None:
     async with guarded(tmp_path) as it:
         async with roquet.connect(it.url, credentials=ADMIN) as admin:
-            await admin.admin().create_topic("orders")
+            await admin.admin().topics.create("orders")
         async with roquet.connect(it.url, credentials=USER) as mq:
             async with mq.producer("makers") as producer:
                 for number in range(20):
@@ -238,7 +238,7 @@ async def test_our_client_signs_and_a_broker_registers_at_a_guarded_name_server(
             assert sorted(found) == sorted(b"%d" % number for number in range(20))
         async with roquet.connect(it.url) as nobody:
             with pytest.raises(Refused, match="No accessKey is configured"):
-                await nobody.admin().route("orders")
+                await nobody.admin().topics.route("orders")
         assert it.broker.store.max_offset("orders", 0) >= 0
 
 

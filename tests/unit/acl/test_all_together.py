@@ -14,13 +14,13 @@ import trustme
 from pyspark.sql.types import StringType, StructField, StructType
 
 import roquet
+from admin_of import admin_of
 from remoting_harness import on_loop, until
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, RoquetError, Unreachable
 from roquet.broker import app as broker_app
 from roquet.broker.config import load_config
-from roquet.cli.admin import Admin
 from roquet.model.topic import TopicConfig
 from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.config import Settings
@@ -112,7 +112,7 @@ async def test_spark_s_tasks_write_and_read_by_their_environment(
         for name, value in it.env.items():
             monkeypatch.setenv(name, value)
         async with roquet.connect(it.name_server) as mq:
-            await mq.admin().create_topic("orders", queues=2)
+            await mq.admin().topics.create("orders", queues=2)
         await asyncio.to_thread(write, it)
         assert sorted(await asyncio.to_thread(read, it)) == sorted(map(str.encode, bodies))
         # In plain nobody gets as far as a plan.
@@ -128,10 +128,10 @@ async def test_every_caller_gets_through_by_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def by_command_line(it: Shut) -> list[str]:
-        with Admin(it.name_server) as admin:
+        with admin_of(it.name_server) as admin:
             config = TopicConfig(name="orders", read_queues=1, write_queues=1)
-            admin.put_topic(it.broker, config)
-            return list(admin.clusters().brokers)
+            admin.topics.put(config)
+            return list(admin.brokers.cluster().brokers)
 
     def by_spark(it: Shut) -> int:
         connections = Connections(Wire(name_servers=(it.name_server,)))
@@ -155,11 +155,11 @@ async def test_every_caller_gets_through_by_its_environment(
         monkeypatch.setenv("ROQUET_SECRET_KEY", "not-the-secret")
         async with roquet.connect(f"rmq://{it.name_server}") as mq:
             with pytest.raises(Refused, match="Check signature failed"):
-                await mq.admin().cluster()
+                await mq.admin().brokers.cluster()
         monkeypatch.delenv("ROQUET_TLS_ENABLE")
         async with roquet.connect(f"rmq://{it.name_server}") as mq:
             with pytest.raises(Unreachable):
-                await mq.admin().cluster()
+                await mq.admin().brokers.cluster()
 
 
 ODD = "a\r\nb\x1b[31m%n{}\u2028\x00c"

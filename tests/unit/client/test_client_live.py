@@ -63,7 +63,7 @@ async def _until(truth: Callable[[], bool]) -> None:
 
 def test_what_is_sent_is_received(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("orders", 4)
+        await mq.admin().topics.create("orders", 4)
         async with mq.producer("shop") as producer:
             receipt = await producer.send(
                 "orders", "first", tag="new", keys=["k-1", "k-2"], properties={"color": "red"}
@@ -75,7 +75,7 @@ def test_what_is_sent_is_received(tmp_path: Path) -> None:
             receipts = await producer.send_batch("orders", [b"b1", "b2", Message("orders", b"b3")])
             assert [it.queue_offset - receipts[0].queue_offset for it in receipts] == [0, 1, 2]
             assert len({it.message_id for it in receipts}) == 3
-            seen = await mq.admin().view_message(receipt.offset_id)
+            seen = await mq.admin().messages.by_offset_id(receipt.offset_id)
             assert (seen.body, seen.tag, seen.keys) == (b"first", "new", ("k-1", "k-2"))
         async with mq.consumer(
             "billing", {"orders": "new || paid"}, start="earliest", options=FAST
@@ -94,7 +94,7 @@ def test_what_is_sent_is_received(tmp_path: Path) -> None:
 
 def test_sends_choose_their_queue(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 4)
+        await mq.admin().topics.create("t", 4)
         async with mq.producer() as producer:
             queues = await producer.queues("t")
             assert len(queues) == 4
@@ -117,7 +117,7 @@ def test_sends_choose_their_queue(tmp_path: Path) -> None:
         # Offsets show a message once it is dispatched, which is soon but not at once.
         total = 0
         for _attempt in range(500):
-            total = sum(it.max_offset for it in (await mq.admin().topic_offsets("t")).values())
+            total = sum(it.max_offset for it in (await mq.admin().topics.offsets("t")).values())
             if total == 115:
                 break
             await asyncio.sleep(0.02)
@@ -144,7 +144,7 @@ def test_topics_are_made_by_the_first_send_or_the_remedy_is_named(tmp_path: Path
 
 def test_members_share_the_queues_and_give_them_back(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 4)
+        await mq.admin().topics.create("t", 4)
         async with mq.producer() as producer:
             for number in range(20):
                 await producer.send("t", str(number))
@@ -159,7 +159,7 @@ def test_members_share_the_queues_and_give_them_back(tmp_path: Path) -> None:
                 assert not _mine(one) & _mine(two)
                 assert await two.receive(0.3) is None, "offsets were not handed over"
             await _until(lambda: len(_mine(one)) == 4)
-        progress = await mq.admin().group_offsets("g", "t")
+        progress = await mq.admin().groups.offsets("g", "t")
         assert all(o.broker_offset == o.consumer_offset for o in progress.values())
 
     def _mine(consumer: roquet.client.Consumer) -> frozenset[MessageQueue]:
@@ -170,7 +170,7 @@ def test_members_share_the_queues_and_give_them_back(tmp_path: Path) -> None:
 
 def test_a_failed_message_comes_again_and_then_dies(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             await producer.send("t", b"bad")
             await producer.send("t", b"good")
@@ -208,7 +208,7 @@ def test_a_message_that_cannot_be_sent_back_is_sent_again(
         raise Refused(1, "on purpose")
 
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             await producer.send("t", b"x", tag="A")
         async with mq.consumer("g", "t", start="earliest", options=FAST) as consumer:
@@ -229,7 +229,7 @@ def test_a_message_that_cannot_be_sent_back_is_sent_again(
 
 def test_closing_the_client_closes_what_it_made(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with roquet.connect(it.name_servers) as other:
             producer = other.producer("p")
             await producer.start()
@@ -241,7 +241,7 @@ def test_closing_the_client_closes_what_it_made(tmp_path: Path) -> None:
             await consumer.receive()
         with pytest.raises(UsageError):
             await producer.send("t", b"x")
-        progress = await mq.admin().group_offsets("g", "t")
+        progress = await mq.admin().groups.offsets("g", "t")
         assert [it.consumer_offset for it in progress.values()] == [1]
 
     play(tmp_path, tell)
@@ -249,7 +249,7 @@ def test_closing_the_client_closes_what_it_made(tmp_path: Path) -> None:
 
 def test_an_exception_in_the_loop_acknowledges_nothing(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             for number in range(3):
                 await producer.send("t", str(number))
@@ -266,7 +266,7 @@ def test_an_exception_in_the_loop_acknowledges_nothing(tmp_path: Path) -> None:
 
 def test_order_is_kept_also_over_failures(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 2)
+        await mq.admin().topics.create("t", 2)
         async with mq.producer() as producer:
             for number in range(10):
                 await producer.send("t", f"{number}", order_key=str(number % 2))
@@ -308,7 +308,7 @@ def test_order_is_kept_also_over_failures(tmp_path: Path) -> None:
 
 def test_a_group_that_has_never_pulled_may_commit(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             await producer.send("t", b"one")
         assert it.broker.metadata.groups.get("new") is None
@@ -322,7 +322,7 @@ def test_a_group_that_has_never_pulled_may_commit(tmp_path: Path) -> None:
 
 def test_pulling(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 2)
+        await mq.admin().topics.create("t", 2)
         async with mq.producer() as producer:
             for number in range(10):
                 await producer.send("t", f"{number}", tag="even" if number % 2 == 0 else "odd")
@@ -370,7 +370,7 @@ def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
             mq = await stack.enter_async_context(roquet.connect(names))
             async with running_broker(tmp_path / "b", names) as broker:
                 port = int(broker.identity.address.rpartition(":")[2])
-                await mq.admin().create_topic("t", 1)
+                await mq.admin().topics.create("t", 1)
                 producer = await stack.enter_async_context(mq.producer())
                 await producer.send("t", b"1")
                 consumer = mq.consumer("g", "t", start="earliest", options=FAST)
@@ -388,7 +388,7 @@ def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
 
 def test_sends_go_to_another_broker_only_where_that_is_safe(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             await it.brokers[0].app.__aexit__()
             receipts = [await producer.send("t", b"x") for _ in range(4)]
@@ -414,8 +414,8 @@ def test_a_send_without_an_answer_is_not_repeated_unless_asked(tmp_path: Path) -
         loop = asyncio.get_running_loop()
         server = await loop.create_server(_Silent, "127.0.0.1", 0)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        await mq.admin().create_topic("t", 2)
-        route = await mq.admin().route("t")
+        await mq.admin().topics.create("t", 2)
+        route = await mq.admin().topics.route("t")
         mq._session.book._brokers["broker-a"] = {0: address}
         assert route.brokers
         async with mq.producer(options=ProducerOptions(timeout_s=0.5)) as producer:
@@ -430,7 +430,7 @@ def test_a_send_without_an_answer_is_not_repeated_unless_asked(tmp_path: Path) -
 
 def test_brokers_ask_consumers(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             receipts = [await producer.send("t", str(n)) for n in range(5)]
         async with mq.consumer("g", "t", start="earliest", options=FAST) as consumer:
@@ -442,7 +442,7 @@ def test_brokers_ask_consumers(tmp_path: Path) -> None:
             assert consumer.progress("t") == {queue: 5}
             await consumer.reset_offsets("t", {queue: 3})
             assert await _collect(consumer, 2) == [b"3", b"4"]
-            message = await mq.admin().view_message(receipts[0].offset_id)
+            message = await mq.admin().messages.by_offset_id(receipts[0].offset_id)
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(consumer.consume_directly(message))
                 received = await consumer.receive(5)
@@ -460,7 +460,7 @@ def test_brokers_ask_consumers(tmp_path: Path) -> None:
 
 def test_an_offset_that_is_gone_is_corrected(tmp_path: Path) -> None:
     async def tell(it: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             await producer.send("t", b"x")
         ext = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "99"}
@@ -484,7 +484,7 @@ def test_an_answer_that_cannot_be_read_does_not_end_consuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.producer() as producer:
             await producer.send("t", b"1")
         broken = 2
@@ -508,9 +508,9 @@ def test_an_answer_that_cannot_be_read_does_not_end_consuming(
 def test_dashboard_2337_a_message_id_makes_nobody_connect_just_anywhere(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
         with pytest.raises(UsageError, match="no broker of this cluster"):
-            await mq.admin().view_message("7F000001000000160000000000000000")
+            await mq.admin().messages.by_offset_id("7F000001000000160000000000000000")
         with pytest.raises(UsageError, match="hex"):
-            await mq.admin().view_message("nonsense")
+            await mq.admin().messages.by_offset_id("nonsense")
 
     play(tmp_path, tell)
 
@@ -525,7 +525,7 @@ def test_misuse_is_told(tmp_path: Path) -> None:
             mq.consumer("g", [])
         with pytest.raises(UsageError, match="longer than"):
             mq.consumer("g", {"t": "x" * 5000})
-        await mq.admin().create_topic("t", 1)
+        await mq.admin().topics.create("t", 1)
         async with mq.consumer("g", "t"):
             with pytest.raises(UsageError, match="has a consumer"):
                 await mq.consumer("g", "t").start()
@@ -545,19 +545,19 @@ def test_no_name_server() -> None:
 def test_administration(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
         admin = mq.admin()
-        await admin.create_topic("t", 3)
-        assert "t" in await admin.topics()
-        assert len(await admin.queues("t")) == 3
-        assert set((await admin.cluster()).brokers) == {"broker-a"}
-        await admin.create_group("g")
-        await admin.delete_group("g", offsets=True)
+        await admin.topics.create("t", 3)
+        assert "t" in await admin.topics.names()
+        assert len(await admin.topics.queues("t")) == 3
+        assert set((await admin.brokers.cluster()).brokers) == {"broker-a"}
+        await admin.groups.put("g")
+        await admin.groups.delete("g", offsets=True)
         with pytest.raises(UsageError, match="no broker nobody"):
-            await admin.create_topic("u", brokers=["nobody"])
+            await admin.topics.create("u", brokers=["nobody"])
         with pytest.raises(UsageError, match="illegal"):
-            await admin.create_topic("bad topic")
-        await admin.delete_topic("t")
+            await admin.topics.create("bad topic")
+        await admin.topics.delete("t")
         with pytest.raises(Refused) as caught:
-            await admin.route("t")
+            await admin.topics.route("t")
         assert caught.value.code == 17
 
     play(tmp_path, tell)
@@ -566,7 +566,7 @@ def test_administration(tmp_path: Path) -> None:
 def test_the_blocking_client(tmp_path: Path) -> None:
     def work(address: str) -> list[bytes]:
         with roquet.sync.connect(address) as mq:
-            mq.admin().create_topic("t", 1)
+            mq.admin().topics.create("t", 1)
             with mq.producer() as producer:
                 producer.send("t", b"0")
                 future = producer.submit("t", b"1")
@@ -597,7 +597,7 @@ def test_a_consumer_closes_while_its_queues_are_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
-        await mq.admin().create_topic("t", 16)
+        await mq.admin().topics.create("t", 16)
         tries = 0
         enough = asyncio.Event()
 

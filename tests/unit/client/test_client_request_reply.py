@@ -35,7 +35,7 @@ def play(
             cluster(folder, **changes) as it,
             roquet.connect(f"rmq://{it.name_servers}") as mq,
         ):
-            await mq.admin().create_topic("orders", 1)
+            await mq.admin().topics.create("orders", 1)
             await story(it, mq)
 
     asyncio.run(run())
@@ -86,7 +86,7 @@ def test_nobody_answers_or_nobody_waits(tmp_path: Path) -> None:
                 # Its client is here and takes the answer, though nobody waits.
                 await producer.reply(received, b"too late")
             plain = await producer.send("orders", b"plain")
-            (found,) = [await mq.admin().view_message(plain.offset_id)]
+            (found,) = [await mq.admin().messages.by_offset_id(plain.offset_id)]
             with pytest.raises(UsageError, match="no request"):
                 await producer.reply(found, b"what?")
         gone = "REPLY_TO_CLIENT\x01gone@1\x02CORRELATION_ID\x01c\x02"

@@ -54,7 +54,7 @@ def test_send_during_a_restart_uses_its_time(tmp_path: Path) -> None:
             async with roquet.connect(f"rmq://{address}") as mq, mq.producer() as producer:
                 async with running_broker(tmp_path / "b", address) as broker:
                     port = broker.identity.address.rpartition(":")[2]
-                    await mq.admin().create_topic("t", 1)
+                    await mq.admin().topics.create("t", 1)
                     await producer.send("t", b"before")
                 sending = asyncio.create_task(producer.send("t", b"during", timeout_s=20))
                 await asyncio.sleep(0.3)

@@ -32,7 +32,7 @@ def play(
             cluster(folder, **changes) as it,
             roquet.connect(f"rmq://{it.name_servers}") as mq,
         ):
-            await mq.admin().create_topic("orders", 1)
+            await mq.admin().topics.create("orders", 1)
             await story(it, mq)
 
     asyncio.run(run())
@@ -167,7 +167,7 @@ def _blocking(name_servers: str) -> None:
 
     done: list[bytes] = []
     with roquet.sync.connect(f"rmq://{name_servers}") as mq:
-        mq.admin().create_topic("orders", 1)
+        mq.admin().topics.create("orders", 1)
         with mq.transaction_producer("tx", check) as producer:
             with producer.begin("orders", b"one") as transaction:
                 assert transaction.receipt.queue.topic == "orders"

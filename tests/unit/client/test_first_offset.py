@@ -32,7 +32,7 @@ def test_10955_nothing_that_comes_behind_the_question_for_the_end_is_skipped(
             roquet.connect(f"rmq://{it.name_servers}") as mq,
             mq.producer("senders") as producer,
         ):
-            await mq.admin().create_topic("Fresh", 3)
+            await mq.admin().topics.create("Fresh", 3)
             # Otherwise a queue whose first message is still there is read from that on.
             group = SubscriptionGroupConfig(name="newcomers", consume_from_min_enable=False)
             it.broker.metadata.groups.put(group)

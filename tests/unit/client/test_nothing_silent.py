@@ -148,7 +148,7 @@ def test_consumer_that_may_not_read_raises_what_to_do(
             url = f"rmq://{it.name_servers}"
             root = Credentials("root_user", "12345678")
             async with roquet.connect(url, credentials=root) as mq:
-                await mq.admin().create_topic("secret", 1)
+                await mq.admin().topics.create("secret", 1)
             async with roquet.connect(url, credentials=credentials) as mq:
                 error = await refusal(mq.consumer("g", "secret"))
             assert isinstance(error, Refused)
@@ -164,7 +164,7 @@ def test_sql_filter_that_the_broker_does_not_serve_raises_the_setting(tmp_path: 
             cluster(tmp_path) as it,
             roquet.connect(f"rmq://{it.name_servers}") as mq,
         ):
-            await mq.admin().create_topic("t", 1)
+            await mq.admin().topics.create("t", 1)
             error = await refusal(mq.consumer("g", {"t": Sql("a > 1")}))
             assert "enablePropertyFilter=true" in str(error)
             with pytest.raises(UsageError, match="t: "):
@@ -179,10 +179,10 @@ def test_consumer_of_unknown_group_without_auto_create_raises(tmp_path: Path) ->
             cluster(tmp_path, autoCreateSubscriptionGroup="false") as it,
             roquet.connect(f"rmq://{it.name_servers}") as mq,
         ):
-            await mq.admin().create_topic("t", 2)
+            await mq.admin().topics.create("t", 2)
             error = await refusal(mq.consumer("strangers", "t"))
             assert "autoCreateSubscriptionGroup" in str(error)
-            await mq.admin().create_group(SubscriptionGroupConfig(name="friends"))
+            await mq.admin().groups.put(SubscriptionGroupConfig(name="friends"))
             async with mq.consumer("friends", "t") as consumer:
                 assert await consumer.receive(timeout_s=0.5) is None
 
@@ -195,11 +195,11 @@ def test_deleted_topic_ends_its_consumer(tmp_path: Path) -> None:
             cluster(tmp_path, autoCreateTopicEnable="false") as it,
             roquet.connect(f"rmq://{it.name_servers}") as mq,
         ):
-            await mq.admin().create_topic("t", 1)
+            await mq.admin().topics.create("t", 1)
             options = ConsumerOptions(suspend_s=1.0)
             async with mq.consumer("g", "t", options=options) as consumer:
                 assert await consumer.receive(timeout_s=0.5) is None
-                await mq.admin().delete_topic("t")
+                await mq.admin().topics.delete("t")
                 with pytest.raises(Refused, match="roquet topic create t"):
                     await consumer.receive(timeout_s=20)
 
@@ -223,7 +223,7 @@ def test_peer_that_drops_connections_is_not_said_to_want_tls() -> None:
     async def tell() -> None:
         async with dropping_server() as address, roquet.connect(f"rmq://{address}") as mq:
             with pytest.raises(Unreachable) as caught:
-                await mq.admin().topics()
+                await mq.admin().topics.names()
             assert "TLS" not in str(caught.value)
 
     asyncio.run(tell())

@@ -58,7 +58,7 @@ def test_run_at_a_signal_repeats_nothing_that_was_handled(
             roquet.connect(f"rmq://{it.name_servers}") as mq,
             mq.producer() as producer,
         ):
-            await mq.admin().create_topic("t", 4)
+            await mq.admin().topics.create("t", 4)
             bodies = [f"{n}" for n in range(MESSAGES)]
             for body in bodies:
                 await producer.send("t", body)
@@ -97,7 +97,7 @@ def test_member_that_joins_gets_nothing_that_was_acknowledged(tmp_path: Path) ->
             roquet.connect(f"rmq://{it.name_servers}") as other,
             mq.producer() as producer,
         ):
-            await mq.admin().create_topic("t", 4)
+            await mq.admin().topics.create("t", 4)
             for number in range(16):
                 await producer.send("t", f"{number}")
             # Nothing but the rebalance commits.
@@ -125,7 +125,7 @@ def test_latest_gives_a_new_group_only_what_comes_later(tmp_path: Path) -> None:
             roquet.connect(f"rmq://{it.name_servers}") as mq,
             mq.producer() as producer,
         ):
-            await mq.admin().create_topic("t", 2)
+            await mq.admin().topics.create("t", 2)
             for number in range(5):
                 await producer.send("t", f"old {number}")
             async with mq.consumer("newcomers", "t", start="latest") as consumer:

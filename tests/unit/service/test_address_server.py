@@ -142,7 +142,7 @@ async def test_a_broker_and_a_client_find_the_name_server_by_the_page(
             await clock.advance(10)
             await until(lambda: bool(name_server.table.live), 20)
             async with roquet.connect(page.url) as mq:
-                cluster = await mq.admin().cluster()
+                cluster = await mq.admin().brokers.cluster()
                 assert list(cluster.brokers) == ["looked-up"]
 
 
@@ -155,9 +155,9 @@ async def test_a_client_goes_on_when_the_page_moves_its_name_server(
         mq = roquet.connect(page.url)
         async with mq:
             with pytest.raises(Unreachable):
-                await mq.admin().cluster()
+                await mq.admin().brokers.cluster()
             page.text = f"127.0.0.1:{one.server.port}".encode()
             lookup = mq._session._lookup
             assert lookup is not None
             await lookup.look()
-            assert (await mq.admin().cluster()).brokers == {}
+            assert (await mq.admin().brokers.cluster()).brokers == {}

@@ -207,7 +207,7 @@ def test_tries_and_pauses_are_those_of_the_options(
 async def test_batch_obeys_end_size_of_tasks_and_columns(tmp_path: Path) -> None:
     def fill(names: str) -> None:
         with sync.connect(names) as mq:
-            mq.admin().create_topic("t", queues=1)
+            mq.admin().topics.create("t", queues=1)
             with mq.producer("p") as producer:
                 for number in range(30):
                     producer.send(

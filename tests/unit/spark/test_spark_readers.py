@@ -34,7 +34,7 @@ MIB = 1 << 20
 async def fill(names: str, bodies: list[bytes], at_once: int) -> None:
     """Make the topic with one queue and put bodies into it, compressed where that is worth it."""
     async with roquet.connect(names) as mq, mq.producer("p") as producer:
-        await mq.admin().create_topic(TOPIC, queues=1)
+        await mq.admin().topics.create(TOPIC, queues=1)
         queue = MessageQueue(TOPIC, "broker-a", 0)
         for at in range(0, len(bodies), at_once):
             made = [Message(TOPIC, body) for body in bodies[at : at + at_once]]

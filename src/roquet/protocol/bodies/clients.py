@@ -309,5 +309,23 @@ def encode_producer_table(table: Mapping[str, Iterable[ProducerInfo]]) -> bytes:
     )
 
 
+def decode_producer_table(data: bytes) -> dict[str, tuple[ProducerInfo, ...]]:
+    """Read the answer to 328. Raises JsonError."""
+    groups = fields.obj(fastjson.read_object(data), "data")
+    return {
+        group: tuple(
+            ProducerInfo(
+                client_id=fields.text(item, "clientId"),
+                remote_ip=fields.text(item, "remoteIP"),
+                language=fields.text(item, "language"),
+                version=fields.i32(item, "version"),
+                last_update=fields.i64(item, "lastUpdateTimestamp"),
+            )
+            for item in fields.objects(groups, group)
+        )
+        for group in groups
+    }
+
+
 def _text(value: ConsumeType | MessageModel | ConsumeFromWhere | None) -> str | None:
     return None if value is None else str(value)

@@ -182,6 +182,30 @@ def encode_broker_stats(stats: Mapping[str, tuple[int, float, float]]) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatsItem:
+    """What was counted in a minute, an hour or a day (Java: BrokerStatsItem)."""
+
+    total: int
+    tps: float
+    average_ms: float
+    """Mean of what was measured with each count."""
+
+
+def decode_broker_stats(data: bytes) -> dict[str, BrokerStatsItem]:
+    """Read the answer to 315: statsMinute, statsHour and statsDay. Raises JsonError."""
+    source = fastjson.read_object(data)
+    found: dict[str, BrokerStatsItem] = {}
+    for name in ("statsMinute", "statsHour", "statsDay"):
+        item = fields.obj(source, name)
+        found[name] = BrokerStatsItem(
+            total=fields.i64(item, "sum"),
+            tps=fields.real(item, "tps"),
+            average_ms=fields.real(item, "avgpt"),
+        )
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumedDirectly:
     """Answer of a client to CONSUME_MESSAGE_DIRECTLY (309)."""
 

@@ -1,0 +1,148 @@
+"""Brokers: who there is, state, settings, replication, statistics, upkeep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.admin.calls import Brokers as Reach
+from roquet.admin.calls import command, read, read_header
+from roquet.base.errors import UsageError
+from roquet.base.properties_file import read_properties, write_properties
+from roquet.protocol.bodies import clients, replication, stats, timers
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.headers.admin import (
+    GetAllProducerInfoRequest,
+    GetProducerConnectionListRequest,
+    ViewBrokerStatsDataRequest,
+)
+from roquet.protocol.headers.namesrv import (
+    AddWritePermOfBrokerRequest,
+    AddWritePermOfBrokerResponse,
+    WipeWritePermOfBrokerRequest,
+    WipeWritePermOfBrokerResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.admin.calls import Calls
+    from roquet.protocol.bodies.clients import Connection, ProducerInfo
+    from roquet.protocol.bodies.replication import HaStatusBody
+    from roquet.protocol.bodies.routes import ClusterInfo
+    from roquet.protocol.bodies.stats import BrokerStatsItem
+    from roquet.protocol.bodies.timers import TimerMetricsBody
+    from roquet.protocol.command import Command
+    from roquet.protocol.header import Header
+
+
+class Brokers:
+    """Brokers of a cluster: one is named by its name (then its master) or its address."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Ask by these."""
+        self._calls = calls
+        self._reach = Reach(calls)
+
+    async def cluster(self) -> ClusterInfo:
+        """Return all brokers that the name server knows. Raises Unreachable."""
+        return await self._reach.known()
+
+    async def runtime(self, broker: str) -> dict[str, str]:
+        """Return what a broker says about itself, by key. Raises UsageError, Refused, Unreachable.
+
+        The keys are those of RocketMQ's `brokerStatus`.
+        """
+        answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return read(stats.decode_kv_table, answer)
+
+    async def config(self, broker: str) -> dict[str, str]:
+        """Return a broker's settings, by Java name. Raises as `runtime` does."""
+        return read(read_properties, await self._ask(broker, RequestCode.GET_BROKER_CONFIG))
+
+    async def set_config(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker, all or none. Raises as `runtime` does."""
+        if not changes:
+            raise UsageError("no setting is given")
+        body = write_properties(changes)
+        await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def ha_status(self, broker: str) -> HaStatusBody:
+        """Return a broker's replication at this moment. Raises as `runtime` does."""
+        answer = await self._ask(broker, RequestCode.GET_BROKER_HA_STATUS)
+        return read(replication.HaStatusBody.decode, answer)
+
+    async def statistics(self, broker: str, name: str, key: str) -> dict[str, BrokerStatsItem]:
+        """Return sums of the last minute, hour and day of one set, `TOPIC_PUT_NUMS` say, and key.
+
+        The keys are statsMinute, statsHour and statsDay. Raises as `runtime` does.
+        """
+        header = ViewBrokerStatsDataRequest(stats_name=name, stats_key=key)
+        answer = await self._ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return read(stats.decode_broker_stats, answer)
+
+    async def timers(self, broker: str) -> TimerMetricsBody:
+        """Return how many timer messages wait, by topic. Raises as `runtime` does."""
+        answer = await self._ask(broker, RequestCode.GET_TIMER_METRICS)
+        return read(timers.TimerMetricsBody.decode, answer)
+
+    async def producers(self, broker: str) -> dict[str, tuple[ProducerInfo, ...]]:
+        """Return the producers that are connected, by group. Raises as `runtime` does."""
+        header = GetAllProducerInfoRequest()
+        answer = await self._ask(broker, RequestCode.GET_ALL_PRODUCER_INFO, header)
+        return read(clients.decode_producer_table, answer)
+
+    async def producer_connections(self, broker: str, group: str) -> tuple[Connection, ...]:
+        """Return the members of one producer group. Raises as `runtime` does."""
+        header = GetProducerConnectionListRequest(producer_group=group)
+        answer = await self._ask(broker, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        return read(clients.decode_producer_connections, answer)
+
+    # --- traffic away and back ---------------------------------------------------------------
+
+    async def drain(self, broker_name: str) -> int:
+        """Have all name servers say that nobody writes to a broker; return how many topics.
+
+        Consumers go on. The change is lost when the broker or a name server starts anew. Raises
+        Refused, Unreachable.
+        """
+        header = WipeWritePermOfBrokerRequest(broker_name=broker_name)
+        counts = [
+            read_header(WipeWritePermOfBrokerResponse, it).wipe_topic_count
+            for it in await self._every_name_server(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        ]
+        return max(counts, default=0)
+
+    async def undrain(self, broker_name: str) -> int:
+        """Undo `drain`; return how many topics. Raises Refused, Unreachable."""
+        header = AddWritePermOfBrokerRequest(broker_name=broker_name)
+        counts = [
+            read_header(AddWritePermOfBrokerResponse, it).add_topic_count
+            for it in await self._every_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        ]
+        return max(counts, default=0)
+
+    # --- upkeep ------------------------------------------------------------------------------
+
+    async def clean_queues(self, broker: str) -> None:
+        """Delete consume-queue files whose messages are gone. Raises as `runtime` does."""
+        await self._ask(broker, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def clean_topics(self, broker: str) -> None:
+        """Delete queues of topics that are not there any more. Raises as `runtime` does."""
+        await self._ask(broker, RequestCode.CLEAN_UNUSED_TOPIC)
+
+    async def delete_expired(self, broker: str) -> None:
+        """Delete files of the log that are older than the store keeps. Raises as `runtime` does."""
+        await self._ask(broker, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    async def _ask(
+        self, broker: str, code: RequestCode, header: Header | None = None, body: bytes = b""
+    ) -> Command:
+        address = await self._reach.address(broker)
+        return await self._calls.ask(address, command(code, header, body))
+
+    async def _every_name_server(self, code: RequestCode, header: Header) -> list[Command]:
+        request = command(code, header)
+        return [await self._calls.ask(it, request) for it in self._calls.name_servers]

@@ -1,0 +1,147 @@
+"""What administration needs of a client, and what its families share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from roquet.base.errors import Refused, Unreachable, UsageError
+from roquet.protocol.bodies.routes import ClusterInfo
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.fastjson import JsonError
+from roquet.protocol.header import Header, HeaderError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.model.route import TopicRoute
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Header)
+
+
+class Calls(Protocol):
+    """Requests to a cluster. A client's session gives them."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time, for what is waited for."""
+        ...
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers."""
+        ...
+
+    async def ask(self, address: str, command: Command) -> Command:
+        """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown."""
+        ...
+
+    async def ask_name_server(self, command: Command) -> Command:
+        """Ask name servers until one answers. Raises Refused, Unreachable."""
+        ...
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Ask for a topic's route now. Raises Refused with code 17, Unreachable."""
+        ...
+
+    def forget_topic(self, topic: str) -> None:
+        """Keep no route of this topic."""
+        ...
+
+
+def command(code: RequestCode, header: Header | None = None, body: bytes = b"") -> Command:
+    """Make a request."""
+    return Command(code=int(code), ext=None if header is None else header.encode(), body=body)
+
+
+def read(decode: Callable[[bytes], T], answer: Command) -> T:
+    """Read an answer's body. Raises Unreachable when it is not what was asked for."""
+    try:
+        return decode(answer.body)
+    except (JsonError, UsageError) as error:
+        raise Unreachable(f"the answer cannot be read: {error}") from error
+
+
+def read_header(kind: type[H], answer: Command) -> H:
+    """Read an answer's fields. Raises Unreachable when they are not what was asked for."""
+    try:
+        return kind.decode(answer.ext)
+    except HeaderError as error:
+        raise Unreachable(f"the answer cannot be read: {error}") from error
+
+
+def demand(wrong: str | None) -> None:
+    """Raise UsageError with this text, if there is one."""
+    if wrong is not None:
+        raise UsageError(wrong)
+
+
+class Brokers:
+    """Which brokers a request goes to."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Ask by these."""
+        self._calls = calls
+
+    async def known(self) -> ClusterInfo:
+        """Return all brokers. Raises Unreachable."""
+        request = command(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return read(ClusterInfo.decode, await self._calls.ask_name_server(request))
+
+    async def masters(
+        self, brokers: Iterable[str] | None = None, *, cluster: str | None = None
+    ) -> dict[str, str]:
+        """Return broker name -> address of all masters, of a cluster's, or of the named ones.
+
+        Raises UsageError for a name that is none, Refused with code 22 when there is no master,
+        Unreachable.
+        """
+        info = await self.known()
+        if cluster is not None and cluster not in info.clusters:
+            there = ", ".join(sorted(info.clusters)) or "none"
+            raise UsageError(f"there is no cluster {cluster}; there are: {there}")
+        found = {
+            name: data.master
+            for name, data in info.brokers.items()
+            if data.master is not None and cluster in (None, data.cluster)
+        }
+        if brokers is not None:
+            wanted = list(brokers)
+            missing = [name for name in wanted if name not in found]
+            demand(
+                f"no broker {', '.join(missing)}: there are {', '.join(found) or 'none'}"
+                if missing
+                else None
+            )
+            found = {name: found[name] for name in wanted}
+        if not found:
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, "no master broker is registered")
+        return found
+
+    async def address(self, broker: str) -> str:
+        """Return an address to ask: a broker's name stands for its master, an address for itself.
+
+        Raises UsageError for a name that is none.
+        """
+        if ":" in broker:
+            return broker
+        return (await self.masters([broker]))[broker]
+
+    async def of_topic(self, topic: str) -> dict[str, str]:
+        """Return broker name -> address of the masters that have a topic. Raises Refused 17."""
+        route = await self._calls.route(topic)
+        return {it.broker_name: it.master for it in route.brokers if it.master is not None}
+
+    async def each(
+        self, addresses: Mapping[str, str], request: Command, *, skip: Iterable[ResponseCode] = ()
+    ) -> AsyncIterator[tuple[str, Command]]:
+        """Ask one after the other; give broker name and answer, leaving out refusals in `skip`."""
+        passed = frozenset(skip)
+        for name, address in addresses.items():
+            try:
+                yield name, await self._calls.ask(address, request)
+            except Refused as refusal:
+                if refusal.code not in passed:
+                    raise

@@ -1,0 +1,198 @@
+"""Messages: found by id, key, place or time, without a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet._native import decode_records
+from roquet.admin.calls import Brokers, command, read, read_header
+from roquet.admin.topics import Topics
+from roquet.base.errors import Refused, Unreachable, UsageError
+from roquet.protocol import hosts, message_id, records, sys_flag
+from roquet.protocol.bodies import stats
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.compression import CompressionError
+from roquet.protocol.headers.admin import ConsumeMessageDirectlyResultRequest
+from roquet.protocol.headers.message import (
+    PullMessageRequest,
+    PullMessageResponse,
+    QueryMessageRequest,
+    ViewMessageRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from roquet.admin.calls import Calls
+    from roquet.model.message import StoredMessage
+    from roquet.model.queue import MessageQueue
+    from roquet.protocol.bodies.stats import ConsumedDirectly
+
+_GROUP = "TOOLS_CONSUMER"
+_PULL_COUNT = 32
+FOREVER_MS = 2**63 - 1
+_NOTHING = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+class Messages:
+    """Messages of a cluster."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Ask by these."""
+        self._calls = calls
+        self._brokers = Brokers(calls)
+        self._topics = Topics(calls)
+
+    async def by_offset_id(self, offset_id: str) -> StoredMessage:
+        """Return a message by its offset id (`SendReceipt.offset_id`).
+
+        Raises Refused when it is not there, UsageError for what is no such id and for one of a
+        broker that is not ours: an id holds an address, and nobody is to make us connect just
+        anywhere.
+        """
+        try:
+            host, offset = message_id.parse_offset_id(offset_id)
+            address = hosts.host_text(host)
+        except ValueError as error:
+            raise UsageError(f"{offset_id[:80]!r}: {error}") from error
+        known = await self._brokers.known()
+        if not any(address in data.addresses.values() for data in known.brokers.values()):
+            raise UsageError(f"{offset_id}: {address} is no broker of this cluster")
+        request = command(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset=offset))
+        answer = await self._calls.ask(address, request)
+        found = _messages(answer.body)
+        if not found:
+            raise Unreachable(f"message {offset_id} cannot be read: the answer is empty")
+        return found[0]
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+    ) -> list[StoredMessage]:
+        """Return messages with a key, the oldest first, at most `count` from each broker.
+
+        `begin_ms` and `end_ms` bound the store time, Unix milliseconds. Raises Refused with code
+        17 for an unknown topic, Unreachable.
+        """
+        return await self._query(topic, key, count, (begin_ms, end_ms), by_id=False)
+
+    async def by_id(self, topic: str, unique_id: str) -> list[StoredMessage]:
+        """Return the copies of a message by the id that its producer made. Raises as `by_key`."""
+        return await self._query(topic, unique_id, _PULL_COUNT, (0, FOREVER_MS), by_id=True)
+
+    async def at(self, queue: MessageQueue, offset: int, count: int = 1) -> list[StoredMessage]:
+        """Return up to `count` messages of a queue from an offset on; none beyond its end.
+
+        Raises Refused, Unreachable, OutcomeUnknown.
+        """
+        found: list[StoredMessage] = []
+        address = (await self._brokers.of_topic(queue.topic)).get(queue.broker_name)
+        if address is None:
+            raise UsageError(f"{queue.topic} is not on {queue.broker_name}")
+        while len(found) < count:
+            more, offset = await self._pull(address, queue, offset, count - len(found))
+            if not more:
+                break
+            found += more
+        return found
+
+    async def between(
+        self, topic: str, begin_ms: int, end_ms: int, *, count: int = 1_000
+    ) -> AsyncGenerator[StoredMessage]:
+        """Yield the messages of a topic stored from `begin_ms` to before `end_ms`, by queue.
+
+        At most `count` of each queue. Raises as `at` does.
+        """
+        masters = await self._brokers.of_topic(topic)
+        for queue, begin in sorted((await self._topics.offsets_at(topic, begin_ms)).items()):
+            left, offset = count, begin
+            while left > 0:
+                found, offset = await self._pull(masters[queue.broker_name], queue, offset, left)
+                for message in found:
+                    if message.store_timestamp >= end_ms:
+                        found = []
+                        break
+                    left -= 1
+                    yield message
+                if not found:
+                    break
+
+    async def consume_directly(
+        self, group: str, client_id: str, message: StoredMessage
+    ) -> ConsumedDirectly:
+        """Have one member of a group consume a message now; return what it said.
+
+        Raises Refused when the member is not online.
+        """
+        header = ConsumeMessageDirectlyResultRequest(
+            consumer_group=group,
+            client_id=client_id,
+            msg_id=message.msg_id,
+            broker_name=message.broker_name or None,
+            topic=message.topic,
+        )
+        request = command(RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+        answer = await self._calls.ask(message.store_host, request)
+        return read(stats.ConsumedDirectly.decode, answer)
+
+    async def _query(
+        self, topic: str, key: str, count: int, times: tuple[int, int], *, by_id: bool
+    ) -> list[StoredMessage]:
+        await self._topics.route(topic)
+        header = QueryMessageRequest(
+            topic=topic, key=key, max_num=count, begin_timestamp=times[0], end_timestamp=times[1]
+        )
+        ext = header.encode() | {"_UNIQUE_KEY_QUERY": str(by_id).lower()}
+        request = Command(code=int(RequestCode.QUERY_MESSAGE), ext=ext)
+        found: list[StoredMessage] = []
+        skip = (ResponseCode.QUERY_NOT_FOUND,)
+        masters = await self._brokers.of_topic(topic)
+        async for name, answer in self._brokers.each(masters, request, skip=skip):
+            found += _messages(answer.body, name)
+        return sorted(found, key=lambda it: (it.store_timestamp, it.broker_name, it.queue_offset))
+
+    async def _pull(
+        self, address: str, queue: MessageQueue, offset: int, count: int
+    ) -> tuple[list[StoredMessage], int]:
+        """Return the next messages and the offset behind them; nothing at the queue's end."""
+        header = PullMessageRequest(
+            consumer_group=_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=min(count, _PULL_COUNT),
+            sys_flag=sys_flag.PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        try:
+            answer = await self._calls.ask(address, command(RequestCode.PULL_MESSAGE, header))
+        except Refused as refusal:
+            if refusal.code in _NOTHING:
+                return [], offset
+            raise
+        after = read_header(PullMessageResponse, answer).next_begin_offset
+        return _messages(answer.body, queue.broker_name), after
+
+
+def _messages(body: bytes, broker: str = "") -> list[StoredMessage]:
+    """Read records. Raises Unreachable for what is none."""
+    try:
+        return records.messages_of(decode_records(body), broker)
+    except (ValueError, CompressionError) as error:
+        raise Unreachable(f"the messages of an answer cannot be read: {error}") from error

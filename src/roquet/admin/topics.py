@@ -1,0 +1,291 @@
+"""Topics: what there is, made, changed, deleted, and the bounds of their queues."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.admin.calls import Brokers, command, demand, read, read_header
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.model.queue import MessageQueue
+from roquet.model.topic import READ_WRITE, TopicConfig, can_read
+from roquet.protocol import names
+from roquet.protocol.bodies import groups, stats, topics
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.headers.admin import (
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GetTopicConfigRequest,
+    GetTopicStatsInfoRequest,
+    QueryTopicConsumeByWhoRequest,
+)
+from roquet.protocol.headers.namesrv import DeleteTopicFromNamesrvRequest
+from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from roquet.admin.calls import Calls
+    from roquet.model.route import TopicRoute
+    from roquet.protocol.bodies.stats import TopicOffset
+
+_ROUTE_WAIT_MS = 5_000
+_ROUTE_STEP_S = 0.05
+
+
+class Topics:
+    """Topics of a cluster, on every master unless brokers are named."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Ask by these."""
+        self._calls = calls
+        self._brokers = Brokers(calls)
+
+    # --- what there is -----------------------------------------------------------------------
+
+    async def names(self, *, system: bool = True) -> list[str]:
+        """Return the names of all topics, in order; without `system` only those that users made.
+
+        Retry and dead-letter topics of groups count as the system's. Raises Refused, Unreachable.
+        """
+        request = command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await self._calls.ask_name_server(request)
+        found = sorted(read(topics.decode_topic_list, answer)[0])
+        if system:
+            return found
+        hidden = await self.system()
+        return [it for it in found if it not in hidden and not _internal(it)]
+
+    async def system(self) -> frozenset[str]:
+        """Return names that are topics of the system: clusters, brokers and a broker's own."""
+        request = command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        answer = await self._calls.ask_name_server(request)
+        found, address = read(topics.decode_topic_list, answer)
+        if address is not None:
+            own = command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+            found += read(topics.decode_topic_list, await self._calls.ask(address, own))[0]
+        return frozenset(found)
+
+    async def get(
+        self, topic: str, *, brokers: Iterable[str] | None = None, cluster: str | None = None
+    ) -> dict[str, TopicConfig]:
+        """Return broker name -> configuration, of the masters that have the topic.
+
+        Raises UsageError, Refused, Unreachable.
+        """
+        masters = await self._brokers.masters(brokers, cluster=cluster)
+        request = command(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest(topic=topic))
+        skip = (ResponseCode.TOPIC_NOT_EXIST,)
+        answers = self._brokers.each(masters, request, skip=skip)
+        return {name: read(topics.decode_topic, answer) async for name, answer in answers}
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return where a topic is. Raises Refused with code 17 when it is nowhere, Unreachable."""
+        try:
+            return await self._calls.route(topic)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise unknown_topic(topic) from refusal
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of a topic that can be read, in order. Raises as `route` does."""
+        route = await self.route(topic)
+        return tuple(
+            sorted(
+                MessageQueue(topic, data.broker_name, number)
+                for data in route.queues
+                if can_read(data.perm)
+                for number in range(data.read_queues)
+            )
+        )
+
+    async def offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the bounds of every queue of a topic, in order. Raises as `route` does."""
+        await self.route(topic)
+        request = command(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
+        found: dict[MessageQueue, TopicOffset] = {}
+        async for _, answer in self._brokers.each(await self._brokers.of_topic(topic), request):
+            found |= read(stats.TopicStats.decode, answer).offsets
+        return dict(sorted(found.items()))
+
+    async def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
+        """Return each queue's offset of the first message stored at `time_ms` or later.
+
+        `time_ms` is Unix milliseconds. Raises as `route` does.
+        """
+        found: dict[MessageQueue, int] = {}
+        masters = await self._brokers.of_topic(topic)
+        for queue in await self.queues(topic):
+            if queue.broker_name in masters:
+                header = SearchOffsetRequest(
+                    topic=topic, queue_id=queue.queue_id, timestamp=time_ms
+                )
+                request = command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+                answer = await self._calls.ask(masters[queue.broker_name], request)
+                found[queue] = read_header(SearchOffsetResponse, answer).offset
+        return found
+
+    async def groups(self, topic: str) -> list[str]:
+        """Return the names of all groups that consume a topic. Raises as `route` does."""
+        header = QueryTopicConsumeByWhoRequest(topic=topic)
+        request = command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        found = set[str]()
+        async for _, answer in self._brokers.each(await self._brokers.of_topic(topic), request):
+            found.update(read(groups.decode_group_list, answer))
+        return sorted(found)
+
+    # --- changes -----------------------------------------------------------------------------
+
+    async def create(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        perm: int = READ_WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Create a topic and wait until the name server knows it; return broker -> configuration.
+
+        `queues` is per broker. Raises Refused with code 18 when a broker has the topic already
+        (then nothing is changed), UsageError, Unreachable, and OutcomeUnknown when the topic is
+        made but has no route yet.
+        """
+        demand(names.check_topic(name))
+        chosen = await self._brokers.masters(brokers, cluster=cluster)
+        there = await self.get(name, brokers=chosen)
+        if there:
+            text = ", ".join(f"{it.write_queues} queues on {at}" for at, it in there.items())
+            raise Refused(
+                ResponseCode.TOPIC_EXIST_ALREADY,
+                f"there is a topic {name} ({text}); to change it: roquet topic alter {name}",
+            )
+        config = TopicConfig(
+            name=name,
+            read_queues=queues,
+            write_queues=queues,
+            perm=int(perm),
+            order=order,
+            attributes=dict(attributes or {}),
+        )
+        await self.put(config, brokers=chosen)
+        return dict.fromkeys(chosen, config)
+
+    async def put(
+        self,
+        config: TopicConfig,
+        *,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+        removed: Iterable[str] = (),
+    ) -> None:
+        """Create a topic or change it to this, and wait until the name server knows.
+
+        `removed` are the names of attributes to take away. Raises as `create` does, but for 18.
+        """
+        demand(names.check_topic(config.name))
+        chosen = await self._brokers.masters(brokers, cluster=cluster)
+        request = command(RequestCode.UPDATE_AND_CREATE_TOPIC, _header(config, removed))
+        async for _ in self._brokers.each(chosen, request):
+            pass
+        await self._until_routed(config, set(chosen))
+
+    async def alter(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Change what is given wherever the topic is; return broker -> the configuration before.
+
+        Raises Refused with code 17 when it is nowhere, else as `put` does.
+        """
+        before = await self.get(name, brokers=brokers, cluster=cluster)
+        if not before:
+            raise unknown_topic(name)
+        for broker, config in before.items():
+            changed = dataclasses.replace(
+                config,
+                read_queues=config.read_queues if queues is None else queues,
+                write_queues=config.write_queues if queues is None else queues,
+                perm=config.perm if perm is None else int(perm),
+                order=config.order if order is None else order,
+            )
+            await self.put(changed, brokers=[broker])
+        return before
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic from every broker and name server.
+
+        Raises UsageError, Refused, Unreachable; a name server that is away raises its error when
+        all others have deleted.
+        """
+        demand(names.check_topic(name))
+        request = command(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=name))
+        async for _ in self._brokers.each(await self._brokers.masters(), request):
+            pass
+        gone = DeleteTopicFromNamesrvRequest(topic=name)
+        failed: Refused | Unreachable | OutcomeUnknown | None = None
+        for address in self._calls.name_servers:
+            try:
+                await self._calls.ask(address, command(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone))
+            except (Refused, Unreachable, OutcomeUnknown) as error:
+                failed = error
+        self._calls.forget_topic(name)
+        if failed is not None:
+            raise failed
+
+    async def _until_routed(self, config: TopicConfig, brokers: set[str]) -> None:
+        """Brokers tell the name server at once, but not before they answer us."""
+        clock = self._calls.clock
+        end_ms = clock.steady_ms() + _ROUTE_WAIT_MS
+        wanted = (config.read_queues, config.write_queues, config.perm)
+        while True:
+            try:
+                route = await self._calls.route(config.name)
+            except (Refused, Unreachable):
+                there = set[str]()
+            else:
+                there = {
+                    it.broker_name
+                    for it in route.queues
+                    if (it.read_queues, it.write_queues, it.perm) == wanted
+                }
+            if brokers <= there:
+                return
+            if clock.steady_ms() > end_ms:
+                raise OutcomeUnknown(f"topic {config.name} was created, but has no route yet")
+            await clock.sleep(_ROUTE_STEP_S)
+
+
+def unknown_topic(topic: str) -> Refused:
+    """Return the error for a topic that is nowhere, with what helps."""
+    hint = f"there is no topic {topic}; try: roquet topic create {topic}"
+    return Refused(ResponseCode.TOPIC_NOT_EXIST, hint)
+
+
+def _internal(topic: str) -> bool:
+    return names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic)
+
+
+def _header(config: TopicConfig, removed: Iterable[str]) -> CreateTopicRequest:
+    changes = [f"+{key}={value}" for key, value in config.attributes.items()]
+    changes += [f"-{key}" for key in removed]
+    return CreateTopicRequest(
+        topic=config.name,
+        default_topic=names.AUTO_CREATE_TOPIC,
+        read_queue_nums=config.read_queues,
+        write_queue_nums=config.write_queues,
+        perm=int(config.perm),
+        topic_filter_type=str(config.filter_type),
+        topic_sys_flag=config.sys_flag,
+        order=config.order,
+        attributes=",".join(changes),
+    )

@@ -1,0 +1,157 @@
+"""Write the blocking form of administration from the asyncio one.
+
+`python -m tools.sync_admin` writes `src/roquet/client/_sync_admin.py`; a test compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src/roquet/admin"
+TARGET = ROOT / "src/roquet/client/_sync_admin.py"
+FAMILIES = ("topics", "groups", "messages", "brokers", "name_servers", "accounts")
+
+_HEAD = '''\
+"""Administration by the blocking client: written by `python -m tools.sync_admin`, do not edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+{imports}
+
+if TYPE_CHECKING:
+    {typing_imports}
+    from roquet import admin
+    from roquet.service.loop_thread import LoopThread
+
+'''
+_ADMIN = '''
+
+class Admin:
+    """The families of administration, blocking."""
+
+    def __init__(self, inner: admin.Admin, loop: LoopThread) -> None:
+        """Wrap."""
+{families}
+'''
+
+
+def main() -> int:
+    """Write the module; return the exit code."""
+    TARGET.write_text(formatted(written()), encoding="utf-8")
+    return 0
+
+
+def written() -> str:
+    """Return the module's text, unformatted and with imports that are too many."""
+    runtime: set[str] = set()
+    typed: set[str] = set()
+    classes: list[str] = []
+    for family in FAMILIES:
+        tree = ast.parse((SOURCE / f"{family}.py").read_text(encoding="utf-8"))
+        found, names = _family(tree, family)
+        classes.append(found)
+        _imports(tree, names, runtime, typed)
+        _own_names(tree, family, names, runtime, typed)
+    typed.add("from collections.abc import Generator")
+    head = _HEAD.format(
+        imports="\n".join(sorted(runtime)), typing_imports="\n    ".join(sorted(typed))
+    )
+    rows = "\n".join(f"        self.{it} = {_class_name(it)}(inner.{it}, loop)" for it in FAMILIES)
+    return head + "\n".join(classes) + _ADMIN.format(families=rows)
+
+
+def formatted(text: str) -> str:
+    """Return it as ruff formats it, without imports that nothing needs."""
+    ruff = [str(Path(sys.executable).parent / "ruff")]
+    name = ["--stdin-filename", str(TARGET)]
+    for step in (["check", "--fix", "-q", "--select", "F401,I,TC"], ["format", "-q"]):
+        done = subprocess.run(
+            [*ruff, *step, *name, "-"], input=text, capture_output=True, text=True, check=False
+        )
+        text = done.stdout
+    return text
+
+
+def _family(tree: ast.Module, family: str) -> tuple[str, set[str]]:
+    """Return the class of a family, and the names that its signatures use."""
+    (source,) = [
+        it for it in tree.body if isinstance(it, ast.ClassDef) and it.name == _class_name(family)
+    ]
+    lines = [
+        f"\nclass {source.name}:",
+        f'    """{ast.get_docstring(source)}"""',
+        f"\n    def __init__(self, inner: admin.{source.name}, loop: LoopThread) -> None:",
+        '        """Wrap."""',
+        "        self._inner = inner",
+        "        self._loop = loop",
+    ]
+    names: set[str] = set()
+    for method in source.body:
+        if isinstance(method, ast.AsyncFunctionDef | ast.FunctionDef) and method.name[0] != "_":
+            lines.append(_method(method))
+            nodes = [*ast.walk(method.args), *([method.returns] if method.returns else [])]
+            names |= {it.id for node in nodes for it in ast.walk(node) if isinstance(it, ast.Name)}
+    return "\n".join(lines) + "\n", names
+
+
+def _method(method: ast.AsyncFunctionDef | ast.FunctionDef) -> str:
+    doc = ast.get_docstring(method, clean=False) or ""
+    returns = "None" if method.returns is None else ast.unparse(method.returns)
+    if not isinstance(method, ast.AsyncFunctionDef):
+        call = f"return self._inner.{method.name}"
+        decorator = "    @property\n"
+    else:
+        arguments = method.args
+        given = [it.arg for it in arguments.args[1:]]
+        given += [f"{it.arg}={it.arg}" for it in arguments.kwonlyargs]
+        called = f"self._inner.{method.name}({', '.join(given)})"
+        if returns.startswith("AsyncGenerator["):
+            returns = returns.removeprefix("Async")
+            call = f"yield from self._loop.iterate({called})"
+        else:
+            call = f"{'' if returns == 'None' else 'return '}self._loop.run({called})"
+        decorator = ""
+    return (
+        f"\n{decorator}    def {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
+        f'        """{doc}"""\n        {call}'
+    )
+
+
+def _imports(tree: ast.Module, names: set[str], runtime: set[str], typed: set[str]) -> None:
+    """Add the imports of the names; constants of defaults are needed when the module runs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) in names:
+                    line = f"from {node.module} import {alias.name}"
+                    (runtime if alias.name.isupper() else typed).add(line)
+
+
+def _own_names(
+    tree: ast.Module, family: str, names: set[str], runtime: set[str], typed: set[str]
+) -> None:
+    """Add what the family's module defines itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            found = [node.name]
+        elif isinstance(node, ast.Assign):
+            found = [it.id for it in node.targets if isinstance(it, ast.Name)]
+        else:
+            continue
+        for name in names.intersection(found) - {_class_name(family)}:
+            line = f"from roquet.admin.{family} import {name}"
+            (runtime if name.isupper() else typed).add(line)
+
+
+def _class_name(family: str) -> str:
+    return "".join(part.title() for part in family.split("_"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

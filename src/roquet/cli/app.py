@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
-from roquet.cli import flags_pipeline, flags_topics, flags_upkeep
+from roquet.cli import flags_pipeline, flags_upkeep
+from roquet.cli.commands import declared, tree
 from roquet.cli.flags import CODES, client_flags, count
 from roquet.cli.output import drop_output, error
 
@@ -83,9 +84,9 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _servers(commands)
+    broker = _servers(commands)
     _messages(commands)
-    flags_topics.add(commands)
+    declared.add(commands, tree.NOUNS, tree.ROWS, {"broker": broker})
     flags_upkeep.add(commands)
     flags_pipeline.add(commands)
     version = commands.add_parser("version", help="print the version")
@@ -145,15 +146,15 @@ def _code_of(failure: RoquetError) -> int:
 # --- servers -----------------------------------------------------------------------------------
 
 
-def _servers(commands: Any) -> None:
+def _servers(commands: Any) -> argparse.ArgumentParser:
     namesrv = commands.add_parser(
         "namesrv", help="run a name server", description=_NAMESRV_ABOUT, epilog=_SERVER_CODES
     )
     _server_flags(namesrv)
     namesrv.add_argument("-n", dest="ignored", help="accepted as Java does; it needs none")
     namesrv.set_defaults(run=_run_namesrv)
-    broker = commands.add_parser(
-        "broker", help="run a broker", description=_BROKER_ABOUT, epilog=_SERVER_CODES
+    broker: argparse.ArgumentParser = commands.add_parser(
+        "broker", help=tree.NOUNS["broker"], description=_BROKER_ABOUT, epilog=_SERVER_CODES
     )
     _server_flags(broker)
     broker.add_argument(
@@ -201,6 +202,7 @@ def _servers(commands: Any) -> None:
     )
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
+    return broker
 
 
 def _relay(commands: Any) -> None:

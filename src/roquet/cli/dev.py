@@ -131,7 +131,7 @@ def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> list[str]:
         "Try in another terminal:",
         f'  roquet pub hello "hi {{{{count}}}}" -c 10{where}',
         f"  roquet cat hello -e{where}",
-        f"  roquet topic describe hello{where}",
+        f"  roquet topic get hello{where}",
         "",
         "Ctrl-C stops everything.",
     ]

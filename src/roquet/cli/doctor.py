@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from roquet.broker.config import BrokerConfig
-    from roquet.cli.admin import Admin
+    from roquet.client.sync import Admin
 
 OPEN_FILES_MIN = 65_536
 MAPS_MIN = 65_530
@@ -305,7 +305,7 @@ def _advertised(config: BrokerConfig) -> Look:
 
 
 def _name_servers(config: BrokerConfig) -> Iterator[Look]:
-    from roquet.cli.admin import Admin  # noqa: PLC0415
+    from roquet.client import sync  # noqa: PLC0415
 
     given = config.registration.name_servers
     if not given:
@@ -314,8 +314,9 @@ def _name_servers(config: BrokerConfig) -> Iterator[Look]:
         return
     for address in str(given).split(";"):
         try:
-            with Admin(address, config.tls.options()) as admin:
-                known = admin.clusters().brokers
+            with sync.connect(f"rmq://{address}", tls=config.tls.options()) as mq:
+                admin = mq.admin()
+                known = admin.brokers.cluster().brokers
                 brokers = len(known)
                 own = known.get(config.identity.name)
                 if own is not None:
@@ -332,7 +333,7 @@ def _damage(admin: Admin, address: str | None) -> Iterator[Look]:
     if address is None:
         return
     try:
-        table = admin.runtime(address)
+        table = admin.brokers.runtime(address)
     except (RoquetError, OSError) as error:
         helps = "the name server knows the broker, but it does not answer"
         yield Look(Verdict.WARN, "messages", f"{address}: {error}", helps)

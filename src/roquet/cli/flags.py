@@ -24,6 +24,20 @@ def client_flags(parser: argparse.ArgumentParser, *, as_json: bool = True) -> No
         )
 
 
+def output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add how a command shows what it found."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml"),
+        default="table",
+        help="a table, one JSON object a line, or YAML (%(default)s)",
+    )
+    parser.add_argument(
+        "--json", dest="output", action="store_const", const="json", help="the same as -o json"
+    )
+
+
 def count(text: str) -> int:
     """Read a number of at least 1."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):

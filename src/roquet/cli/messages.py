@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError, Unreachable, UsageError
-from roquet.base.log import configure, safe
 from roquet.cli import output
 from roquet.cli.bodies import bodies
-from roquet.client import ConsumerOptions, Sql, connect
+from roquet.cli.reach import client, helped, notice, run
+from roquet.cli.shown import message_fields, message_text
+from roquet.client import ConsumerOptions, Sql
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.hosts import split_addresses
-from roquet.remoting.refusals import cannot_heal
-from roquet.service import runtime
 
 if TYPE_CHECKING:
     import argparse
+    import asyncio
 
     from roquet.client import MQ, PullConsumer
     from roquet.model.message import StoredMessage
@@ -28,8 +25,6 @@ GROUP = "roquet_cli"
 EXIT_INTERRUPTED = 130
 POLL_S = 0.5
 """How long a wait for messages lasts before Ctrl-C is looked at."""
-NOTICE_S = 2.0
-"""Without an answer for so long, a line says whose."""
 LAST_MAX = 100_000
 """The most messages that `cat -o -N` keeps in memory."""
 
@@ -38,7 +33,7 @@ def publish(options: argparse.Namespace) -> int:
     """Send messages; print where each lies."""
 
     async def work(stop: asyncio.Event) -> int:
-        async with _mq(options) as mq, mq.producer(GROUP) as producer:
+        async with client(options.namesrv) as mq, mq.producer(GROUP) as producer:
             await _reach(mq, options)
             async for body in bodies(options, stop):
                 receipt = await producer.send(
@@ -60,7 +55,7 @@ def publish(options: argparse.Namespace) -> int:
                     break
         return EXIT_INTERRUPTED if stop.is_set() else 0
 
-    return _run(work)
+    return run(work)
 
 
 def subscribe(options: argparse.Namespace) -> int:
@@ -70,7 +65,7 @@ def subscribe(options: argparse.Namespace) -> int:
         left = options.count
         subscriptions = {options.topic: _filter(options)}
         tuned = ConsumerOptions(on_error=_still_waiting)
-        async with _mq(options) as mq:
+        async with client(options.namesrv) as mq:
             await _reach(mq, options)
             async with mq.consumer(
                 options.group, subscriptions, start="earliest", options=tuned
@@ -85,7 +80,7 @@ def subscribe(options: argparse.Namespace) -> int:
                         left -= 1
         return 0
 
-    return _run(work)
+    return run(work)
 
 
 def _filter(options: argparse.Namespace) -> str | Sql:
@@ -106,7 +101,7 @@ def cat(options: argparse.Namespace) -> int:
     start = _start(options.offset)
 
     async def work(stop: asyncio.Event) -> int:
-        async with _mq(options) as mq, mq.pull_consumer(GROUP) as consumer:
+        async with client(options.namesrv) as mq, mq.pull_consumer(GROUP) as consumer:
             await _reach(mq, options, must_exist=True)
             queues = await consumer.queues(options.topic)
             ends: dict[MessageQueue, int] = {}
@@ -125,7 +120,7 @@ def cat(options: argparse.Namespace) -> int:
                         _show(message, as_json=options.as_json)
         return 0
 
-    return _run(work)
+    return run(work)
 
 
 async def _last(
@@ -158,21 +153,14 @@ async def _reach(mq: MQ, options: argparse.Namespace, *, must_exist: bool = Fals
 
     Raises Unreachable, and Refused for a topic that is not there when it must be.
     """
-    handle = asyncio.get_running_loop().call_later(
-        NOTICE_S, sys.stderr.write, f"roquet: no answer from {options.namesrv} yet\n"
-    )
+    handle = notice(f"no answer from {options.namesrv} yet")
     try:
-        await mq.admin().route(options.topic)
+        await mq.admin().topics.route(options.topic)
     except Refused as error:
-        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST or must_exist:
             raise
-        if must_exist:
-            hint = f"there is no topic {options.topic}; try: roquet topic create {options.topic}"
-            raise Refused(error.code, hint) from error
     except Unreachable as error:
-        if cannot_heal(error):
-            raise
-        raise Unreachable(f"{error}; is one running? try: roquet dev") from error
+        raise helped(error) from error
     finally:
         handle.cancel()
 
@@ -200,43 +188,8 @@ def _first(start: str | int, low: int, high: int) -> int:
 
 
 def _show(message: StoredMessage, *, as_json: bool) -> None:
-    try:
-        text: str | None = message.body.decode()
-    except UnicodeDecodeError:
-        text = None
-    if not as_json:
-        shown = repr(message.body) if text is None else safe(text, None)
-        output.line(f"{message.queue_id}:{message.queue_offset}  {shown}")
-        sys.stdout.flush()
+    if as_json:
+        output.json_line(message_fields(message))
         return
-    found: dict[str, Any] = {
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
-        "id": message.unique_key or message.msg_id,
-        "stored_ms": message.store_timestamp,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "properties": dict(message.properties),
-    }
-    if text is None:
-        found["body_base64"] = base64.b64encode(message.body).decode()
-    else:
-        found["body"] = text
-    output.json_line(found)
-
-
-def _mq(options: argparse.Namespace) -> MQ:
-    try:
-        addresses = split_addresses(options.namesrv)
-    except ValueError as error:
-        raise UsageError(f"--namesrv: {error}") from error
-    if not addresses:
-        raise UsageError("--namesrv is empty: it should look like 127.0.0.1:9876")
-    return connect("rmq://" + ";".join(addresses))
-
-
-def _run(work: Any) -> int:
-    configure("ERROR")
-    return runtime.run(work)
+    output.line(f"{message.queue_id}:{message.queue_offset}  {message_text(message)}")
+    sys.stdout.flush()

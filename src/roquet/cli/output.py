@@ -8,6 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from roquet.base.log import safe
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -23,6 +25,68 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
         line("  ".join(cells).rstrip())
+
+
+def listed(
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    form: str,
+    about: Mapping[str, object] | None = None,
+) -> None:
+    """Print rows in the form asked for: `table`, `json` (an object a line) or `yaml`.
+
+    `about` holds what is the same for every row: a table leaves it out. A single column has no
+    head: other programs read it line by line.
+    """
+    if form == "table" and len(head) == 1:
+        for row in rows:
+            line(str(row[0]))
+        return
+    if form == "table":
+        table(head, rows)
+        return
+    names = [name.replace(" ", "_") for name in head]
+    found = [{**(about or {}), **dict(zip(names, row, strict=True))} for row in rows]
+    if form == "json":
+        for each in found:
+            json_line(each)
+    else:
+        _yaml(found)
+
+
+def pairs(values: Mapping[str, str], form: str) -> None:
+    """Print names with their values, in order."""
+    ordered = dict(sorted(values.items()))
+    if form == "table":
+        width = max(map(len, ordered), default=0)
+        for name, value in ordered.items():
+            line(f"{name:<{width}}  {plain(value)}".rstrip())
+    else:
+        one(ordered, form)
+
+
+def one(value: Mapping[str, Any], form: str) -> None:
+    """Print one object as JSON or YAML."""
+    if form == "json":
+        json_line(value)
+    else:
+        _yaml([dict(value)])
+
+
+def _yaml(rows: list[dict[str, Any]]) -> None:
+    import yaml  # noqa: PLC0415  (few ask for it)
+
+    sys.stdout.write(yaml.safe_dump(rows, allow_unicode=True, sort_keys=False))
+
+
+def plain(text: str) -> str:
+    """Return a text on one line, without what a terminal would obey."""
+    return safe(text, None)
+
+
+def flush() -> None:
+    """Print what waits to be printed."""
+    sys.stdout.flush()
 
 
 def line(text: str) -> None:

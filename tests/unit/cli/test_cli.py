@@ -31,7 +31,7 @@ def namesrv(tmp_path: Path) -> Iterator[str]:
 def test_a_name_server_says_javas_line_and_stops_when_asked(namesrv: str, tmp_path: Path) -> None:
     listed = roquet(tmp_path, "topic", "ls", "-n", namesrv)
     assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", "")
-    missing = roquet(tmp_path, "topic", "describe", "nowhere", "-n", namesrv)
+    missing = roquet(tmp_path, "topic", "get", "nowhere", "-n", namesrv)
     assert missing.returncode == 5
     assert missing.stderr == (
         "roquet: code 17: there is no topic nowhere; try: roquet topic create nowhere\n"
@@ -106,7 +106,7 @@ def test_nobody_home_is_told_with_what_helps(capsys: pytest.CaptureFixture[str])
         ["topic"],
         ["topic", "create"],
         ["topic", "ls"],
-        ["topic", "describe"],
+        ["topic", "get"],
         ["version"],
     ],
     ids=" ".join,
@@ -198,7 +198,7 @@ def test_the_first_steps_that_dev_prints_work(dev: tuple[str, Path]) -> None:
     assert sorted(line.split("  ")[1] for line in read.stdout.splitlines()) == sorted(
         f"hi {n}" for n in range(1, 11)
     )
-    shown = roquet(home, "topic", "describe", "hello", "-n", address, "--json")
+    shown = roquet(home, "topic", "get", "hello", "-n", address, "--json")
     queues = [json.loads(line) for line in shown.stdout.splitlines()]
     assert sum(queue["messages"] for queue in queues) == 10
     assert {queue["perm"] for queue in queues} == {"RW-"}

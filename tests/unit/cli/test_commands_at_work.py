@@ -45,7 +45,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
 
 def queues(dev: tuple[str, Path], topic: str) -> int:
     address, home = dev
-    shown = roquet(home, "topic", "describe", topic, "-n", address, "--json")
+    shown = roquet(home, "topic", "get", topic, "-n", address, "--json")
     return len(shown.stdout.splitlines())
 
 

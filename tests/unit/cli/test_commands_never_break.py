@@ -30,7 +30,7 @@ NETWORK = [
     ["topic", "create", "t"],
     ["topic", "alter", "t", "-q", "4"],
     ["topic", "ls"],
-    ["topic", "describe", "t"],
+    ["topic", "get", "t"],
 ]
 FILES = [
     ["store", "check"],
@@ -92,7 +92,7 @@ def _bad_values() -> list[list[str]]:
             ["topic", "create", "t", "-q", text],
             ["topic", "alter", "t", "-q", text],
             ["topic", "ls", "-n", text + ":x"],
-            ["topic", "describe", text],
+            ["topic", "get", text],
             ["namesrv", "-c", f"/nowhere/{text}"],
             ["namesrv", "-s", text],
             ["broker", "-c", f"/nowhere/{text}"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from roquet.cli.doctor import Verdict, _damage
 
 if TYPE_CHECKING:
-    from roquet.cli.admin import Admin
+    from roquet.client.sync import Admin
 
 
 class Running:
@@ -15,6 +15,7 @@ class Running:
 
     def __init__(self, waits: int) -> None:
         self._waits = waits
+        self.brokers = self
 
     def runtime(self, _: str) -> dict[str, str]:
         return {"timerWaits": str(self._waits)}

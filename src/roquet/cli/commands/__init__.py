@@ -1,0 +1,1 @@
+"""What the commands over a cluster do; `tree.py` declares them."""

@@ -1,0 +1,166 @@
+"""`roquet broker ls|status|config|drain|undrain`, `roquet cluster …`, `roquet ha …`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import RoquetError, UsageError
+from roquet.cli import output
+from roquet.cli.commands.asking import ask
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from roquet.admin import Admin
+
+
+async def ls(admin: Admin, options: argparse.Namespace) -> int:
+    """List brokers with their traffic."""
+    rows: list[tuple[object, ...]] = []
+    for name, data in sorted((await admin.brokers.cluster()).brokers.items()):
+        for number, address in sorted(data.addresses.items()):
+            role = "master" if number == 0 else f"slave {number}"
+            try:
+                found = await admin.brokers.runtime(address)
+            except RoquetError as error:
+                shown = ("no answer", "-", "-", output.plain(str(error)))
+            else:
+                shown = (
+                    found.get("brokerVersionDesc", "?"),
+                    _rate(found, "putTps"),
+                    _rate(found, "getTransferredTps"),
+                    f"{_share(found, 'commitLogDiskRatio')} of the disk",
+                )
+            rows.append((data.cluster, name, role, address, *shown))
+    head = ("cluster", "broker", "role", "address", "version", "in/s", "out/s", "state")
+    output.listed(head, rows, options.output)
+    return 0
+
+
+async def status(admin: Admin, options: argparse.Namespace) -> int:
+    """Show what a broker says of itself."""
+    found = await admin.brokers.runtime(options.broker)
+    output.pairs(found, options.output)
+    return 0
+
+
+async def get_config(admin: Admin, options: argparse.Namespace) -> int:
+    """Show settings of a running broker, all or one."""
+    found = await admin.brokers.config(options.broker)
+    if options.key is not None:
+        if options.key not in found:
+            raise UsageError(f"{options.broker} has no setting {options.key}")
+        found = {options.key: found[options.key]}
+    output.pairs(found, options.output)
+    return 0
+
+
+async def set_config(admin: Admin, options: argparse.Namespace) -> int:
+    """Change settings of a running broker, all or none."""
+    changes: dict[str, str] = {}
+    for text in options.change:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{text!r} should look like KEY=VALUE")
+        changes[key] = value
+    before = await admin.brokers.config(options.broker)
+    await admin.brokers.set_config(options.broker, changes)
+    for key, value in changes.items():
+        output.line(f"{options.broker}: {key}={value}, was {before.get(key, 'not set')}")
+    return 0
+
+
+async def drain(admin: Admin, options: argparse.Namespace) -> int:
+    """Have producers leave a broker."""
+    ask(f"producers would stop sending to {options.broker}; consumers go on", agreed=options.yes)
+    count = await admin.brokers.drain(options.broker)
+    output.line(
+        f"{options.broker}: {count} topics are read-only now; back: roquet broker undrain"
+        f" {options.broker}"
+    )
+    return 0
+
+
+async def undrain(admin: Admin, options: argparse.Namespace) -> int:
+    """Have producers come back to a broker."""
+    count = await admin.brokers.undrain(options.broker)
+    output.line(f"{options.broker}: {count} topics can be written again")
+    return 0
+
+
+async def ha(admin: Admin, options: argparse.Namespace) -> int:
+    """Show how far each slave has copied."""
+    rows: list[tuple[object, ...]] = []
+    for name, data in sorted((await admin.brokers.cluster()).brokers.items()):
+        if options.broker not in (None, name) or data.master is None:
+            continue
+        found = await admin.brokers.ha_status(data.master)
+        if not found.slaves:
+            rows.append((name, data.master, "-", found.max_offset, "-", "-", "no slave"))
+        for slave in found.slaves:
+            state = "in sync" if slave.in_sync else "behind"
+            rate = f"{slave.bytes_per_second / 2**20:.1f}"
+            rows.append(
+                (name, data.master, slave.address, found.max_offset, slave.behind, rate, state)
+            )
+    if options.broker is not None and not rows:
+        raise UsageError(f"there is no master {options.broker}; try: roquet broker ls")
+    head = ("broker", "master", "slave", "log end", "bytes behind", "MiB/s", "state")
+    output.listed(head, rows, options.output)
+    return 0
+
+
+async def health(admin: Admin, options: argparse.Namespace) -> int:
+    """Show what is wrong first; exit code 1 when something is."""
+    rows: list[tuple[str, str, str]] = []
+    known = await admin.brokers.cluster()
+    if not known.brokers:
+        rows.append(("problem", "cluster", "no broker is registered; start one: roquet broker"))
+    for name, data in sorted(known.brokers.items()):
+        if data.master is None:
+            rows.append(("problem", name, "it has no master: nothing can be sent to it"))
+        for number, address in sorted(data.addresses.items()):
+            rows += [
+                (level, f"{name}:{number}", text) for level, text in await _look(admin, address)
+            ]
+    rows.sort(key=lambda row: ("problem", "warning", "fine").index(row[0]))
+    output.listed(("state", "where", "what"), rows, options.output)
+    return 1 if any(row[0] == "problem" for row in rows) else 0
+
+
+async def _look(admin: Admin, address: str) -> list[tuple[str, str]]:
+    """Return what there is to say of one broker, each as level and text."""
+    try:
+        found = await admin.brokers.runtime(address)
+    except RoquetError as error:
+        return [("problem", f"{address} does not answer: {output.plain(str(error))}")]
+    rows: list[tuple[str, str]] = []
+    full = float(found.get("commitLogDiskRatio") or 0)
+    if full >= 0.85:
+        rows.append(("problem", f"its disk is full to {full:.0%}: sends are refused from 90 % on"))
+    elif full >= 0.75:
+        rows.append(("warning", f"its disk is full to {full:.0%}: old files are deleted early"))
+    damaged = int(found.get("damagedReads") or 0) + int(found.get("queueConflicts") or 0)
+    if damaged:
+        text = f"{damaged} damaged messages were passed over; see: roquet store check"
+        rows.append(("problem", text))
+    waits = int(found.get("timerWaits") or 0)
+    if waits:
+        rows.append(("warning", f"due timers had to wait {waits} times for the store"))
+    return rows or [("fine", f"{found.get('brokerVersionDesc', '?')}, up {_uptime(found)}")]
+
+
+def _uptime(found: Mapping[str, str]) -> str:
+    return found.get("runtime", "?").strip("[ ]")
+
+
+def _rate(found: Mapping[str, str], key: str) -> str:
+    """Return the first of the three rates that a key has: that of the last 10 s."""
+    text = found.get(key, "").split()
+    return f"{float(text[0]):.0f}" if text else "-"
+
+
+def _share(found: Mapping[str, str], key: str) -> str:
+    text = found.get(key)
+    return "?" if text is None else f"{float(text):.0%}"

@@ -1,0 +1,220 @@
+"""`roquet group …`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from roquet.base.clock import SystemClock
+from roquet.base.errors import Refused, UsageError
+from roquet.cli import output
+from roquet.cli.commands.asking import ask
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.versions import describe
+
+if TYPE_CHECKING:
+    import argparse
+
+    from roquet.admin import Admin, SeekStep
+
+_SPAN = re.compile(r"-?([0-9]{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+async def ls(admin: Admin, options: argparse.Namespace) -> int:
+    """List groups with their members and how far they are behind."""
+    names = await admin.groups.names(system=options.everything)
+    rows = [await _row(admin, name) for name in names]
+    head = ("group", "members", "model", "lag")
+    output.listed(head, rows, options.output)
+    return 0
+
+
+async def _row(admin: Admin, group: str) -> tuple[str, int, str, int]:
+    online = await admin.groups.connection(group)
+    model = "-" if online is None else str(online.message_model or "-").lower()
+    return (
+        group,
+        0 if online is None else len(online.connections),
+        model,
+        await admin.groups.lag(group),
+    )
+
+
+async def get(admin: Admin, options: argparse.Namespace) -> int:
+    """Show a group's configuration on each broker."""
+    found = await admin.groups.get(options.group)
+    if not found:
+        raise _unknown(options.group)
+    head = ("broker", "enabled", "retries", "ordered", "broadcast", "attributes")
+    rows = [
+        (
+            broker,
+            "yes" if it.consume_enable else "no",
+            it.retry_max_times,
+            "yes" if it.consume_message_orderly else "no",
+            "yes" if it.consume_broadcast_enable else "no",
+            " ".join(f"{key}={value}" for key, value in it.attributes.items()) or "-",
+        )
+        for broker, it in found.items()
+    ]
+    output.listed(head, rows, options.output, {"group": options.group})
+    return 0
+
+
+async def members(admin: Admin, options: argparse.Namespace) -> int:
+    """Show who of a group is connected."""
+    online = await admin.groups.connection(options.group)
+    rows = [
+        (it.client_id, it.client_address, it.language, describe(it.version))
+        for it in (() if online is None else online.connections)
+    ]
+    head = ("client", "address", "language", "version")
+    output.listed(head, rows, options.output, {"group": options.group})
+    if online is None and options.output == "table":
+        output.line(f"nobody of {options.group} is online")
+    return 0
+
+
+async def lag(admin: Admin, options: argparse.Namespace) -> int:
+    """Show how far a group is in each queue; with --watch again and again."""
+    while True:
+        offsets = await admin.groups.offsets(options.group, options.topic)
+        if not offsets and not await admin.groups.get(options.group):
+            raise _unknown(options.group)
+        rows = [
+            (
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                at.consumer_offset,
+                at.broker_offset,
+                max(0, at.broker_offset - at.consumer_offset),
+                shown_time(at.last_timestamp),
+            )
+            for queue, at in offsets.items()
+        ]
+        head = ("topic", "broker", "queue", "offset", "end", "lag", "last consumed")
+        output.listed(head, rows, options.output, {"group": options.group})
+        if options.output == "table":
+            output.line(f"lag of {options.group}: {sum(row[5] for row in rows)}")
+        if options.watch is None:
+            return 0
+        output.flush()
+        await SystemClock().sleep(options.watch)
+
+
+async def create(admin: Admin, options: argparse.Namespace) -> int:
+    """Create a group on every master."""
+    if await admin.groups.get(options.group):
+        text = f"there is a group {options.group}; to see it: roquet group get {options.group}"
+        raise Refused(ResponseCode.INVALID_PARAMETER, text)
+    config = SubscriptionGroupConfig(
+        name=options.group,
+        retry_max_times=options.retries,
+        consume_message_orderly=options.order,
+    )
+    await admin.groups.put(config)
+    output.line(f"{options.group}: created, {options.retries} retries")
+    return 0
+
+
+async def rm(admin: Admin, options: argparse.Namespace) -> int:
+    """Delete a group, with --offsets also how far it was."""
+    group = options.group
+    if not await admin.groups.get(group):
+        raise _unknown(group)
+    online = await admin.groups.connection(group)
+    count = 0 if online is None else len(online.connections)
+    what = "its configuration and offsets" if options.offsets else "its configuration"
+    ask(f"{group} ({count} members online) loses {what}", agreed=options.yes, word=group)
+    await admin.groups.delete(group, offsets=options.offsets)
+    output.line(f"{group}: deleted")
+    return 0
+
+
+async def seek(admin: Admin, options: argparse.Namespace) -> int:
+    """Let a group go on elsewhere; with --preview only show where."""
+    place = place_of(options.to)
+    steps = await admin.groups.preview_seek(options.group, options.topic, place)
+    if options.preview:
+        _show_steps(steps, options)
+        return 0
+    repeated = sum(max(0, it.repeated) for it in steps)
+    skipped = sum(max(0, -it.repeated) for it in steps)
+    ask(
+        f"{options.group} would get {repeated} messages of {options.topic} again and skip"
+        f" {skipped}",
+        agreed=options.yes,
+    )
+    targets = {it.queue: it.then for it in steps}
+    _show_steps(await admin.groups.seek(options.group, options.topic, targets), options)
+    return 0
+
+
+async def clone(admin: Admin, options: argparse.Namespace) -> int:
+    """Give one group the offsets of another."""
+    await admin.groups.clone_offsets(options.group, options.target, options.topic)
+    output.line(f"{options.target} goes on where {options.group} is")
+    return 0
+
+
+def _show_steps(steps: list[SeekStep], options: argparse.Namespace) -> None:
+    rows = [
+        (
+            it.queue.broker_name,
+            it.queue.queue_id,
+            "-" if it.now is None else it.now,
+            it.then,
+            max(0, it.repeated),
+            max(0, -it.repeated),
+        )
+        for it in steps
+    ]
+    head = ("broker", "queue", "now", "then", "again", "skipped")
+    output.listed(head, rows, options.output, {"group": options.group, "topic": options.topic})
+
+
+def place_of(text: str) -> str | int:
+    """Return where `--to` goes: earliest, latest, or a time in Unix milliseconds.
+
+    Raises UsageError.
+    """
+    if text in ("earliest", "latest"):
+        return text
+    return time_of(text, "--to", "earliest, latest, ")
+
+
+def time_of(text: str, flag: str, more: str = "") -> int:
+    """Return a time in Unix milliseconds from `1h` back, a date or milliseconds.
+
+    Raises UsageError.
+    """
+    span = _SPAN.fullmatch(text)
+    if span is not None:
+        back = timedelta(**{_UNITS[span[2]]: int(span[1])})
+        return SystemClock().now_ms() - int(back.total_seconds() * 1000)
+    if text.isascii() and text.isdigit() and len(text) == 13:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+        return int(found.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{flag} {text!r}: must be {more}a time back (1h, 30m, 2d), a date"
+            " (2026-11-20T10:00) or Unix milliseconds"
+        ) from None
+
+
+def shown_time(time_ms: int) -> str:
+    """Return a time for people, - for none."""
+    if time_ms <= 0:
+        return "-"
+    return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(" ", "seconds")
+
+
+def _unknown(group: str) -> Refused:
+    text = f"there is no group {group}; try: roquet group ls"
+    return Refused(ResponseCode.QUERY_NOT_FOUND, text)

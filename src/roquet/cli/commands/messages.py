@@ -1,0 +1,97 @@
+"""`roquet msg …`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from roquet.base.clock import SystemClock
+from roquet.base.errors import Refused, UsageError
+from roquet.cli import output
+from roquet.cli.commands.groups import shown_time, time_of
+from roquet.cli.shown import message_fields, message_text
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.message_id import is_offset_id
+
+if TYPE_CHECKING:
+    import argparse
+
+    from roquet.admin import Admin
+    from roquet.model.message import StoredMessage
+
+
+async def get(admin: Admin, options: argparse.Namespace) -> int:
+    """Show one message with all that is kept of it."""
+    if options.topic is not None:
+        found = await admin.messages.by_id(options.topic, options.id)
+        if not found and is_offset_id(options.id):
+            # Both kinds of id may look alike; an address that is none of ours is no finding.
+            with contextlib.suppress(UsageError):
+                found = [await admin.messages.by_offset_id(options.id)]
+    elif is_offset_id(options.id):
+        found = [await admin.messages.by_offset_id(options.id)]
+    else:
+        raise UsageError(f"{options.id[:80]!r} is the id of a producer: give --topic with it")
+    if not found:
+        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{options.topic} has no message {options.id}")
+    for message in found:
+        if options.output != "table":
+            output.one(message_fields(message), options.output)
+        else:
+            _show(message)
+    return 0
+
+
+def _show(message: StoredMessage) -> None:
+    where = message.broker_name or message.store_host
+    rows = [
+        ("topic", message.topic),
+        ("place", f"{where} queue {message.queue_id} offset {message.queue_offset}"),
+        ("id", message.unique_key or "-"),
+        ("offset id", message.msg_id),
+        ("stored", shown_time(message.store_timestamp)),
+        ("born", f"{shown_time(message.born_timestamp)} at {message.born_host}"),
+        ("size", f"{message.store_size} bytes"),
+        ("tried again", str(message.reconsume_times)),
+        *sorted(message.properties.items()),
+    ]
+    for name, value in rows:
+        output.line(f"{name:<14}{output.plain(value)}")
+    output.line("")
+    output.line(message_text(message))
+
+
+async def find(admin: Admin, options: argparse.Namespace) -> int:
+    """Find messages by key, or by when they were stored."""
+    now_ms = SystemClock().now_ms()
+    begin = 0 if options.since is None else time_of(options.since, "--since")
+    end = now_ms if options.until is None else time_of(options.until, "--until")
+    if options.key is not None:
+        found = await admin.messages.by_key(
+            options.topic, options.key, count=options.count, begin_ms=begin, end_ms=end
+        )
+    elif options.since is None:
+        raise UsageError("give --key, or --since with a time: 10m, 2026-11-20T10:00")
+    else:
+        found = []
+        async for message in admin.messages.between(options.topic, begin, end, count=options.count):
+            found.append(message)
+        found.sort(key=lambda it: (it.store_timestamp, it.broker_name, it.queue_offset))
+        del found[options.count :]
+    if options.output != "table":
+        for message in found:
+            output.one(message_fields(message), options.output)
+        return 0
+    rows = [
+        (
+            shown_time(it.store_timestamp),
+            it.broker_name,
+            it.queue_id,
+            it.queue_offset,
+            it.unique_key or it.msg_id,
+            output.plain(message_text(it))[:60],
+        )
+        for it in found
+    ]
+    output.listed(("stored", "broker", "queue", "offset", "id", "body"), rows, options.output)
+    return 0

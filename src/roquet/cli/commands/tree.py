@@ -1,0 +1,212 @@
+"""Every command over a cluster: words, arguments, and the function that does it.
+
+Help, completion and the reference page are made from these rows.
+"""
+
+from __future__ import annotations
+
+from roquet.cli.commands.declared import Row, argument
+from roquet.cli.flags import count
+
+NOUNS = {
+    "topic": "list, show, create, alter and delete topics",
+    "group": "list and show consumer groups, and let them go on elsewhere",
+    "msg": "find messages by id, key or time",
+    "broker": "run a broker; or look at brokers, change settings, drain one",
+    "broker config": "show and change the settings of a running broker",
+    "cluster": "look at the cluster as a whole",
+    "ha": "look at replication",
+}
+
+_TOPIC = argument("topic", metavar="TOPIC")
+_GROUP = argument("group", metavar="GROUP")
+_BROKER = argument("broker", metavar="BROKER", help="a broker's name, or its address")
+_ALL = argument(
+    "-a", "--all", dest="everything", action="store_true", help="those of the system as well"
+)
+_CLUSTER = argument("--cluster", help="only in this cluster")
+_QUEUES = "queues on each broker (%(default)s)"
+_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
+_OF_TOPIC = argument("-t", "--topic", help="only of this topic")
+
+_ALTER = """\
+Change the number of queues of a topic on every master that has it. Messages of
+queues that are taken away cannot be read until the queues come back: the command
+says how many there are, and asks first."""
+_SEEK = """\
+Let a group go on elsewhere in a topic, whether its members are online or not.
+--preview shows what would happen, queue by queue, and does nothing; without it
+the command says how many messages come again or are skipped, and asks."""
+
+TOPICS = (
+    Row(("topic", "ls"), "list topics", "topics:ls", (_ALL,)),
+    Row(("topic", "get"), "show a topic's queues and what they hold", "topics:get", (_TOPIC,)),
+    Row(
+        ("topic", "create"),
+        "create a topic on every master",
+        "topics:create",
+        (
+            _TOPIC,
+            argument("-q", "--queues", type=count, default=8, help=_QUEUES),
+            argument("--type", choices=_TYPES, help="what messages it takes, for clients of 5.x"),
+            argument("--order", action="store_true", help="its messages are consumed in order"),
+            _CLUSTER,
+        ),
+        about="Create a topic on every master; one that exists is left as it is.",
+        prints=False,
+    ),
+    Row(
+        ("topic", "alter"),
+        "change a topic's number of queues",
+        "topics:alter",
+        (
+            _TOPIC,
+            argument("-q", "--queues", type=count, required=True, help="queues on each broker"),
+            _CLUSTER,
+        ),
+        about=_ALTER,
+        prints=False,
+        changes=True,
+    ),
+    Row(("topic", "rm"), "delete a topic", "topics:rm", (_TOPIC,), prints=False, changes=True),
+)
+
+GROUPS = (
+    Row(("group", "ls"), "list groups with members and lag", "groups:ls", (_ALL,)),
+    Row(("group", "get"), "show a group's configuration", "groups:get", (_GROUP,)),
+    Row(("group", "members"), "show who of a group is online", "groups:members", (_GROUP,)),
+    Row(
+        ("group", "lag"),
+        "show how far a group is in each queue",
+        "groups:lag",
+        (
+            _GROUP,
+            _OF_TOPIC,
+            argument(
+                "-w", "--watch", type=count, metavar="SECONDS", help="again after so many seconds"
+            ),
+        ),
+    ),
+    Row(
+        ("group", "create"),
+        "create a group on every master",
+        "groups:create",
+        (
+            _GROUP,
+            argument(
+                "--retries",
+                type=count,
+                default=16,
+                help="tries before a message is dead (%(default)s)",
+            ),
+            argument("--order", action="store_true", help="it consumes queues in order"),
+        ),
+        prints=False,
+    ),
+    Row(
+        ("group", "rm"),
+        "delete a group",
+        "groups:rm",
+        (
+            _GROUP,
+            argument("--offsets", action="store_true", help="forget how far it was, too"),
+        ),
+        prints=False,
+        changes=True,
+    ),
+    Row(
+        ("group", "seek"),
+        "let a group go on elsewhere in a topic",
+        "groups:seek",
+        (
+            _GROUP,
+            argument("-t", "--topic", required=True, help="the topic"),
+            argument(
+                "--to",
+                required=True,
+                metavar="PLACE",
+                help="earliest, latest, 1h (back), 2026-11-20T10:00 or Unix milliseconds",
+            ),
+            argument("--preview", action="store_true", help="show what it would do, do nothing"),
+        ),
+        about=_SEEK,
+        changes=True,
+    ),
+    Row(
+        ("group", "clone"),
+        "give one group the offsets of another",
+        "groups:clone",
+        (_GROUP, argument("target", metavar="TARGET"), _OF_TOPIC),
+        prints=False,
+    ),
+)
+
+MESSAGES = (
+    Row(
+        ("msg", "get"),
+        "show a message with all that is kept of it",
+        "messages:get",
+        (
+            argument("id", metavar="ID", help="what pub prints, or an offset id"),
+            argument("-t", "--topic", help="its topic, for the id of a producer"),
+        ),
+    ),
+    Row(
+        ("msg", "find"),
+        "find messages by key, or by when they were stored",
+        "messages:find",
+        (
+            _TOPIC,
+            argument("-k", "--key", help="a key that the producer gave"),
+            argument("--since", metavar="TIME", help="stored then or later: 10m (back), a date"),
+            argument("--until", metavar="TIME", help="stored before (now)"),
+            argument("-c", "--count", type=count, default=64, help="at most (%(default)s)"),
+        ),
+    ),
+)
+
+BROKERS = (
+    Row(("broker", "ls"), "list brokers with their traffic", "brokers:ls"),
+    Row(("broker", "status"), "show what a broker says of itself", "brokers:status", (_BROKER,)),
+    Row(
+        ("broker", "config", "get"),
+        "show settings of a running broker",
+        "brokers:get_config",
+        (_BROKER, argument("key", metavar="KEY", nargs="?", help="only this one")),
+    ),
+    Row(
+        ("broker", "config", "set"),
+        "change settings of a running broker",
+        "brokers:set_config",
+        (_BROKER, argument("change", metavar="KEY=VALUE", nargs="+")),
+        prints=False,
+    ),
+    Row(
+        ("broker", "drain"),
+        "have producers leave a broker",
+        "brokers:drain",
+        (_BROKER,),
+        prints=False,
+        changes=True,
+    ),
+    Row(
+        ("broker", "undrain"),
+        "have producers come back to a broker",
+        "brokers:undrain",
+        (_BROKER,),
+        prints=False,
+    ),
+    Row(
+        ("cluster", "health"),
+        "show problems first; exit code 1 when there are some",
+        "brokers:health",
+    ),
+    Row(
+        ("ha", "status"),
+        "show how far each slave has copied",
+        "brokers:ha",
+        (argument("broker", metavar="BROKER", nargs="?", help="only of this master"),),
+    ),
+)
+
+ROWS = TOPICS + GROUPS + MESSAGES + BROKERS

@@ -1,23 +1,28 @@
-"""A front of its own over the broker's API: it knows services and shapes, and no transport."""
+"""A front of its own over the broker's API: it knows operations and shapes, and no transport."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.caller import Caller, Front
 from roquet.broker.api.offsets import CommitRequest, CommittedRequest, QueueRequest
+from roquet.broker.api.pop import PopAckRequest, PopRequest
 from roquet.broker.api.query import QueryRequest, ViewRequest
 from roquet.broker.api.receive import Filter, ReceiveRequest
 from roquet.broker.api.send import SendBatchRequest, SendRequest
 from roquet.broker.api.send_back import SendBackRequest
+from roquet.broker.api.topics import PutTopic
+from roquet.model.topic import TopicConfig
 
 if TYPE_CHECKING:
     from roquet.broker.api.offsets import CommitResult
+    from roquet.broker.api.pop import PopResult
     from roquet.broker.api.query import QueryResult
     from roquet.broker.api.receive import ReceiveResult
     from roquet.broker.api.send import SendResult
-    from roquet.broker.services.bundle import Services
+    from roquet.broker.operations.table import Operations
 
 ALL_TIME_MS = 2**63 - 1
 
@@ -26,7 +31,7 @@ ALL_TIME_MS = 2**63 - 1
 class LocalFront:
     """What a console or another protocol would do, in the broker's process."""
 
-    services: Services
+    calls: Operations
     access_key: str = ""
     group: str = "readers"
 
@@ -42,14 +47,14 @@ class LocalFront:
         request = SendRequest(
             topic=topic, queue_id=queue_id, body=body, properties=more, born_ms=1, template="TBW102"
         )
-        return await self.services.sends.send(request, self.caller)
+        return await self.calls.send(request, self.caller)
 
     async def send_batch(self, topic: str, messages: bytes) -> SendResult:
         """Send messages that are encoded one behind the other."""
         request = SendBatchRequest(
             topic=topic, queue_id=0, messages=messages, properties={}, born_ms=1
         )
-        return await self.services.sends.send_batch(request, self.caller)
+        return await self.calls.send_batch(request, self.caller)
 
     async def receive(
         self, topic: str, offset: int, *, wait_ms: int | None = None, tags: str = "*"
@@ -64,36 +69,60 @@ class LocalFront:
             filter=Filter(expression=tags),
             wait_ms=wait_ms,
         )
-        return await self.services.receives.receive(request, self.caller)
+        return await self.calls.receive(request, self.caller)
 
     def commit(self, topic: str, offset: int) -> CommitResult:
         """Commit an offset of queue 0."""
         request = CommitRequest(group=self.group, topic=topic, queue_id=0, offset=offset)
-        return self.services.offsets.commit(request, self.caller)
+        return self.calls.commit(request, self.caller)
 
     def committed(self, topic: str) -> int:
         """Return where the group continues in queue 0."""
         request = CommittedRequest(group=self.group, topic=topic, queue_id=0)
-        return self.services.offsets.committed(request, self.caller)
+        return self.calls.committed(request, self.caller)
 
     def ends(self, topic: str) -> tuple[int, int]:
         """Return the first offset of queue 0, and the one behind the last."""
-        queue, offsets = QueueRequest(topic=topic, queue_id=0), self.services.offsets
-        return offsets.min_offset(queue, self.caller), offsets.max_offset(queue, self.caller)
+        queue, calls = QueueRequest(topic=topic, queue_id=0), self.calls
+        return calls.min_offset(queue, self.caller), calls.max_offset(queue, self.caller)
 
     def query(self, topic: str, key: str) -> QueryResult:
         """Find messages by key."""
         request = QueryRequest(
             topic=topic, key=key, messages_max=32, begin_ms=0, end_ms=ALL_TIME_MS
         )
-        return self.services.queries.by_key(request, self.caller)
+        return self.calls.query(request, self.caller)
 
     async def view(self, physical_offset: int) -> bytes:
         """Return the message at a place of the log."""
         request = ViewRequest(physical_offset=physical_offset)
-        return await self.services.queries.by_place(request, self.caller)
+        return await self.calls.view(request, self.caller)
 
     async def send_back(self, physical_offset: int) -> None:
         """Have a message put among the dead letters."""
         request = SendBackRequest(group=self.group, physical_offset=physical_offset, delay_level=-1)
-        await self.services.send_backs.send_back(request, self.caller)
+        await self.calls.send_back(request, self.caller)
+
+    async def make_topic(self, topic: str) -> None:
+        """Create a topic."""
+        await self.calls.put_topics([PutTopic(config=TopicConfig(name=topic))], self.caller)
+
+    async def pop(self, topic: str) -> PopResult:
+        """Take messages and make them invisible for a minute."""
+        request = PopRequest(
+            topic=topic,
+            group=self.group,
+            queue_id=-1,
+            max_messages=8,
+            invisible_ms=60_000,
+            poll_ms=0,
+            born_ms=time.time_ns() // 1_000_000,
+        )
+        return await self.calls.pop(request, self.caller)
+
+    async def ack(self, topic: str, offset: int, handle: str) -> None:
+        """End the flight of a message of queue 0."""
+        request = PopAckRequest(
+            topic=topic, group=self.group, queue_id=0, offset=offset, handle=handle
+        )
+        await self.calls.ack(request, self.caller)

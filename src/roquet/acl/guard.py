@@ -65,12 +65,24 @@ class Guard:
     def require(self, caller: Asking, needs: Sequence[Need]) -> None:
         """Raise Refused unless the caller has all of the permissions, by the accounts in force."""
         table = self._source.table
+        account = self._account(caller, table)
+        if account is not None:
+            _require(account, needs, table)
+
+    def require_admin(self, caller: Asking, what: str) -> None:
+        """Raise Refused unless the caller is an administrator, by the accounts in force."""
+        account = self._account(caller, self._source.table)
+        if account is not None:
+            _require_admin(account, what)
+
+    def _account(self, caller: Asking, table: Table) -> Account | None:
+        """Return whose rights count; None: the address needs none. Raises Refused for nobody."""
         account = table.accounts.get(caller.access_key)
         if _is_white(table, account, caller.address):
-            return
+            return None
         if account is None:
             raise refused("No accessKey is configured")
-        _require(account, needs, table)
+        return account
 
     def has(self, caller: Asking, needs: Sequence[Need]) -> bool:
         """Tell whether the caller has all of the permissions, by the accounts in force."""
@@ -83,11 +95,7 @@ class Guard:
     def _permit(self, command: Command, account: Account, table: Table) -> None:
         needs = self._needs(command)
         if needs is None:
-            if not account.admin:
-                raise refused(
-                    f"Need admin permission for request code={command.code},"
-                    f" but accessKey={account.access_key} is not"
-                )
+            _require_admin(account, f"request code={command.code}")
             return
         _require(account, needs, table)
 
@@ -98,6 +106,12 @@ def _is_white(table: Table, account: Account | None, address: str) -> bool:
     if any(pattern.matches(parts) for pattern in table.white):
         return True
     return account is not None and account.white.matches(parts)
+
+
+def _require_admin(account: Account, what: str) -> None:
+    if not account.admin:
+        key = account.access_key
+        raise refused(f"Need admin permission for {what}, but accessKey={key} is not")
 
 
 def _require(account: Account, needs: Sequence[Need], table: Table) -> None:

@@ -64,6 +64,43 @@ def producer(name: str) -> Need:
     return Need(is_group=True, name=name, perm=Perm.PUB)
 
 
+def publish(name: str) -> list[Need]:
+    """Return what sending to a topic needs."""
+    return [topic(name, Perm.PUB)]
+
+
+def reply(name: str) -> list[Need]:
+    """Return what a reply in a topic needs.
+
+    The cluster's topic for replies is nobody's: what matters is who asked. Which one that is the
+    service knows, and asks for the permission on any other.
+    """
+    return [] if name.endswith(REPLY_SUFFIX) else publish(name)
+
+
+def subscribe(name: str, group_name: str) -> list[Need]:
+    """Return what a group's reads and commits need in a topic."""
+    return [topic(name, Perm.SUB), group(group_name)]
+
+
+def popped(name: str, group_name: str) -> list[Need]:
+    """Return what a group's pops and acknowledgements need in a topic.
+
+    Redelivered messages lie in a topic of the group's, and are those of the topic in its name.
+    """
+    return [topic(normal_topic(name, group_name) or name, Perm.SUB), group(group_name)]
+
+
+def read(name: str) -> list[Need]:
+    """Return what looking at a topic's messages needs."""
+    return [topic(name, Perm.SUB)]
+
+
+def know(name: str) -> list[Need]:
+    """Return what asking for a topic's offsets needs: either right."""
+    return [topic(name, Perm.BOTH)]
+
+
 def broker_needs(command: Command) -> Sequence[Need] | None:
     """Return what a request to a broker needs beside what its processor asks for.
 
@@ -87,53 +124,42 @@ _Ext = dict[str, str]
 
 
 def _publish(_: Command, ext: _Ext) -> list[Need]:
-    return [topic(ext.get("topic", ""), Perm.PUB)]
+    return publish(ext.get("topic", ""))
 
 
 def _publish_short(_: Command, ext: _Ext) -> list[Need]:
-    return [topic(ext.get("b", ""), Perm.PUB)]
+    return publish(ext.get("b", ""))
 
 
 def _reply_short(_: Command, ext: _Ext) -> list[Need]:
-    return _reply(ext.get("b", ""))
+    return reply(ext.get("b", ""))
 
 
 def _reply_long(_: Command, ext: _Ext) -> list[Need]:
-    return _reply(ext.get("topic", ""))
-
-
-def _reply(name: str) -> list[Need]:
-    # The cluster's topic for replies is nobody's: what matters is who asked. Which one that is the
-    # processor knows, and asks for the permission on any other.
-    return [] if name.endswith(REPLY_SUFFIX) else [topic(name, Perm.PUB)]
+    return reply(ext.get("topic", ""))
 
 
 def _subscribe(_: Command, ext: _Ext) -> list[Need]:
-    return [topic(ext.get("topic", ""), Perm.SUB), group(ext.get("consumerGroup", ""))]
+    return subscribe(ext.get("topic", ""), ext.get("consumerGroup", ""))
 
 
 def _pop(_: Command, ext: _Ext) -> list[Need]:
-    return _popped(ext.get("topic", ""), ext.get("consumerGroup", ""))
+    return popped(ext.get("topic", ""), ext.get("consumerGroup", ""))
 
 
 def _batch_ack(command: Command, _: _Ext) -> list[Need]:
     if not command.body:
         return []
     acks = BatchAckBody.decode(command.body).acks
-    return [need for pair in {(ack.topic, ack.group) for ack in acks} for need in _popped(*pair)]
-
-
-def _popped(name: str, group_name: str) -> list[Need]:
-    # Redelivered messages lie in a topic of the group's, and are those of the topic in its name.
-    return [topic(normal_topic(name, group_name) or name, Perm.SUB), group(group_name)]
+    return [need for pair in {(ack.topic, ack.group) for ack in acks} for need in popped(*pair)]
 
 
 def _read_topic(_: Command, ext: _Ext) -> list[Need]:
-    return [topic(ext.get("topic", ""), Perm.SUB)]
+    return read(ext.get("topic", ""))
 
 
 def _know_topic(_: Command, ext: _Ext) -> list[Need]:
-    return [topic(ext.get("topic", ""), Perm.BOTH)]
+    return know(ext.get("topic", ""))
 
 
 def _member(_: Command, ext: _Ext) -> list[Need]:

@@ -49,6 +49,10 @@ class Rights(Protocol):
         """Raise Refused unless the caller has all of the permissions."""
         ...
 
+    def require_admin(self, caller: Asking, what: str) -> None:
+        """Raise Refused unless the caller is an administrator; `what` is what it wants to do."""
+        ...
+
     def has(self, caller: Asking, needs: Sequence[Need]) -> bool:
         """Tell whether the caller has all of the permissions."""
         ...
@@ -63,6 +67,9 @@ class Everybody:
         return Caller("", address)
 
     def require(self, caller: Asking, needs: Sequence[Need]) -> None:
+        """Refuse nothing."""
+
+    def require_admin(self, caller: Asking, what: str) -> None:
         """Refuse nothing."""
 
     def has(self, caller: Asking, needs: Sequence[Need]) -> bool:

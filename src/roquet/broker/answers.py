@@ -66,6 +66,11 @@ class Answers:
             status = ("success" if answer.code == ResponseCode.SUCCESS else "failure",)
             creates.observe(status, took_ms)
 
+    def called(self, front: str, request: str, code: int, took_ms: float) -> None:
+        """Note a call of another front, by the request's name in small letters."""
+        labels = (front, request, _RESPONSES.get(code, _OTHER), "false", "success")
+        self._rpc.observe(labels, took_ms)
+
     def answered_many(self, answers: AnsweredHere) -> None:
         """Note answers of one kind that the fast path gave."""
         labels = _labels(answers.request_code, answers.response_code, answers.held, answers.one_way)

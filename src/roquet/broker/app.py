@@ -19,10 +19,10 @@ from roquet.broker.admission import FastIngest
 from roquet.broker.appender import Appender
 from roquet.broker.boot import boot_lines
 from roquet.broker.expressions import Expressions
-from roquet.broker.hooked import hooked
 from roquet.broker.quick_disk import QuickDisk
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
+from roquet.broker.remoting.rpc_hooks import hooked
 from roquet.broker.routes import Routed, all_routes, explain_routes
 from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.administration import make_administration
@@ -43,6 +43,7 @@ from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.services import make_services
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
+from roquet.broker.wiring.wrappers import make_fronts
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
 from roquet.service import runtime
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.metadata import Metadata
+    from roquet.broker.operations.table import Operations
     from roquet.broker.ports import Listeners
     from roquet.broker.services.bundle import Services
     from roquet.broker.state import BrokerState, Identity
@@ -85,6 +87,7 @@ class Broker:
     state: BrokerState
     pair: Pair
     services: Services
+    operations: Operations
     """What further fronts call."""
 
 
@@ -110,7 +113,9 @@ def build(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers
     )
     send_ext = make_stamps(base).ext
-    adapters = make_adapters(base, services, appender, send_ext)
+    answers = make_answers(base)
+    remoting, operations = make_fronts(base, services, pop, answers)
+    adapters = make_adapters(base, services, remoting, appender, send_ext)
     client_adapter = ClientAdapter(clients, base.callers, base.clock)
     processors: list[Routed] = [
         *adapters.all,
@@ -118,7 +123,6 @@ def build(
         *pop.routed,
         *make_administration(base, schedule, transactions, timers),
     ]
-    answers = make_answers(base)
     admission = make_admission(
         base, fast_fail, expressions, delays, answers, halves=transactions.door
     )
@@ -127,13 +131,12 @@ def build(
     locks = make_locks(base, pair.client)
     assignments = make_assignments(base, pair.client)
     late: list[Routed] = [pair.admin, LockAdapter(locks, base.callers), assignments]
-    routes = hooked(all_routes([*processors, *late]), base.hooks, send_ext)
+    routes = hooked(all_routes([*processors, *late]), base.hooks)
     routers = make_routers(base, routes)
     leavers = [base.holds.drop_peer, pop.drop_peer, client_adapter.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
     path.deliver_by(listeners.write)
-    syncs = base.config.store.sync_flush
-    disk = QuickDisk(base.config.server.sync_in_place_us if syncs else 0)
+    disk = QuickDisk(config.server.sync_in_place_us if config.store.sync_flush else 0)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
     share_holds(base, path, listeners, adapters.receive)
     parts = list_parts(
@@ -150,7 +153,7 @@ def build(
         pair=pair,
     )
     app = App(parts, base.clock, pair.role)
-    seen = (base.store, base.metadata, base.health, path, base.state, pair, services)
+    seen = (base.store, base.metadata, base.health, path, base.state, pair, services, operations)
     return Broker(app, base.identity, listeners, routers[0], routes, *seen)
 
 

@@ -9,7 +9,8 @@ called without arguments when the broker is built and returns the hook:
 Hooks run on the loop, in the order of their names, before and after the broker's own work. They
 must not wait. Raising `roquet.base.errors.Refused` in a `before_…` method ends the request with
 that code and remark, raising `roquet.broker.api.refusal.Refusal` with the code of its reason; any
-other exception is logged and changes nothing. While a hook is there, no
+other exception is logged and changes nothing. Hooks on sends and reads are around the operations of
+every front, those on requests around the handlers of frames. While a hook is there, no
 request takes the fast path; without one, none of this runs.
 """
 

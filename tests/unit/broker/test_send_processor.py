@@ -77,7 +77,9 @@ class World:
             expressions=Expressions(),
             timers=cast("Any", None),
         )
-        self.sends = SendAdapter(services.sends, self.base.callers, appender, {})
+        self.sends = SendAdapter(
+            services.sends, self.base.callers, {}, steps=services.sends, appender=appender
+        )
         self.topic("orders", 4)
 
     def _divert(self, draft: Draft, group: str) -> None:

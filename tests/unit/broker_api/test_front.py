@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import roquet.broker.api
+import roquet.broker.operations
 import roquet.broker.services
 from local_front import LocalFront
 from roquet.broker.api.offsets import CommitResult
@@ -61,7 +62,7 @@ def run(
         async with running_broker(folder, changes=changes) as broker:
             broker.metadata.topics.put(TopicConfig(name="orders", read_queues=2, write_queues=2))
             await broker.metadata.topics.persist()
-            await tell(LocalFront(broker.services), broker)
+            await tell(LocalFront(broker.operations), broker)
 
     asyncio.run(main())
 
@@ -77,7 +78,9 @@ async def dispatched(broker: Broker) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("package", [roquet.broker.api, roquet.broker.services])
+@pytest.mark.parametrize(
+    "package", [roquet.broker.api, roquet.broker.services, roquet.broker.operations]
+)
 def test_front_and_api_load_no_module_of_a_transport(package: ModuleType) -> None:
     script = _LOADED.format(
         tests=str(Path(__file__).parents[2]),
@@ -128,9 +131,9 @@ def test_front_receive_waits_for_a_message(tmp_path: Path) -> None:
 
 
 def test_front_receive_that_is_cancelled_is_held_no_more(tmp_path: Path) -> None:
-    async def tell(front: LocalFront, _: Broker) -> None:
+    async def tell(front: LocalFront, broker: Broker) -> None:
         waiting = asyncio.create_task(front.receive("orders", 0, wait_ms=60_000, tags="a"))
-        holds = front.services.receives.held
+        holds = broker.services.receives.held
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         waiting.cancel()
@@ -188,16 +191,19 @@ def test_front_with_accounts_shows_a_message_only_to_those_who_may_read_its_topi
     accounts.write_text(ACCOUNTS)
 
     async def tell(front: LocalFront, broker: Broker) -> None:
-        sent = await front.send("orders", b"for readers")
+        writer = LocalFront(front.calls, access_key="the-writer")
+        sent = await writer.send("orders", b"for readers")
         await dispatched(broker)
         _, place = parse_offset_id(sent.message_ids[0])
-        writer = LocalFront(front.services, access_key="the-writer")
-        for asked in (writer.view(place), writer.send_back(place)):
-            with pytest.raises(Refusal, match="No default permission for topic:orders") as refused:
+        for asked, what in (
+            (writer.view(place), "topic:orders"),
+            (writer.send_back(place), "group"),
+        ):
+            with pytest.raises(Refusal, match=f"No default permission for {what}") as refused:
                 await asked
             assert refused.value.reason is Reason.ACCOUNT_REFUSED
         assert broker.store.max_offset("%DLQ%readers", 0) == 0
-        reader = LocalFront(front.services, access_key="the-reader")
+        reader = LocalFront(front.calls, access_key="the-reader")
         (record,) = read_records(await reader.view(place))
         assert record.body == b"for readers"
         await reader.send_back(place)

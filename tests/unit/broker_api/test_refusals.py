@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import roquet.broker
 from roquet.acl.accounts import Perm
 from roquet.acl.needs import Need
 from roquet.acl.rights import EVERYBODY, Asking
 from roquet.base.errors import Refused
 from roquet.broker.api.caller import Caller
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.replies import ReplyResult
+from roquet.broker.api.send import SendResult, SendStatus
 from roquet.broker.remoting.callers import Callers
-from roquet.broker.remoting.refusals import CODES, refused, translated
+from roquet.broker.remoting.refusals import CODES, OutcomeCodes, refused, translated
 from roquet.broker.services.access import Access
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -29,6 +35,46 @@ def test_codes_table_has_a_code_for_each_reason_and_success_for_none() -> None:
 def test_codes_table_reasons_of_different_meaning_have_different_codes() -> None:
     codes = [code for reason, code in CODES.items() if reason is not Reason.ACCOUNT_REFUSED]
     assert len(codes) == len(set(codes))
+
+
+READS_ANSWERS_OF_OTHERS = {"slave_sync.py", "topic_queues.py"}
+"""What asks other brokers and name servers compares the codes of their answers."""
+STATUSES_OF_ITS_OWN = {"pop.py"}
+"""Pops end in statuses that no refusal has: the adapter of pops answers them itself."""
+
+
+def test_response_codes_are_made_in_one_module_of_the_broker() -> None:
+    folder = Path(roquet.broker.__file__).parent
+    makers = {
+        path.name
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "ResponseCode"
+        and node.attr != "SUCCESS"
+    }
+    assert makers == {"refusals.py"} | READS_ANSWERS_OF_OTHERS | STATUSES_OF_ITS_OWN
+
+
+def test_plugin_s_own_code_is_answered_and_other_fronts_get_its_reason() -> None:
+    codes = OutcomeCodes()
+    for code, reason in ((16, Reason.FORBIDDEN), (1, Reason.FAILED), (999, Reason.FAILED)):
+        found = codes.refusal(Refused(code, "no"))
+        assert (found.reason, found.text, codes.of(None, found)) == (reason, "no", code)
+        assert refused(found).code == code
+
+
+def test_outcome_codes_of_results_and_failures_are_those_of_answers() -> None:
+    codes = OutcomeCodes()
+    stored = SendResult(
+        status=SendStatus.NO_REPLICA, message_ids=("1",), queue_id=0, queue_offset=0
+    )
+    assert codes.of(stored, None) == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert codes.of(ReplyResult(fault=None, queue_id=0), None) == ResponseCode.SUCCESS
+    assert codes.of(ReplyResult(fault="gone", queue_id=0), None) == ResponseCode.SYSTEM_ERROR
+    assert codes.of(7, None) == ResponseCode.SUCCESS
+    assert codes.of(None, ValueError("broken")) == ResponseCode.SYSTEM_ERROR
 
 
 def test_refused_keeps_the_text_of_the_refusal() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from roquet.base.errors import Refused
 from roquet.broker.api.assignments import AssignmentRequest
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.model.subscription import MessageModel
 from roquet.protocol.bodies.assignments import (
     QueryAssignmentBody,
     decode_request_mode,
     encode_assignments,
 )
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.remoting.router import Request, Route
@@ -67,9 +67,9 @@ class AssignmentAdapter:
 
 
 def _read(decode: Callable[[bytes], _Body], request: Request) -> _Body:
-    """Read a body. Raises Refused: what a client sends is no failure of the broker."""
+    """Read a body. Raises Refusal: what a client sends is no failure of the broker."""
     try:
         return decode(request.command.body)
     except JsonError as error:
         text = f"the body cannot be read: {error}"
-        raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
+        raise Refusal(Reason.FAILED, text) from error

@@ -6,7 +6,7 @@ Next: broker/services/receive.py, which has the rules.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.receive import (
     Filter,
@@ -14,30 +14,22 @@ from roquet.broker.api.receive import (
     ReceiveForbidden,
     ReceiveRequest,
     ReceiveResult,
-    ReceiveStatus,
 )
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.remoting.refusals import refusal_reply
+from roquet.broker.remoting.refusals import STATUSES, refusal_reply
 from roquet.protocol import sys_flag
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.remoting.headers import reader
 from roquet.remoting.router import Ports, Request, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.holds import Waiter
     from roquet.broker.remoting.callers import Callers
-    from roquet.broker.services.receive import Receives
-
-CODES: Mapping[ReceiveStatus, ResponseCode] = {
-    ReceiveStatus.FOUND: ResponseCode.SUCCESS,
-    ReceiveStatus.NOT_FOUND: ResponseCode.PULL_NOT_FOUND,
-    ReceiveStatus.RETRY: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    ReceiveStatus.OFFSET_MOVED: ResponseCode.PULL_OFFSET_MOVED,
-}
-"""Answers to reads that were carried out (spec: wire §10.3)."""
 
 FORBIDDEN_TYPES: Mapping[Forbids, int] = {
     Forbids.BROKER: 1,
@@ -49,10 +41,26 @@ FORBIDDEN_TYPES: Mapping[Forbids, int] = {
 """The field `forbiddenType` of refusals."""
 
 
+class Reads(Protocol):
+    """Reads and waits."""
+
+    @property
+    def receive_or_hold(
+        self,
+    ) -> Callable[[ReceiveRequest, Caller, Waiter, Callable[[], None]], ReceiveResult | None]:
+        """Return what is there; None: the request is held and woken."""
+        ...
+
+    @property
+    def resume(self) -> Callable[[ReceiveRequest, Caller], ReceiveResult]:
+        """Return what is there for a request that was held."""
+        ...
+
+
 class ReceiveAdapter:
     """Answers pulls."""
 
-    def __init__(self, receives: Receives, callers: Callers) -> None:
+    def __init__(self, receives: Reads, callers: Callers) -> None:
         self._receives = receives
         self._callers = callers
 
@@ -117,7 +125,7 @@ def _answer(command: Command, result: ReceiveResult) -> Command:
         topic_sys_flag=result.topic_sys_flag,
         group_sys_flag=result.group_sys_flag,
     )
-    code = CODES[result.status]
+    code = STATUSES[result.status]
     return reply_to(command, code, remark=result.detail, ext=fields, body=result.records)
 
 

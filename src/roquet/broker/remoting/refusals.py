@@ -1,11 +1,14 @@
-"""From a refusal to its response code and remark: the one table of the remoting front."""
+"""From outcomes to response codes and remarks: the one table of the remoting front."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
+from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.replies import ReplyResult
+from roquet.broker.api.send import SendResult, SendStatus
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 
@@ -44,9 +47,58 @@ CODES: Mapping[Reason, ResponseCode] = {
 """Every reason has a code."""
 
 
+STATUSES: Mapping[SendStatus | ReceiveStatus, ResponseCode] = {
+    SendStatus.STORED: ResponseCode.SUCCESS,
+    SendStatus.FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    SendStatus.REPLICA_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    SendStatus.NO_REPLICA: ResponseCode.SLAVE_NOT_AVAILABLE,
+    ReceiveStatus.FOUND: ResponseCode.SUCCESS,
+    ReceiveStatus.NOT_FOUND: ResponseCode.PULL_NOT_FOUND,
+    ReceiveStatus.RETRY: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReceiveStatus.OFFSET_MOVED: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""Sends and reads that were carried out, more or less safely (spec: store §11.2, wire §10.3)."""
+
+_REASONS = {int(code): reason for reason, code in reversed(tuple(CODES.items()))}
+
+
+class PluginRefusal(Refusal):
+    """A refusal whose response code a plugin has chosen."""
+
+    def __init__(self, reason: Reason, text: str, code: int) -> None:
+        super().__init__(reason, text)
+        self.code = code
+
+
+class OutcomeCodes:
+    """Response codes of outcomes, as plugins and metrics show them."""
+
+    def of(self, result: object, error: Exception | None) -> int:
+        """Return the code of a result, or of what went wrong."""
+        if isinstance(error, Refusal):
+            return code_of(error)
+        if error is not None:
+            return ResponseCode.SYSTEM_ERROR
+        if isinstance(result, ReplyResult):
+            return ResponseCode.SUCCESS if result.fault is None else CODES[Reason.FAILED]
+        if isinstance(result, SendResult | ReceiveResult):
+            return STATUSES[result.status]
+        return ResponseCode.SUCCESS
+
+    def refusal(self, refused: Refused) -> Refusal:
+        """Return what a plugin means that refuses by code; this front answers that very code."""
+        reason = _REASONS.get(refused.code, Reason.FAILED)
+        return PluginRefusal(reason, refused.remark, refused.code)
+
+
+def code_of(refusal: Refusal) -> int:
+    """Return the response code of a refusal."""
+    return refusal.code if isinstance(refusal, PluginRefusal) else CODES[refusal.reason]
+
+
 def refused(refusal: Refusal) -> Refused:
     """Return a refusal as this front answers it. The remark is the refusal's text, unchanged."""
-    return Refused(CODES[refusal.reason], refusal.text)
+    return Refused(code_of(refusal), refusal.text)
 
 
 def translated(error: Exception) -> Exception:
@@ -61,4 +113,4 @@ def refusal_reply(
 
     A refusal without a text has no remark at all, as some of Java's.
     """
-    return reply_to(command, CODES[refusal.reason], remark=refusal.text or None, ext=ext)
+    return reply_to(command, code_of(refusal), remark=refusal.text or None, ext=ext)

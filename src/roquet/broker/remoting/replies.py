@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import OutcomeUnknown, Unreachable
 from roquet.broker.api.refusal import Reason, Refusal
@@ -20,12 +20,13 @@ from roquet.protocol.headers.message import (
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from roquet.broker.api.replies import PushedReply
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.replies import PushedReply, ReplyResult
+    from roquet.broker.api.send import SendRequest
     from roquet.broker.registry import Registry
     from roquet.broker.remoting.callers import Callers
-    from roquet.broker.services.replies import Replies
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +77,24 @@ class ConnectedRequesters:
         return answer.code == ResponseCode.SUCCESS
 
 
+class Passes(Protocol):
+    """Passes replies on."""
+
+    @property
+    def check_open(self) -> Callable[[], None]:
+        """Raises Refusal(BUSY) when nothing is taken at the moment."""
+        ...
+
+    @property
+    def reply(self) -> Callable[[SendRequest, Caller], Awaitable[ReplyResult]]:
+        """Passes one reply on."""
+        ...
+
+
 class ReplyAdapter:
     """Takes replies from consumers."""
 
-    def __init__(self, replies: Replies, callers: Callers, ext: Mapping[str, str]) -> None:
+    def __init__(self, replies: Passes, callers: Callers, ext: Mapping[str, str]) -> None:
         """`ext` are the fields that every answer to a send carries."""
         self._replies = replies
         self._callers = callers

@@ -39,3 +39,10 @@ class Access:
             self._rights.require(caller, needs)
         except Refused as refused:
             raise Refusal(Reason.ACCOUNT_REFUSED, refused.remark) from refused
+
+    def require_admin(self, caller: Caller, what: str) -> None:
+        """Raise Refusal unless the caller is an administrator; `what` is what it wants to do."""
+        try:
+            self._rights.require_admin(caller, what)
+        except Refused as refused:
+            raise Refusal(Reason.ACCOUNT_REFUSED, refused.remark) from refused

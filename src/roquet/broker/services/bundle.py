@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 class Services:
     """What a broker does, without a transport.
 
-    The front has verified who the caller is. What an account may do with a topic or a group that
-    the request itself names is the front's check as well (`acl.needs` has it for the remoting
-    front); what only the data shows, a service checks.
+    Fronts call these through `broker.operations`, where access control, plugins, metrics and audit
+    are around them; what only the data shows, a service checks itself.
     """
 
     sends: Sends

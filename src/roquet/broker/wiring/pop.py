@@ -53,6 +53,8 @@ class PopParts:
 
     shared: _Shared
     routed: tuple[Routed, ...]
+    service: PopService
+    acks: PopAcks
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
@@ -134,7 +136,7 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
     lane = base.lanes["pull"]
     adapter = PopAdapter(service, checks, shared.pops, store=store, lane=lane, clock=clock)
     browse = PopBrowseAdapter(browser, checks, shared.notifications, store=store, clock=clock)
-    return PopParts(shared, (adapter, PopAckAdapter(acks), browse))
+    return PopParts(shared, (adapter, PopAckAdapter(acks), browse), service, acks)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.broker.appender import Appender
+    from roquet.broker.operations.table import Operations
     from roquet.broker.routes import Routed
     from roquet.broker.services.bundle import Services
     from roquet.broker.wiring.base import Base
@@ -34,14 +35,20 @@ class Adapters:
 
 
 def make_adapters(
-    base: Base, services: Services, appender: Appender, send_ext: Mapping[str, str]
+    base: Base,
+    services: Services,
+    operations: Operations,
+    appender: Appender,
+    send_ext: Mapping[str, str],
 ) -> Adapters:
     """Make the adapters; `send_ext` are the fields that every answer to a send carries."""
     callers = base.callers
-    receive = ReceiveAdapter(services.receives, callers)
+    receive = ReceiveAdapter(operations, callers)
+    # Plugins see send by send.
+    steps = None if base.hooks.send else services.sends
     adapters = (
-        SendAdapter(services.sends, callers, appender, send_ext),
-        ReplyAdapter(services.replies, callers, send_ext),
+        SendAdapter(operations, callers, send_ext, steps=steps, appender=appender),
+        ReplyAdapter(operations, callers, send_ext),
         receive,
         OffsetAdapter(services.offsets, callers),
         QueryAdapter(services.queries, callers),

@@ -6,7 +6,7 @@ handled together, see batching.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.remoting.send.batching import SendBatching
@@ -15,28 +15,58 @@ from roquet.protocol.codes import RequestCode
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult
     from roquet.broker.appender import Appender
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.send.service import Sends
     from roquet.protocol.command import Command
 
 
+class Stores(Protocol):
+    """Stores messages."""
+
+    @property
+    def check_open(self) -> Callable[[], None]:
+        """Raises Refusal(BUSY) when nothing is taken at the moment."""
+        ...
+
+    @property
+    def send(self) -> Callable[[SendRequest, Caller], Awaitable[SendResult]]:
+        """Stores one message."""
+        ...
+
+    @property
+    def send_batch(self) -> Callable[[SendBatchRequest, Caller], Awaitable[SendResult]]:
+        """Stores several messages."""
+        ...
+
+
 class SendAdapter:
     """Takes messages from producers."""
 
     def __init__(
-        self, sends: Sends, callers: Callers, appender: Appender, ext: Mapping[str, str]
+        self,
+        sends: Stores,
+        callers: Callers,
+        ext: Mapping[str, str],
+        *,
+        steps: Sends | None = None,
+        appender: Appender | None = None,
     ) -> None:
-        """`ext` are the fields that every answer to a send carries."""
+        """`ext` are the fields that every answer to a send carries.
+
+        With `steps` and an appender, sends that were read together are appended together.
+        """
         self._sends = sends
         self._callers = callers
         self._answers = SendAnswers(ext)
         self._batching: SendBatching | None = None
-        if appender.log is not None:
+        if steps is not None and appender is not None and appender.log is not None:
             self._batching = SendBatching(
-                sends, callers, appender, appender.log, answers=self._answers, alone=self.send
+                steps, callers, appender, appender.log, answers=self._answers, alone=self.send
             )
 
     def routes(self) -> list[Route]:

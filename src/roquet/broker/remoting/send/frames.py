@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult, SendStatus
-from roquet.broker.remoting.refusals import refusal_reply
+from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult
+from roquet.broker.remoting.refusals import STATUSES, refusal_reply
 from roquet.broker.services.send.service import check_body
 from roquet.protocol import properties as props
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
 from roquet.remoting.headers import reader
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from roquet.remoting.router import Request
 
 _SHORT_HEADER = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-
-CODES: Mapping[SendStatus, ResponseCode] = {
-    SendStatus.STORED: ResponseCode.SUCCESS,
-    SendStatus.FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    SendStatus.REPLICA_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    SendStatus.NO_REPLICA: ResponseCode.SLAVE_NOT_AVAILABLE,
-}
-"""Messages that are stored, more or less safely (spec: store §11.2)."""
 
 
 class SendAnswers:
@@ -48,7 +40,7 @@ class SendAnswers:
             recall_handle=result.recall_handle,
         )
         fields.update(self._ext)
-        return reply_to(request.command, CODES[result.status], ext=fields)
+        return reply_to(request.command, STATUSES[result.status], ext=fields)
 
     def refused(self, request: Request, refusal: Refusal) -> Command:
         """Return the answer for what was not stored."""

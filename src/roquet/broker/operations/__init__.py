@@ -1,0 +1,1 @@
+"""What every front may call, with what is wrapped around each call."""

@@ -1,0 +1,53 @@
+"""What is wrapped around the operations of fronts, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.operations.access import Authorized
+from roquet.broker.operations.plugins import ConsumeHooks, SendHooks
+from roquet.broker.operations.records import Audited, Counted
+from roquet.broker.operations.table import Operations, make_operations
+from roquet.broker.remoting.refusals import OutcomeCodes
+
+if TYPE_CHECKING:
+    from roquet.broker.answers import Answers
+    from roquet.broker.operations.wrapping import Wrapper
+    from roquet.broker.services.bundle import Services
+    from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.pop import PopParts
+
+
+def make_fronts(
+    base: Base, services: Services, pop: PopParts, answers: Answers | None
+) -> tuple[Operations, Operations]:
+    """Make the operations that the remoting front calls, and those of every other front."""
+    made = (services, pop.service, pop.acks)
+    others = make_operations(*made, front_wrappers(base, answers))
+    return make_operations(*made, remoting_wrappers(base)), others
+
+
+def remoting_wrappers(base: Base) -> list[Wrapper]:
+    """List what is around the calls of the remoting front: plugins.
+
+    The guard has asked for the rights before the request got a place in a lane, by the same rules
+    (`acl.needs`); answers are counted as frames, those of the fast path included.
+    """
+    hooks, codes = base.hooks, OutcomeCodes()
+    found: list[Wrapper] = []
+    if hooks.send:
+        found.append(SendHooks(hooks.send, codes))
+    if hooks.consume:
+        found.append(ConsumeHooks(hooks.consume, codes))
+    return found
+
+
+def front_wrappers(base: Base, answers: Answers | None) -> list[Wrapper]:
+    """List what is around the calls of every other front."""
+    found: list[Wrapper] = []
+    if answers is not None:
+        found.append(Counted(answers, base.clock, OutcomeCodes().of))
+    found.append(Audited(base.clock))
+    if base.accounts is not None:
+        found.append(Authorized(base.access))
+    return [*found, *remoting_wrappers(base)]

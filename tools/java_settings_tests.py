@@ -41,6 +41,22 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_broker_config.py": {
         "test_a_java_file_is_taken_as_it_is": ("mappedFileSizeCommitLog",),
     },
+    "test_buffer.py": {
+        "test_checkpoint_is_stored_before_its_margin": ("popCkStayBufferTimeOut",),
+        "test_more_checkpoints_than_may_wait_are_stored_at_once": (
+            "popCkMaxBufferSize",
+            "popCkOffsetMaxQueueSize",
+        ),
+        "test_records_wait_for_their_flush_unless_they_may_not": (
+            "appendAckAsync",
+            "appendCkAsync",
+        ),
+        "test_what_is_acknowledged_whole_is_never_stored": ("enablePopBufferMerge",),
+        "test_what_is_left_after_its_stay_is_stored_with_its_acknowledgements": (
+            "enablePopBatchAck",
+            "popCkStayBufferTime",
+        ),
+    },
     "test_cleaning.py": {
         "test_a_file_that_hung_is_tried_again_after_the_pause": ("redeleteHangedFileInterval",),
         "test_a_store_with_a_hole_does_not_get_as_far_as_a_self_check": ("storePathRootDir",),

@@ -113,6 +113,23 @@ class Appender:
         refused = self.made_ready(draft)
         return await self.put(draft, wait=wait) if refused is None else refused
 
+    async def append_all(
+        self, drafts: Sequence[Draft], *, wait: bool | None = None
+    ) -> list[PutResult]:
+        """Append drafts as `append` does, but together; each has an outcome of its own."""
+        if self._log is None:
+            return [await self.append(draft, wait=wait) for draft in drafts]
+        results = [self.made_ready(draft) for draft in drafts]
+        ready = [draft for draft, why in zip(drafts, results, strict=True) if why is None]
+        placed = iter(self._log.append(ready) if ready else [])
+        done: list[PutResult] = []
+        for draft, why in zip(drafts, results, strict=True):
+            result = next(placed) if why is None else why
+            if why is None and not self.is_settled(result):
+                result = await self.settled(draft, result, wait=wait)
+            done.append(result)
+        return done
+
     def made_ready(self, draft: Draft, *, as_it_is: bool = False) -> PutResult | None:
         """Check and convert a draft; return why it cannot be appended. May raise Refused.
 
@@ -150,10 +167,15 @@ class Appender:
             return False
         return self._copies is None or self._copies.has(end)
 
-    async def settled(self, draft: Draft, result: PutResult) -> PutResult:
-        """Wait as long as the durability of a message asks that was appended to the log."""
+    async def settled(
+        self, draft: Draft, result: PutResult, *, wait: bool | None = None
+    ) -> PutResult:
+        """Wait as long as the durability of a message asks that was appended to the log.
+
+        `wait` overrides the message's own property WAIT.
+        """
         assert self._log is not None, "nothing is appended together here"
-        result = await self._log.settled(result, waits(draft))
+        result = await self._log.settled(result, waits(draft) if wait is None else wait)
         return await self._with_copies(draft, result)
 
     async def _with_copies(self, draft: Draft, result: PutResult) -> PutResult:

@@ -16,6 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.broker.fast_fail import FastFailRules
 from roquet.broker.lock_votes import LockRules
 from roquet.broker.peers import RegistrationRules
+from roquet.broker.pop.buffer.rules import BufferRules
 from roquet.broker.pop.receive.rules import PopRules
 from roquet.broker.pop.revive_rules import ReviveRules
 from roquet.broker.pull_rules import PullRules
@@ -276,6 +277,8 @@ class BrokerConfig:
     assignments: AssignmentRules = dataclasses.field(default_factory=AssignmentRules)
     revive: ReviveRules = dataclasses.field(default_factory=ReviveRules)
     pull: PullRules = dataclasses.field(default_factory=PullRules)
+    pop_buffer: BufferRules = dataclasses.field(default_factory=BufferRules)
+    """Checkpoints of POP that wait in memory."""
     pop: PopRules = dataclasses.field(default_factory=PopRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)

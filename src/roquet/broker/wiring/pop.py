@@ -6,6 +6,8 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from roquet.broker.pop.buffer.metrics import watch_buffer
+from roquet.broker.pop.buffer.service import PopBuffer
 from roquet.broker.pop.receive.acks import PopAcks
 from roquet.broker.pop.receive.browse import PopBrowser
 from roquet.broker.pop.receive.checks import PopChecks
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.appender import Appender
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.pop.buffer.rules import BufferRules
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.broker.routes import Routed
     from roquet.broker.wiring.base import Base
@@ -58,7 +61,7 @@ class PopParts:
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
-        orders = self.shared.orders
+        orders, buffer = self.shared.orders, self.shared.buffer
         save = (Timer("save ordered pops", orders.persist, SAVE_S, SAVE_S),)
         rows = (
             ("pop_orders", orders, save),
@@ -67,8 +70,16 @@ class PopParts:
             ("pop_notifications", self.shared.notifications, ()),
         )
         return [
-            Part(name, part, ("store",), during=Role.MASTER, timers=timers)
-            for name, part, timers in rows
+            # A stop stores what waits in memory: up to popCkMaxBufferSize checkpoints.
+            Part(
+                *("pop_buffer", buffer, ("store", "timers"), Role.MASTER),
+                timers=buffer.timers,
+                stop_within_s=60,
+            ),
+            *(
+                Part(name, part, ("store",), during=Role.MASTER, timers=timers)
+                for name, part, timers in rows
+            ),
         ]
 
     def drop_peer(self, peer: Peer) -> None:
@@ -83,7 +94,8 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
     rules, topics, name = config.pop, tables.topics, base.identity.name
     shared = _make_shared(base, appender)
     checks, orders, alarms = shared.checks, shared.orders, shared.alarms
-    offsets = PopOffsets(tables.offsets, store, init_by_memory=rules.init_by_memory)
+    memory = rules.init_by_memory
+    offsets = PopOffsets(tables.offsets, store, shared.buffer.merge, init_by_memory=memory)
     rng = random.Random(base.rng.getrandbits(64))  # noqa: S311
 
     def contended(topic: str, group: str, queue_id: int) -> None:
@@ -96,6 +108,7 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
         offsets=offsets,
         locks=PopLocks(),
         revive_log=shared.revive_log,
+        buffer=shared.buffer,
         in_flight=shared.in_flight,
         orders=orders,
         alarms=alarms,
@@ -120,6 +133,7 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
         topics=topics,
         store=store,
         revive_log=shared.revive_log,
+        buffer=shared.buffer,
         in_flight=shared.in_flight,
         ordered=OrderedAcks(orders, tables.offsets, alarms, clock, wake=shared.wake),
         broker_name=name,
@@ -128,7 +142,7 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:
         offsets.init_by_memory = new.pop.init_by_memory
-        shared.follow(new.pop)
+        shared.follow(new.pop, new.pop_buffer)
         service.follow(new.pop)
         browser.follow(new.pop)
 
@@ -145,6 +159,7 @@ class _Shared:
 
     checks: PopChecks
     revive_log: ReviveLog
+    buffer: PopBuffer
     in_flight: PopInFlight
     orders: PopOrders
     alarms: OrderAlarms
@@ -155,8 +170,10 @@ class _Shared:
     wake: Callable[[Key], None]
     """Has requests that wait for a queue tried again."""
 
-    def follow(self, rules: PopRules) -> None:
+    def follow(self, rules: PopRules, buffer: BufferRules) -> None:
         """Go by other settings from now on."""
+        self.revive_log.follow(buffer)
+        self.buffer.follow(buffer)
         self.in_flight.is_enabled = rules.limits_in_flight
         self.alarms.is_enabled = rules.wake_when_free
         for polls in (self.pops, self.notifications):
@@ -189,11 +206,18 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
         clock=clock,
     )
     base.settings.listen(lambda new, _: checks.follow(new.timers))
+    revive_log = ReviveLog(
+        *(appender, topics, topic),
+        identity=base.identity,
+        rules=base.config.pop_buffer,
+        clock=clock,
+    )
     alarms = OrderAlarms(orders.free_at, wake, clock)
     alarms.is_enabled = rules.wake_when_free
     return _Shared(
         checks=checks,
-        revive_log=ReviveLog(appender, topics, topic, base.identity, clock),
+        revive_log=revive_log,
+        buffer=_make_buffer(base, revive_log),
         in_flight=PopInFlight(clock, is_enabled=rules.limits_in_flight),
         orders=orders,
         alarms=alarms,
@@ -214,6 +238,18 @@ class ReviveParts:
         needs = ("store", "timers")
         timers = self.service.timers
         return Part("revive", self.service, needs, during=Role.MASTER, timers=timers)
+
+
+def _make_buffer(base: Base, records: ReviveLog) -> PopBuffer:
+    tables = base.metadata
+
+    def is_gone(topic: str, group: str) -> bool:
+        return tables.topics.get(topic) is None or tables.groups.find(group) is None
+
+    rules = base.config.pop_buffer
+    buffer = PopBuffer(records, tables.offsets, is_gone=is_gone, rules=rules, clock=base.clock)
+    watch_buffer(buffer, base.metrics)
+    return buffer
 
 
 def make_revive(base: Base, appender: Appender, timers: TimerParts) -> ReviveParts:

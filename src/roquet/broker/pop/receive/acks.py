@@ -1,7 +1,8 @@
 """Acknowledgements of popped messages, and other times for their return (200051, 200151, 200053).
 
-An acknowledgement is a record in the revive topic. It succeeds when that record is stored, and
-only then: a client that hears anything else may ask again, as a second record does no harm.
+An acknowledgement is a record in the revive topic, or merged with its checkpoint in memory. It
+succeeds when that record is stored or when it is merged, and only then: a client that hears
+anything else may ask again, as a second record does no harm.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from roquet.broker.api.pop import ChangedInvisible
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol.pop.records import PopAck, PopCheckpoint
 from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
+from roquet.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.api.pop import ChangeInvisibleRequest, PopAckRequest, PopBatchAck
+    from roquet.broker.pop.buffer.service import PopBuffer
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.pop.receive.ordered_acks import OrderedAcks
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.protocol.pop.handle import ReceiptHandle
-    from roquet.store.results import PutResult
     from roquet.store.topics import TopicTable
 
 BATCHES_MAX = 4096
@@ -32,6 +34,10 @@ BATCHES_MAX = 4096
 
 SAME_MS_MAX = 1000
 """How far a pop time may run ahead of the clock so that no two of a message are equal."""
+
+
+_MERGED = PutResult(PutStatus.PUT_OK)
+"""What became of an acknowledgement that met its checkpoint in memory."""
 
 
 class Bounds(Protocol):
@@ -56,6 +62,7 @@ class PopAcks:
         topics: TopicTable,
         store: Bounds,
         revive_log: ReviveLog,
+        buffer: PopBuffer,
         in_flight: PopInFlight,
         ordered: OrderedAcks,
         broker_name: str,
@@ -65,6 +72,7 @@ class PopAcks:
         self._topics = topics
         self._store = store
         self._revive_log = revive_log
+        self._buffer = buffer
         self._in_flight = in_flight
         self._ordered = ordered
         self._broker_name = broker_name
@@ -181,10 +189,19 @@ class PopAcks:
             offset=offset,
         )
         revive_ms = handle.pop_time_ms + handle.invisible_ms
-        stored = await self._revive_log.ack(ack, handle.revive_queue, revive_ms)
+        stored = await self._kept(ack, handle.revive_queue, revive_ms)
         if stored.status.is_stored:
             self._in_flight.settled(key, (handle.pop_time_ms, handle.start_offset))
         return stored
+
+    async def _kept(self, ack: PopAck, revive_queue: int, revive_ms: int) -> PutResult:
+        """Merge an acknowledgement with its checkpoint in memory, or store it."""
+        merge = self._buffer.merge
+        if len(merge) and merge.ack(
+            ack.merge_key(self._broker_name), ack.offsets, self._clock.now_ms()
+        ):
+            return _MERGED
+        return await self._revive_log.ack(ack, revive_queue, revive_ms)
 
     async def _acked_batch(self, batch: PopBatchAck) -> PutResult | None:
         topic, queue_id = batch.topic, batch.queue_id
@@ -209,7 +226,7 @@ class PopAcks:
             batch=offsets,
         )
         revive_ms = batch.pop_time_ms + batch.invisible_ms
-        stored = await self._revive_log.ack(ack, batch.revive_queue, revive_ms)
+        stored = await self._kept(ack, batch.revive_queue, revive_ms)
         if stored.status.is_stored:
             key = topic, batch.group, queue_id
             of = batch.pop_time_ms, batch.start_offset

@@ -1,7 +1,8 @@
 """Where a pop of a queue begins: the group's committed offset, or where a new group starts.
 
-Without a merge buffer the committed offset is the only position: it moves when the checkpoint of
-what was read is stored, and by nothing else that a read brings (spec: broker (h)).
+The committed offset moves when the checkpoint of what was read is stored or acknowledged whole, and
+by nothing else that a read brings. With checkpoints in the merge buffer it stays behind them, and
+pops go on where the buffer says (spec: broker (h)).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.protocol import names
 
 if TYPE_CHECKING:
+    from roquet.broker.pop.receive.locks import Key
     from roquet.store.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
@@ -33,13 +35,32 @@ class Queues(Protocol):
         ...
 
 
+class Ahead(Protocol):
+    """Knows the queues of which something popped waits in memory."""
+
+    def position(self, key: Key) -> int | None:
+        """Return where such a queue goes on."""
+        ...
+
+    def passed(self, key: Key, next_offset: int) -> None:
+        """Note that a queue was read up to an offset."""
+        ...
+
+    def forget_offsets(self, key: Key) -> None:
+        """Let a queue begin elsewhere."""
+        ...
+
+
 class PopOffsets:
     """Positions of groups that pop."""
 
-    def __init__(self, offsets: OffsetTable, store: Queues, *, init_by_memory: bool) -> None:
+    def __init__(
+        self, offsets: OffsetTable, store: Queues, ahead: Ahead, *, init_by_memory: bool
+    ) -> None:
         """`init_by_memory`: a group that wants the last message gets a whole young queue."""
         self._offsets = offsets
         self._store = store
+        self._ahead = ahead
         self.init_by_memory = init_by_memory
 
     def begin(
@@ -51,19 +72,32 @@ class PopOffsets:
         """
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
-            self._offsets.commit(group, topic, queue_id, reset)
+            self.move(group, topic, queue_id, reset)
             return reset, True
         known = self._offsets.committed(group, topic, queue_id)
         if known is not None and known >= 0:
-            return known, False
+            ahead = self._ahead.position((topic, group, queue_id))
+            return known if ahead is None else max(known, ahead), False
+        # A new group, or its topic was deleted, and what is in memory is of the old one.
+        self._ahead.forget_offsets((topic, group, queue_id))
         first = self._first(topic, queue_id, from_first=from_first)
         if not self._offsets.commit(group, topic, queue_id, first):
             return None
         return first, False
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Move the position."""
+    def passed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Move the position forward; the committed offset waits for what is in memory."""
+        self._ahead.passed((topic, group, queue_id), offset)
+
+    def move(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the position and the committed offset, whatever is in memory."""
+        self._ahead.forget_offsets((topic, group, queue_id))
         self._offsets.commit(group, topic, queue_id, offset)
+
+    def is_reset(self, key: Key) -> bool:
+        """Tell whether a reset of a queue waits for its next pop."""
+        topic, group, queue_id = key
+        return self._offsets.pending_reset(group, topic, queue_id) is not None
 
     def rest(self, group: str, topic: str, queue_id: int, *, from_first: bool = True) -> int:
         """Return how many messages lie before a group, and change nothing."""
@@ -74,7 +108,9 @@ class PopOffsets:
         """Return the position of the next pop, and change nothing."""
         known = self._offsets.query(group, topic, queue_id)
         if known is not None and known >= 0:
-            return known
+            key = topic, group, queue_id
+            ahead = None if self.is_reset(key) else self._ahead.position(key)
+            return known if ahead is None else max(known, ahead)
         return self._first(topic, queue_id, from_first=from_first)
 
     def _first(self, topic: str, queue_id: int, *, from_first: bool) -> int:

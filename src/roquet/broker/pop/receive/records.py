@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roquet.base.clock import Clock
+    from roquet.broker.pop.buffer.rules import BufferRules
     from roquet.broker.state import Identity
     from roquet.protocol.pop.records import PopAck, PopCheckpoint
     from roquet.store.results import Draft, PutResult
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
 class Appends(Protocol):
     """Appends behind the put hooks."""
 
-    async def append(self, draft: Draft) -> PutResult:
-        """Check, convert, append, wait."""
+    async def append_all(
+        self, drafts: Sequence[Draft], *, wait: bool | None = None
+    ) -> list[PutResult]:
+        """Check, convert, append together, wait; each has an outcome of its own."""
         ...
 
 
@@ -31,15 +36,27 @@ class ReviveLog:
     """The revive topic, as far as it is written to."""
 
     def __init__(
-        self, appender: Appends, topics: TopicTable, topic: str, identity: Identity, clock: Clock
+        self,
+        appender: Appends,
+        topics: TopicTable,
+        topic: str,
+        *,
+        identity: Identity,
+        rules: BufferRules,
+        clock: Clock,
     ) -> None:
         """`topic` is the revive topic of the cluster."""
         self._appender = appender
         self._topics = topics
         self._topic = topic
-        self._identity = identity
+        self._host = identity.store_host
+        self._rules = rules
         self._clock = clock
         self._turn = itertools.count(1)
+
+    def follow(self, rules: BufferRules) -> None:
+        """Go by other settings from now on."""
+        self._rules = rules
 
     def next_queue(self) -> int:
         """Return the revive queue of the next pop: one after the other."""
@@ -48,12 +65,42 @@ class ReviveLog:
 
     async def checkpoint(self, checkpoint: PopCheckpoint, revive_queue: int) -> PutResult:
         """Store a checkpoint."""
-        now_ms, host = self._clock.now_ms(), self._identity.store_host
-        draft = checkpoint_draft(checkpoint, self._topic, revive_queue, now_ms, host)
-        return await self._appender.append(draft)
+        return (await self.checkpoints([(checkpoint, revive_queue)]))[0]
 
     async def ack(self, ack: PopAck, revive_queue: int, revive_ms: int) -> PutResult:
         """Store an acknowledgement; `revive_ms` is when its checkpoint is due."""
-        now_ms, host = self._clock.now_ms(), self._identity.store_host
-        draft = ack_draft(ack, self._topic, revive_queue, now_ms, host, revive_ms=revive_ms)
-        return await self._appender.append(draft)
+        return (await self.acks([(ack, revive_queue, revive_ms)]))[0]
+
+    async def checkpoints(
+        self, checkpoints: Sequence[tuple[PopCheckpoint, int]]
+    ) -> list[PutResult]:
+        """Store checkpoints in their revive queues, together."""
+        now_ms = self._clock.now_ms()
+        drafts = [
+            checkpoint_draft(checkpoint, self._topic, queue, now_ms, self._host)
+            for checkpoint, queue in checkpoints
+        ]
+        return await self._append(drafts, is_async=self._rules.checkpoints_async)
+
+    async def acks(
+        self, acks: Sequence[tuple[PopAck, int, int]], *, of_buffer: bool = False
+    ) -> list[PutResult]:
+        """Store acknowledgements together: (ack, revive queue, revive time).
+
+        `of_buffer`: the merge buffer stores them, which names batches in another way.
+        """
+        now_ms = self._clock.now_ms()
+        drafts = [
+            ack_draft(
+                *(ack, self._topic, queue, now_ms, self._host),
+                revive_ms=revive_ms,
+                of_buffer=of_buffer,
+            )
+            for ack, queue, revive_ms in acks
+        ]
+        return await self._append(drafts, is_async=self._rules.acks_async)
+
+    async def _append(self, drafts: Sequence[Draft], *, is_async: bool) -> list[PutResult]:
+        if not drafts:
+            return []
+        return await self._appender.append_all(drafts, wait=False if is_async else None)

@@ -1,8 +1,9 @@
 """POP: messages to clients that need no queue of their own (200050).
 
-Invariant: a message leaves the broker only after the checkpoint that names it is stored, and the
-group's offset moves past it only then. So a message that was popped is either acknowledged or
-redelivered, whatever stops in between. A read that fails moves nothing.
+Invariant: a message leaves the broker only after the checkpoint that names it is stored, or is in
+the merge buffer; the group's offset moves past it only when it is stored or acknowledged whole. So
+a message that was popped is either acknowledged or delivered again, whatever stops in between. A
+read that fails moves nothing.
 
 Each queue is read under a lock (`locks`); the pop that holds it does all of this in turn.
 """
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.expressions import Choice
+    from roquet.broker.pop.buffer.service import PopBuffer
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.pop.receive.locks import Key, PopLocks
@@ -85,6 +87,7 @@ class PopService:
         offsets: PopOffsets,
         locks: PopLocks,
         revive_log: ReviveLog,
+        buffer: PopBuffer,
         in_flight: PopInFlight,
         orders: PopOrders,
         alarms: OrderAlarms,
@@ -105,6 +108,7 @@ class PopService:
         self._offsets = offsets
         self._locks = locks
         self._revive_log = revive_log
+        self._buffer = buffer
         self._in_flight = in_flight
         self._orders = orders
         self._alarms = alarms
@@ -174,6 +178,8 @@ class PopService:
     async def _locked(self, run: _Round, key: Key) -> None:
         request = run.request
         topic, group, queue_id = key
+        if self._offsets.is_reset(key) and not await self._is_free(run, key):
+            return
         offset = self._begun(run, key)
         if offset is None:
             return
@@ -183,13 +189,15 @@ class PopService:
         began_ms = self._clock.now_ms()
         result = self._read(run, topic, queue_id, offset)
         if result.status in MOVED and result.next_begin_offset >= 0:
+            if not await self._is_free(run, key):
+                return
             log.warning(
                 "group %s goes on at %d instead of %d in %s queue %d: %s",
                 *(group, result.next_begin_offset, offset, topic, queue_id),
                 result.status.name,
             )
             offset = result.next_begin_offset
-            self._offsets.commit(group, topic, queue_id, offset)
+            self._offsets.move(group, topic, queue_id, offset)
             result = self._read(run, topic, queue_id, offset)
         took_ms = max(0, self._clock.now_ms() - began_ms)
         self._traffic.pulled(group, topic, queue_id, result, took_ms)
@@ -200,11 +208,19 @@ class PopService:
                 await self._take(run, key, offset, result)
             return
         if result.status in SKIPPED and result.next_begin_offset > offset:
-            self._offsets.commit(group, topic, queue_id, result.next_begin_offset)
+            self._offsets.passed(group, topic, queue_id, result.next_begin_offset)
             run.advanced = True
         elif result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset > 0:
             self._emptied(key, offset)
         run.rest += rest_of(result)
+
+    async def _is_free(self, run: _Round, key: Key) -> bool:
+        """Tell whether a queue's offset may be set: nothing popped of it is in memory alone."""
+        if await self._buffer.settle(key):
+            return True
+        topic, _, queue_id = key
+        run.rest += self._rest(run, topic, queue_id)
+        return False
 
     def _begun(self, run: _Round, key: Key) -> int | None:
         """Return where to read; None when the queue gives nothing now."""
@@ -235,10 +251,10 @@ class PopService:
             topic, group, queue_id = key
             log.warning("%s queue %d is new: %s begins again", topic, queue_id, group)
             assert offset > 0
-            self._offsets.commit(group, topic, queue_id, 0)
+            self._offsets.move(group, topic, queue_id, 0)
 
     async def _take(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:
-        """Store the checkpoint of what was read, then hand it out."""
+        """Store the checkpoint of what was read or keep it in memory, then hand it out."""
         request = run.request
         name, group, queue_id = key
         offsets = offsets_of(result, offset)
@@ -253,6 +269,25 @@ class PopService:
             diffs=tuple(one - offset for one in offsets),
             count=len(offsets),
         )
+        if not await self._is_kept(run, checkpoint, result.next_begin_offset):
+            run.rest += len(offsets)
+            return
+        of = run.now_ms, offset
+        self._in_flight.popped(key, of, checkpoint.revive_ms, len(offsets))
+        run.taken.append(Taken(name, queue_id, offset, offsets))
+        run.parts.append(self._shown(run, name, offset, result.records))
+        run.messages += len(offsets)
+        run.rest += rest_of(result)
+
+    async def _is_kept(self, run: _Round, checkpoint: PopCheckpoint, next_offset: int) -> bool:
+        """Keep a checkpoint in memory or store it; tell whether its messages may leave."""
+        name, group = checkpoint.topic or "", checkpoint.group or ""
+        merge = self._buffer.merge
+        if merge.knows(checkpoint):
+            # Popped twice in a millisecond: the two could not be told apart.
+            return False
+        if merge.add(checkpoint, run.revive_queue, next_offset, run.now_ms):
+            return True
         stored = await self._revive_log.checkpoint(checkpoint, run.revive_queue)
         if not stored.status.is_stored:
             self._log.warning(
@@ -260,18 +295,12 @@ class PopService:
                 f"group {group} gets nothing of {name}: a checkpoint is not stored:"
                 f" {stored.status.name} {stored.why}",
             )
-            run.rest += len(offsets)
-            return
+            return False
         if self._topics.get(name) is None:
             # Deleted meanwhile, and the offsets with it.
-            return
-        self._offsets.commit(group, name, queue_id, result.next_begin_offset)
-        of = run.now_ms, offset
-        self._in_flight.popped(key, of, checkpoint.revive_ms, len(offsets))
-        run.taken.append(Taken(name, queue_id, offset, offsets))
-        run.parts.append(self._shown(run, name, offset, result.records))
-        run.messages += len(offsets)
-        run.rest += rest_of(result)
+            return False
+        self._offsets.passed(group, name, checkpoint.queue_id, next_offset)
+        return True
 
     def _take_in_order(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:
         """Note the batch, then hand it out; the group's offset stays where the batch begins."""
@@ -290,7 +319,7 @@ class PopService:
             invisible_ms=run.request.invisible_ms,
             attempt_id=run.request.attempt_id,
         )
-        self._offsets.commit(group, topic, queue_id, offset)
+        self._offsets.passed(group, topic, queue_id, offset)
         self._alarms.set(key)
         flag = retry_flag(topic)
         run.order_counts |= {(flag, queue_id, at): count for at, count in counts.items()}

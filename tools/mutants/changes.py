@@ -199,7 +199,8 @@ def _statement(node: ast.stmt) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]
     if isinstance(node, ast.Expr | ast.Raise | ast.Break | ast.Continue | ast.Delete):
         yield "remove", node, "pass"
     elif isinstance(node, ast.Return):
-        if node.value is not None and not _is_none(node.value):
+        # No rule tells False from None; False is changed to True.
+        if node.value is not None and not _is_constant(node.value, None, False):
             yield "return", node, "return None"
     elif isinstance(node, ast.Assign):
         if not any(isinstance(it, ast.Name | ast.Tuple) for it in node.targets):
@@ -208,5 +209,5 @@ def _statement(node: ast.stmt) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]
         yield "remove", node, "pass"
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_constant(node: ast.expr, *values: object) -> bool:
+    return isinstance(node, ast.Constant) and any(node.value is it for it in values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -145,13 +146,20 @@ def reaching(notes: Sequence[Note], change: Change, budget_s: float) -> list[Not
     """Return the tests that run the changed line, up to `budget_s` seconds.
 
     First come those that are quick and run much of the module: they know most about it. What
-    stands in the body of a class runs when it is imported, in no test: all that run the module.
+    stands in the body of a class runs when it is imported, in no test: all that run the module, and
+    all in files that import it.
     """
     path = change.path.removeprefix("src/roquet/")
     anywhere = in_class_body(change)
+    module = "roquet." + path.removesuffix(".py").replace("/", ".")
     found = sorted(
-        (it for it in notes if path in it.lines and (anywhere or change.line in it.lines[path])),
-        key=lambda it: it.seconds / len(it.lines[path]),
+        (
+            it
+            for it in notes
+            if change.line in it.lines.get(path, ())
+            or (anywhere and (path in it.lines or _imports(it.name.split("::")[0], module)))
+        ),
+        key=lambda it: it.seconds / (1 + len(it.lines.get(path, ()))),
     )
     chosen: list[Note] = []
     left = budget_s
@@ -161,6 +169,12 @@ def reaching(notes: Sequence[Note], change: Change, budget_s: float) -> list[Not
         chosen.append(note)
         left -= note.seconds
     return chosen
+
+
+@functools.cache
+def _imports(file: str, module: str) -> bool:
+    path = Path(file)
+    return path.exists() and f"from {module} import" in path.read_text()
 
 
 def in_class_body(change: Change) -> bool:

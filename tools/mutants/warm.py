@@ -12,6 +12,7 @@ import functools
 import gc
 import os
 import sys
+import tempfile
 import time
 import traceback
 import types
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     """A change and the tests to run."""
 
 _PASSED, _FAILED = 0, 1
+_SAID = "FAILED "
 _NO_SWAP = 71
 """Exit code of a child that found no function to put the new code into."""
 
@@ -52,20 +54,23 @@ def warm(
 
     `files` are the files and folders of tests. Runs pytest in this process.
     """
-    options = pytest_options(Path.cwd().parent / f"warm-{os.getpid()}")
-    loop = _Loop(jobs, tell)
-    code = pytest.main([*options, "--capture=no", "-p", PLUGIN, *files], plugins=[loop])
+    loop = Loop(jobs, tell)
+    with tempfile.TemporaryDirectory(dir=Path.cwd().parent) as temporary:
+        options = pytest_options(Path(temporary))
+        code = pytest.main([*options, "--capture=no", "-p", PLUGIN, *files], plugins=[loop])
     if code != 0:
         raise SystemExit(f"tests of {' '.join(files)} are not collected, exit code {code}")
 
 
-class _Loop:
+class Loop:
     """A plugin of pytest: what is done instead of running all tests."""
 
     def __init__(self, jobs: Sequence[Job], tell: Callable[[Change, str, float], None]) -> None:
         self._jobs = jobs
         self._tell = tell
         self._items: dict[str, pytest.Item] = {}
+        self._sound: set[str] = set()
+        """Tests that pass here without a change."""
         self._functions: dict[str, list[types.FunctionType]] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -77,13 +82,27 @@ class _Loop:
             if in_class_body(change):
                 continue
             begun = time.monotonic()
-            known = [it for it in tests if it.name in self._items]
-            by = noticed(change, known, functools.partial(self._child, change))
+            by = self._noticed(change, tests)
             if by:
                 self._tell(change, by, time.monotonic() - begun)
         return True
 
-    def _child(self, change: Change, tests: Sequence[Note]) -> tuple[str, str]:
+    def _noticed(self, change: Change, tests: Sequence[Note]) -> str:
+        """Return what notices a change: a test that passes here without one, if it is a test."""
+        while True:
+            known = [it for it in tests if it.name in self._items]
+            by = noticed(change, known, functools.partial(self._child, change))
+            name = by.removeprefix(_SAID)
+            if name == by or name in self._sound:
+                return by
+            if self._child(None, [it for it in known if it.name == name])[0]:
+                print(f"{name} fails without any change and is left out", flush=True)
+                del self._items[name]
+            else:
+                self._sound.add(name)
+                return by
+
+    def _child(self, change: Change | None, tests: Sequence[Note]) -> tuple[str, str]:
         """Run tests in a child up to the first that fails; say what is known of it."""
         failed = Path("warm.txt")
         failed.write_text("")
@@ -95,29 +114,31 @@ class _Loop:
             return "", ""
         if code == _FAILED:
             name = failed.read_text()
-            return f"FAILED {name}", name
+            return f"{_SAID}{name}", name
         if code == BROKEN:
             return "pytest fails", ""
         return "no end" if code == NO_END else f"ended by signal {-code}", ""
 
-    def _run(self, change: Change, items: Sequence[pytest.Item], failed: Path) -> NoReturn:
+    def _run(self, change: Change | None, items: Sequence[pytest.Item], failed: Path) -> NoReturn:
         code = BROKEN
         try:
             os.setpgid(0, 0)
             handle = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(handle, 1)
             os.dup2(handle, 2)
-            path = str(Path(change.path).absolute())
-            if swap(change, Path(path).read_bytes(), self._functions.get(path, [])):
-                code = _tried(items, failed)
-            else:
-                code = _NO_SWAP
+            is_made = change is None or self._swapped(change)
+            code = _tried(items, failed) if is_made else _NO_SWAP
         except BaseException:  # noqa: BLE001  (a child must never go on as its parent)
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+    def _swapped(self, change: Change) -> bool:
+        # The file has the change already: processes that tests start read it.
+        path = str(Path(change.path).absolute())
+        return swap(change, Path(path).read_bytes(), self._functions.get(path, []))
 
 
 class _Reports:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tools.mutants import core, trial
@@ -17,7 +17,7 @@ from tools.mutants.core import EVERY, GROUPS, PIN, Trial, key_of, one_program
 from tools.mutants.judged import judged
 from tools.mutants.table import AREAS
 from tools.mutants.trial import Note, in_class_body, notices, reaching
-from tools.mutants.warm import functions, swap
+from tools.mutants.warm import Loop, functions, swap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,9 @@ def test_key_of_a_change_does_not_depend_on_lines_above() -> None:
     assert key_of({"name": name}) == "crates/core/src/a.rs | replace << with >>"
 
 
-def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget() -> None:
+def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change = next(it for it in found() if it.kind == "swap")
     lines = {"a/module.py": frozenset({change.line})}
     notes = [
@@ -106,7 +108,12 @@ def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget(
     assert [it.name for it in reaching(notes[:1], change, 10.0)] == ["slow"]
     assert reaching(notes[2:3], change, 10.0) == []
     # The body of a class runs when the module is imported.
+    (tmp_path / "test_a.py").write_text("from roquet.a.module import LIMIT")
+    monkeypatch.chdir(tmp_path)
+    importer = Note("test_a.py::test", 0.1, {})
+    assert reaching([importer], change, 10.0) == []
     inside = dataclasses.replace(change, scope="Outer._Kind")
+    assert reaching([importer], inside, 10.0) == [importer]
     assert reaching(notes[2:3], inside, 10.0) == notes[2:3]
     assert reaching([Note("other", 0.1, {"b.py": frozenset({change.line})})], inside, 10.0) == []
 
@@ -149,6 +156,30 @@ def test_slow_test_notices_a_change_only_when_it_fails_twice(
     assert notices(change, [Note("a", seconds, {}), Note("b", 0.1, {})]) == by
     assert asked == runs
     assert module.read_bytes() == SOURCE
+
+
+def test_test_that_fails_among_collected_ones_without_the_change_notices_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "module.py").write_bytes(SOURCE)
+    loop = Loop([], lambda *_: None)
+    loop._items = dict.fromkeys(("bad", "good"), cast("pytest.Item", None))
+    asked: list[tuple[bool, str]] = []
+
+    def child(change: Change | None, tests: Sequence[Note]) -> tuple[str, str]:
+        asked.append((change is not None, "+".join(it.name for it in tests)))
+        fails = [it.name for it in tests if it.name == "bad" or change is not None]
+        return (f"FAILED {fails[0]}", fails[0]) if fails else ("", "")
+
+    monkeypatch.setattr(loop, "_child", child)
+    tests = [Note(name, 0.1, {}) for name in ("bad", "good")]
+    for change in found()[:2]:
+        assert loop._noticed(change, tests) == "FAILED good"
+    # The good one is asked once without a change, the bad one never again.
+    first = [(True, "bad+good"), (False, "bad"), (True, "good"), (False, "good")]
+    assert asked == [*first, (True, "good")]
 
 
 def test_change_is_put_into_functions_that_exist(tmp_path: Path) -> None:

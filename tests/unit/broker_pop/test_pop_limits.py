@@ -1,0 +1,352 @@
+"""Each limit of a POP request, at it and one beyond it, and each state that refuses one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from roquet.broker.api.pop import MESSAGES_MAX, NotificationRequest, PeekRequest, PopRequest
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.pop.receive.checks import (
+    EVERYTHING,
+    INVISIBLE_MS_MAX,
+    LATE_MS,
+    PopChecks,
+    Wanted,
+)
+from roquet.broker.pop.receive.in_flight import PopInFlight
+from roquet.broker.pop.receive.locks import PopLocks
+from roquet.broker.pop.receive.offsets import PopOffsets
+from roquet.broker.state import BrokerState
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.topic import TopicConfig
+from roquet.protocol.pop.handle import ReceiptHandle
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = "broker-a"
+REVIVE = "rmq_sys_REVIVE_LOG_c"
+KEY = "t", "g", 0
+
+
+class Checks:
+    """The checks of a broker with one topic of three queues."""
+
+    def __init__(self, **timers: Any) -> None:
+        self.clock = FakeClock()
+        self.state = BrokerState()
+        self.topics = {
+            "t": TopicConfig(name="t", read_queues=3, write_queues=5),
+            "hidden": TopicConfig(name="hidden", read_queues=3, perm=2),
+            REVIVE: TopicConfig(name=REVIVE, read_queues=2, write_queues=4),
+        }
+        self.groups = {
+            "g": SubscriptionGroupConfig(name="g"),
+            "off": SubscriptionGroupConfig(name="off", consume_enable=False),
+        }
+        self.checks = PopChecks(
+            cast("Any", self.topics),
+            cast("Any", SimpleNamespace(find=self.groups.get)),
+            identity=cast("Any", SimpleNamespace(ip="10.0.0.1", name=NAME)),
+            state=self.state,
+            timers=cast("Any", SimpleNamespace(**{"enabled": True, "delay_max_s": 60} | timers)),
+            revive_topic=REVIVE,
+            clock=self.clock,
+        )
+
+    def pop(self, **changes: Any) -> tuple[TopicConfig, Wanted]:
+        fields: dict[str, Any] = {
+            "topic": "t",
+            "group": "g",
+            "queue_id": -1,
+            "max_messages": 1,
+            "invisible_ms": 0,
+            "poll_ms": 0,
+            "born_ms": self.clock.now_ms(),
+        }
+        return self.checks.pop(PopRequest(**(fields | changes)))
+
+    def peek(self, **changes: Any) -> TopicConfig:
+        fields: dict[str, Any] = {"topic": "t", "group": "g", "queue_id": -1, "max_messages": 1}
+        return self.checks.peek(PeekRequest(**(fields | changes)))
+
+    def notification(self, **changes: Any) -> tuple[TopicConfig, Wanted]:
+        fields: dict[str, Any] = {
+            "topic": "t",
+            "group": "g",
+            "queue_id": -1,
+            "poll_ms": 0,
+            "born_ms": 0,
+        }
+        return self.checks.notification(NotificationRequest(**(fields | changes)))
+
+    def polling(self, topic: str = "t", group: str = "g", queue_id: int = -1) -> None:
+        self.checks.polling(topic, group, queue_id)
+
+
+def refused(reason: Reason, action: Callable[[], object]) -> None:
+    with pytest.raises(Refusal) as caught:
+        action()
+    assert caught.value.reason is reason
+
+
+# --- pops --------------------------------------------------------------------------------------
+
+
+def test_pop_that_is_older_than_its_client_waits_is_refused_a_moment_later() -> None:
+    it = Checks()
+    born_ms = it.clock.now_ms() - 1000 - LATE_MS
+    assert it.pop(born_ms=born_ms, poll_ms=1000)[0].name == "t"
+    refused(Reason.POLLING_TIMEOUT, lambda: it.pop(born_ms=born_ms - 1, poll_ms=1000))
+
+
+@pytest.mark.parametrize("ask", ["pop", "peek"])
+def test_pop_and_peek_ask_for_one_message_or_as_many_as_the_limit(ask: str) -> None:
+    it = Checks()
+    for most in (1, MESSAGES_MAX):
+        getattr(it, ask)(max_messages=most)
+    for wrong in (0, -1, MESSAGES_MAX + 1):
+        refused(Reason.INVALID_ARGUMENT, lambda n=wrong: getattr(it, ask)(max_messages=n))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("ask", ["pop", "peek", "notification", "polling"])
+def test_each_request_names_a_queue_that_can_be_read(ask: str) -> None:
+    it = Checks()
+    asked = getattr(it, ask)
+    for queue_id in (-1, 0, 2):
+        asked(queue_id=queue_id)
+    refused(Reason.INVALID_ARGUMENT, lambda: asked(queue_id=3))
+    refused(Reason.UNKNOWN_TOPIC, lambda: asked(topic="none"))
+    refused(Reason.FORBIDDEN, lambda: asked(topic="hidden"))
+    refused(Reason.UNKNOWN_GROUP, lambda: asked(group="none"))
+    refused(Reason.FORBIDDEN, lambda: asked(group="off"))
+    it.state.permission = 2
+    refused(Reason.FORBIDDEN, asked)
+    it.state.permission = 6
+    it.state.is_slave = True
+    refused(Reason.NOT_MASTER, asked)
+
+
+def test_pop_alone_needs_the_timer_wheel() -> None:
+    it = Checks(enabled=False)
+    refused(Reason.FAILED, it.pop)
+    it.peek()
+    it.notification()
+    it.polling()
+    it.checks.follow(cast("Any", SimpleNamespace(enabled=True, delay_max_s=60)))
+    it.pop()
+
+
+@pytest.mark.parametrize(
+    ("delay_max_s", "most"), [(60, 60_000), (INVISIBLE_MS_MAX // 1000 + 1, INVISIBLE_MS_MAX)]
+)
+def test_invisible_time_is_as_long_as_the_wheel_takes(delay_max_s: int, most: int) -> None:
+    it = Checks(delay_max_s=delay_max_s)
+    for invisible_ms in (0, most):
+        it.pop(invisible_ms=invisible_ms)
+        it.checks.check_invisible(invisible_ms)
+    for invisible_ms in (-1, most + 1):
+        refused(Reason.INVALID_ARGUMENT, lambda n=invisible_ms: it.pop(invisible_ms=n))  # type: ignore[misc]
+
+
+def test_expression_says_what_is_wanted() -> None:
+    it = Checks()
+    for nothing in (None, "", "*"):
+        assert it.pop(expression=nothing)[1].is_everything or nothing == "*"
+    assert it.pop(expression=None)[1] is EVERYTHING
+    _, by_tag = it.pop(expression="a || b")
+    assert by_tag.codes is not None
+    assert (len(by_tag.codes), by_tag.filter_by, by_tag.is_everything) == (2, None, False)
+    assert it.notification(expression="a", expression_type="TAG")[1].codes is not None
+    _, by_sql = it.pop(expression="a > 3", expression_type="SQL92")
+    assert (by_sql.codes, by_sql.filter_by is None, by_sql.is_everything) == (None, False, False)
+    for text, kind in (("a >", "SQL92"), ("a", "XPATH")):
+        refused(
+            Reason.UNPARSABLE_FILTER,
+            lambda t=text, k=kind: it.pop(expression=t, expression_type=k),  # type: ignore[misc]
+        )
+
+
+# --- what settles messages -----------------------------------------------------------------------
+
+
+def test_queue_of_an_acknowledgement_exists() -> None:
+    it = Checks()
+    for queue_id in (0, 2):
+        it.checks.settled_queue("t", queue_id, "c")
+    for queue_id in (-1, 3):
+        refused(
+            Reason.ILLEGAL_MESSAGE,
+            lambda n=queue_id: it.checks.settled_queue("t", n, "c"),  # type: ignore[misc]
+        )
+    refused(Reason.UNKNOWN_TOPIC, lambda: it.checks.settled_queue("none", 0, "c"))
+    it.state.permission = 2
+    it.checks.settled_queue("t", 0, "c")
+    it.state.is_slave = True
+    refused(Reason.NOT_MASTER, lambda: it.checks.settled_queue("t", 0, "c"))
+
+
+def test_handle_names_this_broker_and_a_revive_queue_that_it_has() -> None:
+    it = Checks()
+
+    def text(revive_queue: int, broker: str = NAME) -> str:
+        return ReceiptHandle(0, 1, 2, revive_queue, "0", broker, 0, 0).encode()
+
+    for queue_id in (0, 3, 999):
+        assert it.checks.handle(text(queue_id)).revive_queue == queue_id
+    for queue_id in (-1, 4, 998):
+        refused(Reason.INVALID_ARGUMENT, lambda n=queue_id: it.checks.handle(text(n)))  # type: ignore[misc]
+    for queue_id in (0, 999):
+        refused(
+            Reason.INVALID_ARGUMENT,
+            lambda n=queue_id: it.checks.handle(text(n, "other")),  # type: ignore[misc]
+        )
+    refused(Reason.FAILED, lambda: it.checks.handle("1 2"))
+    # Queues that are only read count, and without the topic there is none.
+    it.topics[REVIVE] = TopicConfig(name=REVIVE, read_queues=5, write_queues=1)
+    it.checks.check_place(NAME, 4)
+    del it.topics[REVIVE]
+    refused(Reason.INVALID_ARGUMENT, lambda: it.checks.check_place(NAME, 0))
+    it.checks.check_place(NAME, 0, is_ordered=True)
+
+
+# --- messages in flight -----------------------------------------------------------------------
+
+
+def test_messages_are_in_flight_until_their_time_or_their_acknowledgements() -> None:
+    clock = FakeClock()
+    now_ms = clock.now_ms()
+    it = PopInFlight(clock, is_enabled=True)
+    it.popped(KEY, (now_ms, 0), now_ms + 1, 3)
+    it.popped(KEY, (now_ms, 3), now_ms, 5)
+    assert it.count(KEY) == 3, "those that are due count no more"
+    assert it.count(("t", "g", 1)) == 0
+    it.settled(KEY, (now_ms, 0), 2)
+    it.settled(KEY, (now_ms, 9))
+    it.settled(("t", "h", 0), (now_ms, 0))
+    assert it.count(KEY) == 1
+    it.settled(KEY, (now_ms, 0))
+    assert (it.count(KEY), it._queues) == (0, {})
+    it.popped(KEY, (now_ms, 0), now_ms + 1, 2)
+    it.popped(KEY, (now_ms, 2), now_ms + 1, 2)
+    it.settled(KEY, (now_ms, 0), 2)
+    assert it.count(KEY) == 2
+    it.forget(KEY)
+    it.forget(KEY)
+    assert it.count(KEY) == 0
+    it.popped(KEY, (now_ms, 0), now_ms, 2)
+    assert (it.count(KEY), it._queues) == (0, {})
+    off = PopInFlight(clock, is_enabled=False)
+    off.popped(KEY, (now_ms, 0), now_ms + 1, 3)
+    assert off.count(KEY) == 0
+
+
+def test_lock_is_held_once_and_tells_who_was_turned_away() -> None:
+    it = PopLocks()
+    assert it.take(KEY)
+    assert it.take(("t", "g", 1))
+    assert len(it) == 2
+    assert not it.take(KEY)
+    assert it.release(KEY) is True
+    assert it.take(KEY)
+    assert it.release(KEY) is False
+    assert it.release(("t", "g", 1)) is False
+    assert len(it) == 0
+
+
+# --- where a pop begins -----------------------------------------------------------------------
+
+
+class Offsets:
+    """Committed offsets and resets of one queue of each topic."""
+
+    def __init__(self, *, has_room: bool = True) -> None:
+        self.has_room = has_room
+        self.known: dict[str, int] = {}
+        self.reset: int | None = None
+
+    def take_reset(self, _group: str, _topic: str, _queue_id: int) -> int | None:
+        found, self.reset = self.reset, None
+        return found
+
+    def committed(self, _group: str, topic: str, _queue_id: int) -> int | None:
+        return self.known.get(topic)
+
+    def query(self, _group: str, topic: str, _queue_id: int) -> int | None:
+        return self.known.get(topic) if self.reset is None else self.reset
+
+    def commit(self, _group: str, topic: str, _queue_id: int, offset: int) -> bool:
+        if self.has_room or topic in self.known:
+            self.known[topic] = offset
+            return True
+        return False
+
+
+def positions(
+    lowest: int, highest: int, *, cached: bool = False, by_memory: bool = False
+) -> tuple[Offsets, PopOffsets]:
+    offsets = Offsets()
+    store = SimpleNamespace(
+        min_offset=lambda *_: lowest,
+        max_offset=lambda *_: highest,
+        is_in_memory=lambda *_: cached,
+    )
+    return offsets, PopOffsets(cast("Any", offsets), cast("Any", store), init_by_memory=by_memory)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "from_first", "first"),
+    [
+        (3, 9, True, 3),
+        (-1, 0, True, 0),
+        (3, 9, False, 8),
+        (0, 1, False, 0),
+        (0, 0, False, 0),
+    ],
+)
+def test_new_group_begins_with_the_first_message_or_the_last(
+    lowest: int, highest: int, *, from_first: bool, first: int
+) -> None:
+    offsets, it = positions(lowest, highest)
+    assert it.seen("g", "t", 0, from_first=from_first) == first
+    assert it.rest("g", "t", 0, from_first=from_first) == max(0, highest - first)
+    assert offsets.known == {}
+    assert it.begin("g", "t", 0, from_first=from_first) == (first, False)
+    assert offsets.known == {"t": first}
+    # A retry topic is read from its first message in any case.
+    assert it.seen("g", "%RETRY%g_t", 0, from_first=False) == max(0, lowest)
+    # Known offsets count, 0 as well; a negative one does not.
+    offsets.known["t"] = 0
+    assert it.begin("g", "t", 0, from_first=from_first) == (0, False)
+    assert it.seen("g", "t", 0) == 0
+    offsets.known["t"] = -1
+    assert it.begin("g", "t", 0, from_first=from_first) == (first, False)
+    offsets.known["t"] = highest + 5
+    assert it.rest("g", "t", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("by_memory", "cached", "lowest", "first"),
+    [(True, True, 0, 0), (True, False, 0, 8), (False, True, 0, 8), (True, True, 1, 8)],
+)
+def test_group_gets_the_whole_of_a_young_queue_when_that_is_on(
+    lowest: int, first: int, *, by_memory: bool, cached: bool
+) -> None:
+    _, it = positions(lowest, 9, cached=cached, by_memory=by_memory)
+    assert it.begin("g", "t", 0, from_first=False) == (first, False)
+
+
+def test_position_that_was_reset_counts_once_and_a_full_table_gives_none() -> None:
+    offsets, it = positions(0, 9)
+    offsets.known["t"], offsets.reset = 7, 2
+    assert (it.seen("g", "t", 0), it.rest("g", "t", 0)) == (2, 7)
+    assert it.begin("g", "t", 0, from_first=True) == (2, True)
+    assert it.begin("g", "t", 0, from_first=True) == (2, False)
+    offsets.has_room = False
+    assert it.begin("g", "other", 0, from_first=True) is None
+    it.commit("g", "t", 0, 5)
+    assert offsets.known == {"t": 5}

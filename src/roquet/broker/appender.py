@@ -66,7 +66,7 @@ class Copies(Protocol):
 class Delays(Protocol):
     """Turns a delay level into a place in the schedule topic."""
 
-    def divert(self, draft: Draft) -> bool:
+    def divert(self, draft: Draft) -> None:
         """Change topic, queue and properties of a draft whose DELAY property asks for it."""
         ...
 

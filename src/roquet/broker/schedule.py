@@ -88,18 +88,16 @@ class DelayLevels:
         """Return how long messages of a level wait."""
         return self._ms[level - 1]
 
-    def divert(self, draft: Draft) -> bool:
-        """Send a message with a delay level to the schedule topic; tell whether it has one.
+    def divert(self, draft: Draft) -> None:
+        """Send a message with a delay level to the schedule topic.
 
         A level above the highest becomes the highest, one of 0 or less means no delay. Raises
         Refusal for a level that is no number.
         """
         text = draft.properties.get(props.DELAY)
-        if text is None:
-            return False
-        level = min(_level(text), self.highest)
+        level = 0 if text is None else min(_level(text), self.highest)
         if level <= 0:
-            return False
+            return
         for name in (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS):
             draft.properties.pop(name, None)
         draft.properties[props.DELAY] = str(level)
@@ -110,7 +108,6 @@ class DelayLevels:
         draft.properties[props.REAL_QUEUE_ID] = str(draft.queue_id)
         draft.topic = names.SCHEDULE_TOPIC
         draft.queue_id = level - 1
-        return True
 
 
 def _level(text: str) -> int:

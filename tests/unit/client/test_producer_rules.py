@@ -1,0 +1,447 @@
+"""Where a producer sends each message, how often it tries, and what it tells its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from remoting_harness import on_loop
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.client._options import ConsumerOptions, ProducerOptions
+from roquet.client._process_queue import ProcessQueue
+from roquet.client._producer import Producer, choose_by
+from roquet.model.message import Message, StoredMessage
+from roquet.model.queue import MessageQueue
+from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.protocol import batch
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.java_hash import java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+A0, A1, B0 = (MessageQueue("t", *place) for place in (("a", 0), ("a", 1), ("b", 0)))
+BUSY = Refused(ResponseCode.SYSTEM_BUSY, "busy")
+NEVER = Refused(ResponseCode.MESSAGE_ILLEGAL, "no")
+
+
+def route(*names: str) -> TopicRoute:
+    return TopicRoute(
+        queues=tuple(
+            QueueData(broker_name=name, read_queues=8, write_queues=8, perm=6) for name in names
+        ),
+        brokers=tuple(
+            BrokerData(cluster="c", broker_name=name, addresses={0: f"{name}:1"}) for name in names
+        ),
+    )
+
+
+class World:
+    """The session of a producer: brokers that answer what the test says; time stands still."""
+
+    def __init__(self, *outcomes: Exception | str, **options: Any) -> None:
+        self.now_s = 1000.0
+        self.outcomes = list(outcomes)
+        self.sent: list[tuple[str, Command, float]] = []
+        self.told: list[tuple[str, Command]] = []
+        self.slept: list[float] = []
+        self.asked: list[tuple[str, float]] = []
+        self.known: tuple[MessageQueue, ...] = (A0, A1, B0)
+        self.routes: dict[str, TopicRoute | Exception] = {}
+        self.forgotten: list[str] = []
+        self.each_s = 0.0
+        self.members: set[str] = set()
+        self.left: list[str] = []
+        book = SimpleNamespace(
+            publish_queues=lambda _topic: self.known, forget=self.forgotten.append
+        )
+        members = SimpleNamespace(
+            add_producer=self.members.add, remove_producer=self._removed, client_id="c"
+        )
+        session = SimpleNamespace(
+            members=members,
+            book=book,
+            client=SimpleNamespace(call=self._call),
+            clock=SimpleNamespace(sleep=self._sleep, now_ms=lambda: 1_700_000_000_000),
+            master=lambda name: f"{name}:1",
+            tell=self._tell,
+            route=self._route,
+            refresh_route=self._refresh,
+            unregister=self._unregister,
+        )
+        self.producer = Producer(
+            session=cast("Any", session),
+            group="g",
+            options=ProducerOptions(**options),
+            ids=cast("Any", SimpleNamespace(make=lambda _ms: f"ID{len(self.sent)}")),
+            rng=cast("Any", SimpleNamespace(randrange=lambda _n: 0)),
+            replies=cast("Any", None),
+        )
+
+    async def start(self) -> Producer:
+        loop = asyncio.get_running_loop()
+        loop.time = lambda: self.now_s  # type: ignore[method-assign]
+        await self.producer.start()
+        return self.producer
+
+    def _removed(self, group: str) -> bool:
+        self.members.remove(group)
+        return True
+
+    async def _unregister(self, *, producer: str) -> None:
+        self.left.append(producer)
+
+    async def _call(self, address: str, command: Command, timeout_s: float) -> Command:
+        self.sent.append((address, command, timeout_s))
+        self.now_s += self.each_s
+        outcome = self.outcomes.pop(0) if self.outcomes else "M"
+        if isinstance(outcome, Exception):
+            raise outcome
+        queue_id = (command.ext or {}).get("e", "0")
+        return Command(0, {"msgId": outcome, "queueId": queue_id, "queueOffset": "40"})
+
+    async def _tell(self, address: str, command: Command) -> None:
+        self.told.append((address, command))
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_s += seconds
+
+    async def _route(self, topic: str, timeout_s: float) -> TopicRoute:
+        self.asked.append((topic, timeout_s))
+        found = self.routes[topic]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _refresh(self, topic: str, timeout_s: float) -> None:
+        self.asked.append((topic, timeout_s))
+        raise Unreachable("the name server restarts as well")
+
+    def places(self) -> list[tuple[str, str]]:
+        """Return broker and queue of each request."""
+        return [(address, (it.ext or {})["e"]) for address, it, _ in self.sent]
+
+
+# --- where, and how often ------------------------------------------------------------------------
+
+
+@on_loop
+async def test_messages_go_to_one_queue_after_another() -> None:
+    world = World()
+    producer = await world.start()
+    receipts = [await producer.send("t", b"m") for _ in range(4)]
+    assert world.places() == [("a:1", "0"), ("a:1", "1"), ("b:1", "0"), ("a:1", "0")]
+    assert [it.queue for it in receipts] == [A0, A1, B0, A0]
+    assert all(timeout_s == 3.0 for _, _, timeout_s in world.sent)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+@on_loop
+async def test_send_that_is_refused_is_tried_at_other_brokers_so_often(retries: int) -> None:
+    world = World(*[BUSY] * 9, retries=retries)
+    producer = await world.start()
+    with pytest.raises(Refused, match="busy"):
+        await producer.send("t", b"m")
+    brokers = [address for address, _ in world.places()]
+    assert brokers == ["a:1", "b:1", "a:1"][: 1 + retries]
+    assert (world.slept, world.asked) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "tries"),
+    [
+        (NEVER, {}, 1),
+        (OutcomeUnknown("no answer"), {}, 1),
+        (OutcomeUnknown("no answer"), {"retry_unknown": True}, 3),
+    ],
+)
+@on_loop
+async def test_send_is_tried_again_only_where_that_is_safe(
+    fault: Exception, options: dict[str, Any], tries: int
+) -> None:
+    world = World(*[fault] * 9, **options)
+    producer = await world.start()
+    with pytest.raises(type(fault)):
+        await producer.send("t", b"m")
+    assert len(world.sent) == tries
+
+
+@on_loop
+async def test_only_broker_is_asked_again() -> None:
+    world = World(BUSY, "M")
+    world.known = (A0, A1)
+    producer = await world.start()
+    assert (await producer.send("t", b"m")).message_id == "ID0"
+    assert world.places() == [("a:1", "0"), ("a:1", "1")]
+
+
+@pytest.mark.parametrize("by", ["queue", "order_key", "selector"])
+@on_loop
+async def test_chosen_queue_is_never_replaced(by: str) -> None:
+    world = World(BUSY)
+    producer = await world.start()
+    ways: dict[str, Any] = {
+        "queue": B0,
+        "order_key": "key",
+        "selector": lambda queues, message: queues[len(message.body)],
+    }
+    with pytest.raises(Refused):
+        await producer.send("t", b"mm", **{by: ways[by]})
+    by_key = [A0, A1, B0][java_hash("key") % 3]
+    expected = {"queue": B0, "selector": B0, "order_key": by_key}[by]
+    assert world.places() == [(f"{expected.broker_name}:1", str(expected.queue_id))]
+
+
+def test_queue_is_chosen_in_one_way_and_of_the_topic() -> None:
+    message = Message("t", b"m")
+    assert choose_by(message, None, None, None) is None
+    first: Any = lambda queues, _message: queues[0]  # noqa: E731
+    for ways in (("k", A0, None), ("k", None, first), (None, A0, first), ("k", A0, first)):
+        with pytest.raises(UsageError, match="give one"):
+            choose_by(message, *ways)
+    with pytest.raises(UsageError, match="no queue of topic"):
+        choose_by(message, None, MessageQueue("u", "a", 0), None)
+
+
+# --- while brokers restart -----------------------------------------------------------------------
+
+
+@on_loop
+async def test_broker_that_cannot_be_reached_is_tried_until_the_time_is_over() -> None:
+    world = World(*[Unreachable("away")] * 99)
+    producer = await world.start()
+    with pytest.raises(Unreachable):
+        await producer.send("t", b"m", timeout_s=0.35)
+    # Three tries at once, then one a pause.
+    assert world.slept == pytest.approx([0.1, 0.1, 0.1, 0.05])
+    assert [timeout_s for _, timeout_s in world.asked] == pytest.approx([0.25, 0.15, 0.05, 0.001])
+    assert len(world.sent) == 3 + 3 + 1
+    lefts = [timeout_s for _, _, timeout_s in world.sent]
+    assert lefts == pytest.approx([0.35, 0.35, 0.35, 0.25, 0.15, 0.05, 0.001])
+
+
+@on_loop
+async def test_send_that_reaches_a_broker_in_time_is_no_failure() -> None:
+    world = World(*[Unreachable("away")] * 4, "M")
+    producer = await world.start()
+    assert (await producer.send("t", b"m", queue=B0)).offset_id == "M"
+    assert world.places() == [("b:1", "0")] * 5
+    assert world.slept == [0.1] * 4
+
+
+@on_loop
+async def test_send_whose_time_is_over_is_not_tried_again() -> None:
+    world = World(*[BUSY] * 9)
+    world.each_s = 1.5
+    producer = await world.start()
+    with pytest.raises(Refused):
+        await producer.send("t", b"m", timeout_s=3.0)
+    assert [timeout_s for _, _, timeout_s in world.sent] == [3.0, 1.5]
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_topic_that_does_not_exist_is_made_after_the_template() -> None:
+    world = World()
+    world.known = ()
+    missing = Refused(ResponseCode.TOPIC_NOT_EXIST, "none")
+    world.routes = {"t": missing, "TBW102": route("a")}
+    producer = await world.start()
+    assert await producer.queues("t") == tuple(MessageQueue("t", "a", n) for n in range(4))
+    assert world.asked == [("t", 3.0), ("TBW102", 3.0)]
+    world.routes["TBW102"] = missing
+    with pytest.raises(Refused, match="create it first"):
+        await producer.queues("t")
+    world.routes["t"] = Refused(ResponseCode.SYSTEM_ERROR, "broken")
+    with pytest.raises(Refused, match="broken"):
+        await producer.queues("t")
+    world.routes["t"] = TopicRoute()
+    with pytest.raises(Unreachable, match="no queue"):
+        await producer.queues("t")
+    assert world.forgotten == ["t"]
+
+
+# --- receipts ------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_batch_goes_to_one_queue_a_request_with_a_receipt_for_each_message() -> None:
+    world = World("A,B", "C,D", message_size_max=750)
+    producer = await world.start()
+    receipts = await producer.send_batch(
+        "t", [b"x" * 300] * 4, queue=A1, unique_keys=["1", "2", "3", "4"]
+    )
+    assert [it.message_id for it in receipts] == ["1", "2", "3", "4"]
+    assert [it.offset_id for it in receipts] == ["A", "B", "C", "D"]
+    assert [it.queue_offset for it in receipts] == [40, 41, 40, 41]
+    assert {it.queue for it in receipts} == {A1}
+    codes = [command.code for _, command, _ in world.sent]
+    assert codes == [RequestCode.SEND_BATCH_MESSAGE] * 2
+    assert [len(batch.decode(command.body)) for _, command, _ in world.sent] == [2, 2]
+    # A broker that names one message only: its name is what there is.
+    (_, second) = await producer.send_batch("t", [b"a", b"b"])
+    assert second.offset_id == "M"
+
+
+@on_loop
+async def test_batch_whose_keys_or_topics_do_not_fit_is_refused() -> None:
+    producer = await World().start()
+    for keys in ([], ["1"], ["1", ""], ["1", "2", "3"]):
+        with pytest.raises(UsageError, match="unique keys"):
+            await producer.send_batch("t", [b"a", b"b"], unique_keys=keys)
+    with pytest.raises(UsageError, match="one topic"):
+        await producer.send_batch("t", [Message("t", b"a"), Message("u", b"b")])
+
+
+@on_loop
+async def test_answer_that_is_no_success_or_cannot_be_read_is_told() -> None:
+    world = World()
+    producer = await world.start()
+    answers: list[Command] = []
+
+    async def call(*_: object) -> Command:
+        return answers.pop()
+
+    producer._session.client = cast("Any", SimpleNamespace(call=call))
+    answers.append(Command(ResponseCode.MESSAGE_ILLEGAL, remark="too long"))
+    with pytest.raises(Refused, match="too long"):
+        await producer.send("t", b"m")
+    answers.append(Command(0, {"msgId": "M", "queueId": "x", "queueOffset": "1"}))
+    with pytest.raises(OutcomeUnknown, match="cannot be read"):
+        await producer.send("t", b"m")
+
+
+@on_loop
+async def test_request_says_what_the_message_is() -> None:
+    world = World(template_topic="T", template_queues=7)
+    producer = await world.start()
+    await producer.send("t", b"m", tag="a", queue=A1, unique_key="U")
+    await producer.send_one_way("t", b"m", queue=A1)
+    request = StoredMessage(
+        topic="t",
+        body=b"",
+        properties={"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "CLUSTER": "cl", "TTL": "1000"},
+        msg_id="",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        store_size=0,
+        born_timestamp=0,
+        born_host="",
+        store_timestamp=0,
+        store_host="",
+    )
+    world.known = (A0, MessageQueue("r", "b", 3))
+    await producer.reply(dataclasses.replace(request, broker_name="b"), b"yes")
+    await producer.reply(dataclasses.replace(request, broker_name="z"), b"yes")
+    ((_, sent, _), (replied, answer, _), (elsewhere, _, _)) = world.sent
+    assert [sent.code, answer.code] == [
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    ]
+    assert (replied, elsewhere) == ("b:1", "a:1")
+    ext = sent.ext or {}
+    shown = {name: ext[name] for name in "abcdefghjklm" if name in ext}
+    expected = {
+        "a": "g",
+        "b": "t",
+        "c": "T",
+        "d": "7",
+        "e": "1",
+        "f": "0",
+        "g": "1700000000000",
+        "h": "0",
+        "j": "0",
+        "k": "false",
+    }
+    assert shown.items() >= expected.items()
+    assert "UNIQ_KEY\x01U" in ext["i"]
+    ((address, quiet),) = world.told
+    assert (address, quiet.code) == ("a:1", RequestCode.SEND_MESSAGE_V2)
+
+
+# --- submitted sends -----------------------------------------------------------------------------
+
+
+@on_loop
+async def test_flush_waits_for_what_was_submitted_and_raises_the_first_failure_once() -> None:
+    world = World(BUSY, NEVER, "M", retries=0, in_flight_max=2)
+    producer = await world.start()
+    futures = [await producer.submit("t", b"m") for _ in range(3)]
+    with pytest.raises(Refused, match="busy"):
+        await producer.flush()
+    assert [type(it.exception()) for it in futures] == [Refused, Refused, type(None)]
+    assert futures[2].result().offset_id == "M"
+    await producer.flush()
+    # What cannot be encoded takes no place among those under way.
+    for _ in range(3):
+        with pytest.raises(UsageError):
+            _ = await producer.submit("t", b"")
+    await producer.flush()
+
+
+@on_loop
+async def test_caller_who_gave_up_hears_nothing_and_flush_goes_on() -> None:
+    world = World(BUSY, "M", retries=0)
+    producer = await world.start()
+    for _ in range(2):
+        (await producer.submit("t", b"m")).cancel()
+    with pytest.raises(Refused):
+        await producer.flush()
+    assert len(world.sent) == 2
+    await producer.flush()
+
+
+@on_loop
+async def test_producer_that_is_not_open_sends_nothing() -> None:
+    world = World()
+    producer = world.producer
+    for _ in range(2):
+        with pytest.raises(UsageError, match="not started"):
+            await producer.send("t", b"m")
+        with pytest.raises(UsageError, match="not started"):
+            await producer.queues("t")
+        await world.start()
+        await producer.start()
+        assert world.members == {"g"}
+        await producer.close()
+        await producer.close()
+        assert world.members == set()
+    assert (world.left, world.sent) == (["g", "g"], [])
+
+
+# --- messages in hand ----------------------------------------------------------------------------
+
+
+def held(sizes: Sequence[tuple[int, int]]) -> ProcessQueue:
+    queue = ProcessQueue(A0, 0)
+    queue.add(
+        [
+            cast("StoredMessage", SimpleNamespace(queue_offset=offset, body=b"x" * size))
+            for offset, size in sizes
+        ]
+    )
+    return queue
+
+
+def test_fetching_pauses_beyond_each_limit() -> None:
+    options = ConsumerOptions(queue_messages_max=2, queue_bytes_max=10, queue_span_max=5)
+    for sizes, in_any_order, in_order in (
+        ([(0, 1), (1, 1)], False, False),
+        ([(0, 1), (1, 1), (2, 1)], True, True),
+        ([(0, 10)], False, False),
+        ([(0, 11)], True, True),
+        ([(3, 1), (8, 1)], False, False),
+        ([(3, 1), (9, 1)], True, False),
+    ):
+        queue = held(sizes)
+        assert queue.is_full(options, ordered=False) is in_any_order
+        assert queue.is_full(options, ordered=True) is in_order

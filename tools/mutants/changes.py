@@ -132,6 +132,12 @@ def _is_no_rule(node: ast.AST) -> bool:
             found = any(ast.unparse(base).startswith("Protocol") for base in node.bases)
         case ast.If():
             found = ast.unparse(node.test) == "TYPE_CHECKING"
+        case ast.Subscript(value=ast.Name(id="dict" | "list" | "set" | "tuple" | "frozenset")):
+            # A type.
+            found = True
+        case ast.Delete(targets=[ast.Name()]):
+            # An argument that is not used.
+            found = True
         case ast.Call():
             found = ast.unparse(node.func) in {"setting", "TypeVar", "getLogger"}
         case (

@@ -17,6 +17,7 @@ __all__ = [
     "Ingest",
     "LogLink",
     "LogReader",
+    "SinkEncoder",
     "Store",
     "StoreError",
     "TimerWheel",
@@ -30,6 +31,7 @@ __all__ = [
     "first_panic",
     "follow_log",
     "is_locked",
+    "java_hashes",
     "log_bytes",
     "log_limit",
     "plant_panic",
@@ -39,6 +41,7 @@ __all__ = [
     "rebuild_span",
     "records_to_arrow",
     "replicate",
+    "sink_key",
     "watch_panics",
 ]
 
@@ -99,6 +102,66 @@ class ArrowBatch:
     next: Final[tuple[int, int] | None]
     """(body, byte) where the next batch goes on, when this one was full before the end."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[Any, Any]: ...
+
+_SinkTexts: TypeAlias = tuple[int, Buffer | None, Buffer, Buffer | None]
+"""Rows in front, validity, offsets, data: the buffers of an Arrow array of texts or bytes."""
+_SinkLists: TypeAlias = tuple[int, Buffer | None, Buffer]
+"""Rows in front, validity, offsets: the buffers of an Arrow array of lists or maps."""
+_SinkFrame: TypeAlias = tuple[int, bytes, int, str]
+"""Lot, body of a batch send, messages in it, unique key of the first."""
+
+@final
+class SinkEncoder:
+    """Encodes rows of Arrow batches into bodies of batch sends, one open body for each lot.
+
+    The key of a row without one is `sink_key(key_prefix, number)`, its number counted over all
+    calls; properties named in `left_out` are left out. A body is full at `chunk_rows` rows, or when
+    it would become longer than `size_max` bytes. With `alone`, and for rows with a delay, a message
+    need not fit into a batch.
+    """
+
+    def __new__(
+        cls,
+        key_prefix: str,
+        left_out: Sequence[str],
+        *,
+        size_max: int,
+        chunk_rows: int,
+        alone: bool = False,
+    ) -> SinkEncoder: ...
+    @property
+    def bytes(self) -> int:
+        """Bytes of the bodies that are not full."""
+
+    def add(
+        self,
+        rows: int,
+        lots: Buffer,
+        body: _SinkTexts,
+        *,
+        keys: _SinkTexts | tuple[_SinkLists, _SinkTexts] | None = None,
+        tags: _SinkTexts | None = None,
+        properties: tuple[_SinkLists, _SinkTexts, _SinkTexts] | None = None,
+        sharding: _SinkTexts | None = None,
+        unique: _SinkTexts | None = None,
+        delay: Buffer | None = None,
+    ) -> tuple[list[_SinkFrame], tuple[int, str, str] | None]:
+        """Take rows; return the bodies that became full, and what is wrong with a row.
+
+        `lots` and `delay` are 32-bit numbers in the machine's order, one a row. What is wrong is
+        (row, kind, detail): `no body`, `body size` with its bytes, `key`, `property` with its name,
+        `properties size` or `batch size`; the encoder is of no use then. Nobody may write to the
+        buffers meanwhile: the GIL is released.
+        """
+
+    def finish(self) -> list[_SinkFrame]:
+        """Return the bodies that are not full, in the order of their lots."""
+
+def sink_key(prefix: str, row: int) -> str:
+    """The unique key of a row: half of the SHA-256 of `prefix` and the number, 32 hex digits."""
+
+def java_hashes(rows: int, column: _SinkTexts) -> bytes:
+    """Java's String.hashCode of each text, as 32-bit numbers in the machine's order; null is 0."""
 
 def records_to_arrow(
     bodies: Sequence[bytes],

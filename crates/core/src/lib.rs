@@ -44,6 +44,7 @@ pub mod recovery;
 mod recovery_tail;
 pub mod relay;
 pub mod segment;
+pub mod sink;
 pub mod store;
 pub mod store_config;
 mod store_config_names;

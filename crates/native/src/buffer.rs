@@ -9,8 +9,9 @@ use roquet_core::get::{GetStatus, Got};
 
 /// `bytes`, or any other object with a contiguous buffer of bytes.
 ///
-/// The GIL must be held for as long as the slice is used: another thread could change a buffer
-/// that is not `bytes`.
+/// The GIL must be held for as long as the slice is used, since another thread could change a buffer
+/// that is not `bytes`; other than that only buffers may be lent that nobody writes to once they are
+/// made, as those of Arrow's arrays.
 pub(crate) enum Lent<'py> {
     Bytes(Bound<'py, PyBytes>),
     Buffer(PyBuffer<u8>),
@@ -38,7 +39,7 @@ impl Lent<'_> {
             Self::Bytes(bytes) => bytes.as_bytes(),
             Self::Buffer(buffer) if buffer.len_bytes() == 0 => &[],
             // SAFETY: the buffer is contiguous, `len_bytes` long and held by `self`; the caller
-            // keeps the GIL while it uses the slice, so nobody writes to it meanwhile.
+            // keeps the GIL while it uses the slice, or was lent what is never written to.
             Self::Buffer(buffer) => unsafe {
                 std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
             },

@@ -16,6 +16,7 @@ mod rebuild;
 mod relay;
 mod replica;
 mod replica_link;
+mod sink;
 mod store;
 mod timer;
 
@@ -47,6 +48,8 @@ mod roquet_native {
     use crate::replica::{log_bytes, log_limit, replicate};
     #[pymodule_export]
     use crate::replica_link::{feed_log, follow_log, LogLink};
+    #[pymodule_export]
+    use crate::sink::{java_hashes, sink_key, SinkEncoder};
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]

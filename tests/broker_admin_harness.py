@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.rights import EVERYBODY
 from roquet.base.config import setting
-from roquet.broker.proof import ProvenMessages
-from roquet.broker.registry import Registry
+from roquet.broker.clients.registry import Registry
+from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.metrics.stats import BrokerStats
+from roquet.broker.network.routes import Routed, all_routes
 from roquet.broker.remoting.admin.broker import BrokerAdapter
 from roquet.broker.remoting.admin.connections import ConnectionAdapter
 from roquet.broker.remoting.admin.offsets import OffsetAdminAdapter
@@ -21,7 +23,6 @@ from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.groups import GroupAdapter
 from roquet.broker.remoting.refusals import translated
 from roquet.broker.remoting.topics import TopicAdapter
-from roquet.broker.routes import Routed, all_routes
 from roquet.broker.services.admin.connections import Connections
 from roquet.broker.services.admin.offsets import OffsetAdmin
 from roquet.broker.services.admin.progress import Progress
@@ -33,7 +34,6 @@ from roquet.broker.services.admin.upkeep import Upkeep
 from roquet.broker.services.groups import Groups
 from roquet.broker.services.topics import Topics
 from roquet.broker.state import BrokerState, Identity
-from roquet.broker.stats import BrokerStats
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.protocol.command import VERSION, Command
 from roquet.remoting.client import Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from roquet.broker.body_limits import body_max
+from roquet.broker.network.body_limits import body_max
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.fastjson import REQUEST_SIZE_MAX
 

@@ -36,9 +36,9 @@ from differential_frames import (
 from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
-from roquet.broker.fast_fail import FastFailRules
+from roquet.broker.messages.stamps import SendRules
+from roquet.broker.network.fast_fail import FastFailRules
 from roquet.broker.pull_rules import PullRules
-from roquet.broker.stamps import SendRules
 from roquet.broker.timers.rules import TimerRules
 from roquet.broker.transactions.verdict import TransactionRules
 from roquet.model.group import SubscriptionGroupConfig

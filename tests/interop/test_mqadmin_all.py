@@ -12,7 +12,7 @@ import pytest
 
 import interop_commands as commands
 from interop_twins import arguments, furnish, make_twins
-from roquet.broker.routes import DECLINED
+from roquet.broker.network.routes import DECLINED
 from roquet.protocol.codes import RequestCode
 
 if TYPE_CHECKING:

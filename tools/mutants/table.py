@@ -26,27 +26,27 @@ AREAS = (
     Area(
         "sends",
         (
-            "broker/appender.py",
-            "broker/admission.py",
+            "broker/messages/appender.py",
+            "broker/fastpath/admission.py",
             "broker/services/topic_checks.py",
-            "broker/fast_fail.py",
+            "broker/network/fast_fail.py",
             "broker/services/send/service.py",
             "broker/services/send/batches.py",
             "broker/remoting/send/batching.py",
             "broker/services/send_back.py",
-            "broker/schedule.py",
+            "broker/messages/schedule.py",
         ),
         (*_BROKER, "unit/ha", "unit/broker_timers"),
     ),
     Area(
         "pulls and offsets",
         (
-            "broker/holds.py",
+            "broker/clients/holds.py",
             "broker/services/receive.py",
             "broker/services/receive_checks.py",
             "broker/remoting/receive.py",
             "broker/services/offsets.py",
-            "broker/expressions.py",
+            "broker/clients/expressions.py",
             "store/offsets.py",
             "store/filters.py",
         ),
@@ -55,9 +55,9 @@ AREAS = (
     Area(
         "groups and tables",
         (
-            "broker/locks.py",
-            "broker/lock_votes.py",
-            "broker/registry.py",
+            "broker/clients/locks.py",
+            "broker/clients/lock_votes.py",
+            "broker/clients/registry.py",
             "broker/services/clients/queue_locks.py",
             "store/topics.py",
             "store/groups.py",
@@ -73,7 +73,7 @@ AREAS = (
         ("unit/broker_transactions", "unit/broker", "unit/broker_admin"),
     ),
     Area("access", ("acl",), ("unit/acl",)),
-    Area("replication", ("ha", "broker/replication.py"), ("unit/ha",)),
+    Area("replication", ("ha", "broker/replication/pair.py"), ("unit/ha",)),
     Area(
         "recovery",
         (

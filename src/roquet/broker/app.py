@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
-from roquet.broker.admission import FastIngest
-from roquet.broker.appender import Appender
 from roquet.broker.boot import boot_lines
-from roquet.broker.expressions import Expressions
-from roquet.broker.quick_disk import QuickDisk
+from roquet.broker.clients.expressions import Expressions
+from roquet.broker.fastpath.admission import FastIngest
+from roquet.broker.fastpath.quick_disk import QuickDisk
+from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.schedule import DelayLevels
+from roquet.broker.network.routes import Routed, all_routes, explain_routes
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
 from roquet.broker.remoting.rpc_hooks import hooked
-from roquet.broker.routes import Routed, all_routes, explain_routes
-from roquet.broker.schedule import DelayLevels
-from roquet.broker.wiring.administration import make_administration
 from roquet.broker.wiring.base import make_base, make_stamps
+from roquet.broker.wiring.fronts.administration import make_administration
+from roquet.broker.wiring.fronts.remoting import make_adapters
+from roquet.broker.wiring.fronts.services import make_services
+from roquet.broker.wiring.fronts.wrappers import make_fronts
 from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
@@ -38,12 +41,9 @@ from roquet.broker.wiring.messages import (
 from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.pop import make_assignments, make_pop, make_revive
-from roquet.broker.wiring.remoting import make_adapters
 from roquet.broker.wiring.replication import make_pair, make_replicas
-from roquet.broker.wiring.services import make_services
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
-from roquet.broker.wiring.wrappers import make_fronts
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.fast_ingest import FastPath
 from roquet.service import runtime
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.metadata import Metadata
+    from roquet.broker.network.ports import Listeners
     from roquet.broker.operations.table import Operations
-    from roquet.broker.ports import Listeners
     from roquet.broker.services.bundle import Services
     from roquet.broker.state import BrokerState, Identity
     from roquet.broker.wiring.replication import Pair

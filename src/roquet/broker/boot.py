@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
-    from roquet.broker.ports import Listeners
+    from roquet.broker.network.ports import Listeners
     from roquet.broker.state import Identity
 
 

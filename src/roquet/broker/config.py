@@ -13,21 +13,21 @@ from roquet.acl.credentials import VARIABLES, Credentials, from_environment
 from roquet.acl.files import AclRules, accounts_path
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
-from roquet.broker.fast_fail import FastFailRules
-from roquet.broker.lock_votes import LockRules
-from roquet.broker.peers import RegistrationRules
+from roquet.broker.clients.lock_votes import LockRules
+from roquet.broker.messages.schedule import ScheduleRules
+from roquet.broker.messages.stamps import SendRules
+from roquet.broker.metrics.watch import SlowGroupRules
+from roquet.broker.network.fast_fail import FastFailRules
+from roquet.broker.network.registration import RegistrationRules
 from roquet.broker.pop.buffer.rules import BufferRules
 from roquet.broker.pop.receive.rules import PopRules
 from roquet.broker.pop.revive_rules import ReviveRules
 from roquet.broker.pull_rules import PullRules
-from roquet.broker.schedule import ScheduleRules
-from roquet.broker.services.assignments import AssignmentRules
+from roquet.broker.services.clients.assignments import AssignmentRules
 from roquet.broker.services.offsets import OffsetRules
 from roquet.broker.services.query import QueryRules
-from roquet.broker.stamps import SendRules
 from roquet.broker.timers.rules import TimerRules
 from roquet.broker.transactions.verdict import TransactionRules
-from roquet.broker.watch import SlowGroupRules
 from roquet.ha.config import HaRules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names

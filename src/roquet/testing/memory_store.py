@@ -17,7 +17,7 @@ from roquet.store.results import (
 )
 
 if TYPE_CHECKING:
-    from roquet.broker.schedule import DelayLevels
+    from roquet.broker.messages.schedule import DelayLevels
     from roquet.testing.clock import FakeClock
 
 

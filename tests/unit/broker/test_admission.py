@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.broker.admission import ROWS_AT_ONCE, Admission
-from roquet.broker.expressions import Expressions
-from roquet.broker.schedule import DelayLevels
+from roquet.broker.clients.expressions import Expressions
+from roquet.broker.fastpath.admission import ROWS_AT_ONCE, Admission
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.wiring.base import Base, make_base
 from roquet.broker.wiring.messages import make_admission
 from roquet.model.group import SubscriptionGroupConfig

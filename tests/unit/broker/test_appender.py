@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.broker.appender import Appender, asks_for_timer, delay_level, with_hosts
-from roquet.broker.schedule import LEVELS_MAX, DelayLevels
+from roquet.broker.messages.appender import Appender, asks_for_timer, delay_level, with_hosts
+from roquet.broker.messages.schedule import LEVELS_MAX, DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.protocol import names, sys_flag
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus

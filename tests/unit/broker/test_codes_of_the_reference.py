@@ -9,7 +9,7 @@ import pytest
 from broker_harness import play
 from roquet.broker.app import build
 from roquet.broker.config import load_config
-from roquet.broker.routes import DECLINED
+from roquet.broker.network.routes import DECLINED
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 

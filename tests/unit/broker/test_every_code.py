@@ -11,7 +11,7 @@ import pytest
 from broker_harness import dispatched, ext, play
 from remoting_harness import until
 from roquet.base.clock import SystemClock
-from roquet.broker.routes import DECLINED
+from roquet.broker.network.routes import DECLINED
 from roquet.model.subscription import SubscriptionData
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData, decode_consumer_ids
 from roquet.protocol.codes import RequestCode

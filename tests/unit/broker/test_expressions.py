@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.broker.expressions import Choice, Expressions
+from roquet.broker.clients.expressions import Choice, Expressions
 
 
 def test_each_is_news_once_and_a_full_table_begins_anew() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, ext, play, records
-from roquet.broker.admission import ROWS_AT_ONCE
+from roquet.broker.fastpath.admission import ROWS_AT_ONCE
 from roquet.model.topic import MESSAGE_TYPES, TopicConfig
 from roquet.remoting.codec import decode, encode
 from roquet.store.results import Draft, PutStatus

@@ -10,8 +10,8 @@ import pytest
 
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.config import ServerRules
-from roquet.broker.fast_fail import FastFail, FastFailRules
 from roquet.broker.lanes import lane_configs
+from roquet.broker.network.fast_fail import FastFail, FastFailRules
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.state import BrokerState
 from roquet.remoting.waits import KernelWaits

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from roquet.broker.holds import WAKES_PER_TURN, Held, Holds
+from roquet.broker.clients.holds import WAKES_PER_TURN, Held, Holds
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 

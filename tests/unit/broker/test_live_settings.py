@@ -13,7 +13,7 @@ import pytest
 from broker_harness import dispatched, ext, play, records
 from roquet.base.config import settings
 from roquet.broker.config import BrokerConfig
-from roquet.broker.peers import Registration
+from roquet.broker.network.registration import Registration
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode

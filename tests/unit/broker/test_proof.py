@@ -9,8 +9,8 @@ from tools.attack.campaign import BODY_AT
 from tools.attack.records import Forged
 
 from broker_harness import dispatched, ext, play, records
-from roquet.broker.proof import DISPATCH_S_MAX, ProvenMessages
-from roquet.broker.schedule import DelayLevels
+from roquet.broker.messages.proof import DISPATCH_S_MAX, ProvenMessages
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.store.results import Draft, StoreFault

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.expressions import Expressions
+from roquet.broker.clients.expressions import Expressions
 from roquet.broker.remoting.offsets import OffsetAdapter
 from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.refusals import refused
 from roquet.broker.wiring.base import make_base
-from roquet.broker.wiring.services import make_services
+from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
@@ -31,7 +31,7 @@ from roquet.testing.cluster import broker_config, pull_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roquet.broker.holds import Held
+    from roquet.broker.clients.holds import Held
 
 WHERE = ("readers", "orders", 0)
 PEER = cast("Any", SimpleNamespace(address="127.0.0.1:1"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.broker.quick_disk import ENOUGH, QuickDisk
+from roquet.broker.fastpath.quick_disk import ENOUGH, QuickDisk
 
 
 def test_a_disk_is_quick_once_enough_syncs_were() -> None:

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Unreachable
-from roquet.broker.peers import Registration, RegistrationRules
+from roquet.broker.network.registration import Registration, RegistrationRules
 from roquet.broker.state import BrokerState, Identity
 from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.stats import encode_kv_table

@@ -17,7 +17,7 @@ import pytest
 from tools.worst_bodies import WORST, heartbeat
 
 from broker_harness import play
-from roquet.broker.body_limits import BODY_LIMITS, NO_BODY, body_max
+from roquet.broker.network.body_limits import BODY_LIMITS, NO_BODY, body_max
 from roquet.model.topic import TopicConfig
 from roquet.namesrv.checks import BODY_LIMITS as NAME_SERVER_LIMITS
 from roquet.protocol import batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roquet.broker.app import build, explain
 from roquet.broker.config import load_config
-from roquet.broker.routes import DECLINED
+from roquet.broker.network.routes import DECLINED
 from roquet.protocol.codes import RequestCode
 from roquet.remoting.router import Ports
 

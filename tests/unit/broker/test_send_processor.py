@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from typing_extensions import override
 
-from roquet.broker.appender import Appender, with_hosts
-from roquet.broker.expressions import Expressions
+from roquet.broker.clients.expressions import Expressions
+from roquet.broker.messages.appender import Appender, with_hosts
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.remoting.send.adapter import SendAdapter
-from roquet.broker.schedule import DelayLevels
 from roquet.broker.wiring.base import make_base
-from roquet.broker.wiring.services import make_services
+from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol import batch, sys_flag

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, play
-from roquet.broker.appender import Appender
-from roquet.broker.schedule import DelayLevels
+from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode

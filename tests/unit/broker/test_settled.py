@@ -23,7 +23,7 @@ from roquet.base.config import as_properties
 from roquet.base.errors import UsageError
 from roquet.broker.app import build, explain
 from roquet.broker.config import load_config
-from roquet.broker.routes import DECLINED
+from roquet.broker.network.routes import DECLINED
 from roquet.cli.servers import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
 from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.config import NamesrvConfig, Settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from remoting_harness import on_loop
 from roquet.broker.app import explain
 from roquet.broker.config import load_config
-from roquet.broker.watch import SlowGroupRules, Watch
+from roquet.broker.metrics.watch import SlowGroupRules, Watch
 from roquet.cli.app import run
 from roquet.model.subscription import SubscriptionData
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_admin_harness import Broker, administered
-from roquet.broker.registry import Client, Consuming
-from roquet.broker.stats import Meter, View
+from roquet.broker.clients.registry import Client, Consuming
+from roquet.broker.metrics.stats import Meter, View
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import SubscriptionData

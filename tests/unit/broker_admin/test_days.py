@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from roquet.broker.days import Days
+from roquet.broker.metrics.days import Days
 from roquet.store.files import JsonFile
 from roquet.testing.clock import FakeClock
 

@@ -16,9 +16,9 @@ from roquet._native import decode_frames
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.locks import QueueLocks
-from roquet.broker.notices import GroupNotices
-from roquet.broker.registry import EXPRESSION_WEIGHT, Registry
+from roquet.broker.clients.locks import QueueLocks
+from roquet.broker.clients.notices import GroupNotices
+from roquet.broker.clients.registry import EXPRESSION_WEIGHT, Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from remoting_harness import until
 from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock
-from roquet.broker.notices import GroupNotices
-from roquet.broker.registry import Registry
+from roquet.broker.clients.notices import GroupNotices
+from roquet.broker.clients.registry import Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.refusals import translated

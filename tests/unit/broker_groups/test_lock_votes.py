@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock, steady_ms
-from roquet.broker.lock_votes import LockRules, LockVotes
-from roquet.broker.locks import QueueLocks
-from roquet.broker.registry import Client as Member
-from roquet.broker.registry import Consuming, Registry
+from roquet.broker.clients.lock_votes import LockRules, LockVotes
+from roquet.broker.clients.locks import QueueLocks
+from roquet.broker.clients.registry import Client as Member
+from roquet.broker.clients.registry import Consuming, Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
 from roquet.broker.remoting.refusals import translated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.broker.locks import LOCK_EXPIRES_MS, QueueLocks
+from roquet.broker.clients.locks import LOCK_EXPIRES_MS, QueueLocks
 from roquet.model.queue import MessageQueue
 
 A, B, C = (MessageQueue("Orders", "broker-a", n) for n in range(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.broker.registry import IDLE_MS, Client, Consuming, Registry
+from roquet.broker.clients.registry import IDLE_MS, Client, Consuming, Registry
 from roquet.model.subscription import MessageModel, SubscriptionData
 from roquet.testing.peer import FakePeer
 

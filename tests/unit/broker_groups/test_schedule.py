@@ -10,7 +10,7 @@ import pytest
 
 from roquet.base.errors import Corrupt, UsageError
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.schedule import DelayLevels, DelaySchedule
+from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
 from roquet.protocol import names
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.service.lifecycle import App, Part

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from remoting_harness import until
 from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock
-from roquet.broker.appender import Appender
-from roquet.broker.proof import ProvenMessages
+from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.send_back import SendBackAdapter
-from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.services.send_back import SendBacks
 from roquet.broker.state import BrokerState, Identity
-from roquet.broker.stats import BrokerStats
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import ConsumerSendMsgBackRequest

@@ -10,15 +10,15 @@ import pytest
 from roquet.acl.rights import EVERYBODY
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.api.send_back import SendBackRequest
-from roquet.broker.appender import Appender
-from roquet.broker.proof import ProvenMessages
+from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.remoting.send_back import SendBackAdapter
-from roquet.broker.schedule import DelayLevels, DelaySchedule
 from roquet.broker.services.send_back import SendBacks, place
 from roquet.broker.state import BrokerState, Identity
-from roquet.broker.stats import BrokerStats
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props

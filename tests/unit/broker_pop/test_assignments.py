@@ -12,8 +12,8 @@ import pytest
 from broker_harness import play
 from roquet.base.config import load
 from roquet.base.errors import TableFull, Unreachable
-from roquet.broker.remoting.topic_queues import TopicQueues
-from roquet.broker.services.assignments import AssignmentRules
+from roquet.broker.remoting.clients.topic_queues import TopicQueues
+from roquet.broker.services.clients.assignments import AssignmentRules
 from roquet.broker.state import Identity
 from roquet.model.balance import STRATEGIES, pop_share
 from roquet.model.queue import MessageQueue

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from roquet.broker.timers.recall import BODY, TAG, TimerProcessor
 
 from remoting_harness import on_loop
 from roquet.base.errors import Refused
 from roquet.broker.state import BrokerState
 from roquet.broker.timers import service as module
-from roquet.broker.timers.recall import BODY, TAG, TimerProcessor
 from roquet.broker.timers.rules import PRECISIONS_MS, TimerConversion, TimerRules, _precision_fault
 from roquet.broker.timers.service import BOUNDS_S, TimerService
 from roquet.protocol import names

@@ -11,7 +11,7 @@ from roquet.acl.guard import Guard
 from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.registry import Client, Registry
+from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.services.access import Access
 from roquet.broker.transactions.members import ProducerMembers

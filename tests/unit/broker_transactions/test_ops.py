@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from roquet.broker.schedule import DelayLevels
+from roquet.broker.messages.schedule import DelayLevels
+from roquet.broker.metrics.traffic import NoTraffic
 from roquet.broker.state import Identity
-from roquet.broker.traffic import NoTraffic
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.drafts import OP_TOPIC, real_place
 from roquet.broker.transactions.ops import OpWriter

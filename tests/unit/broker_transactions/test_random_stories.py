@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.acl.rights import EVERYBODY
-from roquet.broker.appender import Appender
-from roquet.broker.proof import ProvenMessages
-from roquet.broker.registry import Client, Registry
+from roquet.broker.clients.registry import Client, Registry
+from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.schedule import DelayLevels
+from roquet.broker.metrics.traffic import NoTraffic
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.transactions import TransactionAdapter
-from roquet.broker.schedule import DelayLevels
 from roquet.broker.services.transactions import TransactionEnds
 from roquet.broker.state import BrokerState, Identity
-from roquet.broker.traffic import NoTraffic
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typing_extensions import override
 
-from roquet.broker.appender import Appender
-from roquet.broker.registry import Client, Registry
-from roquet.broker.schedule import DelayLevels
+from roquet.broker.clients.registry import Client, Registry
+from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions import service as service_module

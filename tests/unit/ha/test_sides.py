@@ -7,7 +7,7 @@ import logging
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from roquet.broker.replication import CopiedStore, MasterSide, SlaveSide
+from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
 from roquet.broker.state import BrokerState
 from roquet.store import diverged
 from roquet.testing.clock import FakeClock

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Unreachable
 from roquet.broker.app import build
-from roquet.broker.slave_sync import SlaveSync
+from roquet.broker.replication.slave_sync import SlaveSync
 from roquet.broker.state import BrokerState
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig

@@ -12,7 +12,7 @@ import pytest
 
 from roquet import roquet_native as native
 from roquet.base.errors import Corrupt, UsageError
-from roquet.broker.schedule import DelayLevels
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.spark.jobs.rebuild import lines_of, unplaced_of
 from roquet.spark.rebuilding.log_copy import fillers

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.replies import PushedReply, ReplyResult
     from roquet.broker.api.send import SendRequest
-    from roquet.broker.registry import Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.broker.remoting.callers import Callers
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest
-    from roquet.broker.stats import BrokerStats
+    from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.store.groups import GroupTable
     from roquet.store.offsets import OffsetTable

@@ -15,7 +15,7 @@ from roquet.store.records import read_records
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.query import QueryRequest, ViewRequest
-    from roquet.broker.proof import ProvenMessages
+    from roquet.broker.messages.proof import ProvenMessages
     from roquet.store.results import Found
 
 log = logging.getLogger(__name__)

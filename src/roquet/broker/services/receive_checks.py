@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.receive import Forbids, ReceiveForbidden
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.expressions import Choice
+from roquet.broker.clients.expressions import Choice
 from roquet.broker.services.topic_checks import FAQ, group_for
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read

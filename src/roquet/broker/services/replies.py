@@ -21,11 +21,11 @@ from roquet.store.results import Draft
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendRequest
-    from roquet.broker.appender import Appender
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.messages.stamps import Stamps
+    from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.services.send.service import Gate, Queues
     from roquet.broker.services.topic_checks import SendChecks
-    from roquet.broker.stamps import Stamps
-    from roquet.broker.traffic import Traffic
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from roquet.store.results import Draft, PutStatus
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send_back import SendBackRequest
-    from roquet.broker.appender import Appender
-    from roquet.broker.proof import ProvenMessages
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.messages.proof import ProvenMessages
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.store.groups import GroupTable

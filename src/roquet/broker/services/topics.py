@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.topics import AttributeChange
-    from roquet.broker.stats import BrokerStats
+    from roquet.broker.metrics.stats import BrokerStats
     from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.transactions import EndTransactionRequest, ResumeChecksRequest
-    from roquet.broker.proof import ProvenMessages
+    from roquet.broker.messages.proof import ProvenMessages
+    from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.services.topic_checks import SendChecks
     from roquet.broker.state import BrokerState
-    from roquet.broker.traffic import Traffic
     from roquet.broker.transactions.members import ProducerMembers
     from roquet.broker.transactions.seams import TransactionStore
     from roquet.broker.transactions.service import Transactions

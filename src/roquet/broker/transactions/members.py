@@ -22,7 +22,7 @@ from roquet.protocol import hosts
 
 if TYPE_CHECKING:
     from roquet.acl.rights import Asking, Rights
-    from roquet.broker.registry import Client
+    from roquet.broker.clients.registry import Client
     from roquet.broker.transactions.seams import Producers
     from roquet.store.records import Record
 

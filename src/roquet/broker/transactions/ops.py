@@ -11,8 +11,8 @@ from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
+    from roquet.broker.metrics.traffic import InnerTraffic
     from roquet.broker.state import Identity
-    from roquet.broker.traffic import InnerTraffic
     from roquet.broker.transactions.book import TransactionBook
     from roquet.broker.transactions.verdict import TransactionRules
     from roquet.store.results import Draft, PutResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from roquet.broker.registry import Member
+    from roquet.broker.clients.registry import Member
     from roquet.store.records import Record
     from roquet.store.results import Draft, Found, PutResult
 

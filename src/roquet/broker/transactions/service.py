@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.broker.traffic import NoTraffic
+from roquet.broker.metrics.traffic import NoTraffic
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.copies import Copies
@@ -29,8 +29,8 @@ from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
+    from roquet.broker.metrics.traffic import InnerTraffic
     from roquet.broker.state import Identity
-    from roquet.broker.traffic import InnerTraffic
     from roquet.broker.transactions.counts import TransactionCounts
     from roquet.broker.transactions.seams import Appends, TransactionStore
     from roquet.broker.transactions.verdict import TransactionRules

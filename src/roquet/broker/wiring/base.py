@@ -11,20 +11,20 @@ from roquet.acl.files import AccountFiles, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
-from roquet.broker.days import Days
-from roquet.broker.holds import Holds
+from roquet.broker.clients.holds import Holds
+from roquet.broker.clients.locks import QueueLocks
+from roquet.broker.clients.registry import Registry
 from roquet.broker.lanes import lane_configs
-from roquet.broker.locks import QueueLocks
+from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.stamps import Stamps
 from roquet.broker.metadata import Metadata
-from roquet.broker.proof import ProvenMessages
-from roquet.broker.registry import Registry
+from roquet.broker.metrics.days import Days
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.services.access import Access
 from roquet.broker.services.admin.settings import LiveSettings
 from roquet.broker.services.topic_checks import SendChecks
-from roquet.broker.stamps import Stamps
 from roquet.broker.state import BrokerState, Identity
-from roquet.broker.stats import BrokerStats
 from roquet.broker.wiring.hooks import load_hooks
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.tls import ServerTls

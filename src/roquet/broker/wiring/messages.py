@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.broker.account_rows import AccountRows
-from roquet.broker.admission import Admission, Rules
-from roquet.broker.fast_fail import FastFail
-from roquet.broker.lock_votes import LockVotes
-from roquet.broker.notices import GroupNotices
-from roquet.broker.schedule import DelaySchedule
+from roquet.broker.clients.lock_votes import LockVotes
+from roquet.broker.clients.notices import GroupNotices
+from roquet.broker.fastpath.account_rows import AccountRows
+from roquet.broker.fastpath.admission import Admission, Rules
+from roquet.broker.messages.schedule import DelaySchedule
+from roquet.broker.network.fast_fail import FastFail
 from roquet.broker.services.clients.heartbeats import ClientRules, Clients
 from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.wiring.base import make_stamps
@@ -18,12 +18,12 @@ from roquet.protocol.pop.topics import revive_topic
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
-    from roquet.broker.answers import Answers
+    from roquet.broker.clients.expressions import Expressions
     from roquet.broker.config import BrokerConfig
-    from roquet.broker.expressions import Expressions
-    from roquet.broker.ports import Listeners
+    from roquet.broker.messages.schedule import DelayLevels
+    from roquet.broker.metrics.answers import Answers
+    from roquet.broker.network.ports import Listeners
     from roquet.broker.remoting.receive import ReceiveAdapter
-    from roquet.broker.schedule import DelayLevels
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
     from roquet.protocol.command import Command

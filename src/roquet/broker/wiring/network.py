@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.broker.answers import Answers
-from roquet.broker.body_limits import body_max
-from roquet.broker.peers import Registration
-from roquet.broker.ports import Listeners
+from roquet.broker.metrics.answers import Answers
+from roquet.broker.metrics.watch import Watch
+from roquet.broker.network.body_limits import body_max
+from roquet.broker.network.ports import Listeners
+from roquet.broker.network.registration import Registration
 from roquet.broker.remoting.refusals import translated
-from roquet.broker.watch import Watch
 from roquet.broker.wiring.security import make_guard
 from roquet.remoting.router import Ports, Router
 from roquet.remoting.server import Server, ServerConfig

@@ -17,10 +17,10 @@ from roquet.store.format import StoreFormat
 from roquet.store.self_check import SelfCheck
 
 if TYPE_CHECKING:
-    from roquet.broker.admission import FastIngest
-    from roquet.broker.fast_fail import FastFail
-    from roquet.broker.ports import Listeners
-    from roquet.broker.schedule import DelaySchedule
+    from roquet.broker.fastpath.admission import FastIngest
+    from roquet.broker.messages.schedule import DelaySchedule
+    from roquet.broker.network.fast_fail import FastFail
+    from roquet.broker.network.ports import Listeners
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.services.clients.queue_locks import Locks
     from roquet.broker.wiring.base import Base

@@ -22,11 +22,11 @@ from roquet.broker.pop.receive.service import PopService
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
 from roquet.broker.pop.revive_metrics import watch_revive
-from roquet.broker.remoting.assignments import AssignmentAdapter
 from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.clients.assignments import AssignmentAdapter
+from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
-from roquet.broker.remoting.topic_queues import TopicQueues
-from roquet.broker.services.assignments import Assignments
+from roquet.broker.services.clients.assignments import Assignments
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
 from roquet.service.lifecycle import Part, Role, Timer
@@ -35,11 +35,11 @@ from roquet.store.files import JsonFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roquet.broker.appender import Appender
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.network.routes import Routed
     from roquet.broker.pop.buffer.rules import BufferRules
     from roquet.broker.pop.receive.rules import PopRules
-    from roquet.broker.routes import Routed
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.timers import TimerParts
     from roquet.protocol.pop.orders import Key

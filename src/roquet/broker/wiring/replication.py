@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.broker.log_topics import LogTopics
 from roquet.broker.remoting.admin.replication import ReplicationAdapter
-from roquet.broker.replication import CopiedStore, MasterSide, SlaveSide
+from roquet.broker.replication.log_topics import LogTopics
+from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
+from roquet.broker.replication.slave_sync import SlaveSync
 from roquet.broker.services.admin.replication import ReplicationAdmin
-from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.wiring.security import make_client
 from roquet.ha.log import StoreLog
 from roquet.ha.master import Entrance, HaMaster

@@ -13,7 +13,7 @@ from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Timer
 
 if TYPE_CHECKING:
-    from roquet.broker.routes import Routed
+    from roquet.broker.network.routes import Routed
     from roquet.broker.wiring.base import Base
     from roquet.remoting.router import Guard as Check
 

@@ -15,7 +15,7 @@ from roquet.service.lifecycle import Part, Role
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
-    from roquet.broker.appender import Appender
+    from roquet.broker.messages.appender import Appender
     from roquet.broker.transactions.verdict import TransactionRules
     from roquet.broker.wiring.base import Base
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from roquet.base.errors import UsageError
-from roquet.broker.schedule import LEVELS, DelayLevels
+from roquet.broker.messages.schedule import LEVELS, DelayLevels
 from roquet.protocol import names
 from roquet.spark.jobs import metrics
 from roquet.spark.jobs.queries import sql

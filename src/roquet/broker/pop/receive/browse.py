@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import PeekResult
-from roquet.broker.expressions import EVERYTHING
+from roquet.broker.clients.expressions import EVERYTHING
 from roquet.broker.pop.receive.reads import Draw, has_wanted, read_for, rest_of
 
 if TYPE_CHECKING:
     import random
 
     from roquet.broker.api.pop import NotificationRequest, PeekRequest
-    from roquet.broker.expressions import Choice
+    from roquet.broker.clients.expressions import Choice
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.offsets import PopOffsets
     from roquet.broker.pop.receive.orders import PopOrders

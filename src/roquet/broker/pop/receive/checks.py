@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.pop import MESSAGES_MAX
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.expressions import EVERYTHING, Choice
+from roquet.broker.clients.expressions import EVERYTHING, Choice
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from roquet.broker.expressions import Choice
+    from roquet.broker.clients.expressions import Choice
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.model.topic import TopicConfig
     from roquet.protocol.pop.handle import ReceiptHandle

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.base.clock import Clock
-    from roquet.broker.expressions import Choice
+    from roquet.broker.clients.expressions import Choice
+    from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.pop.buffer.service import PopBuffer
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.in_flight import PopInFlight
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Reader
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopRules
-    from roquet.broker.traffic import Traffic
     from roquet.model.topic import TopicConfig
     from roquet.store.topics import TopicTable
 

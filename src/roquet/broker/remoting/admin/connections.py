@@ -32,7 +32,7 @@ from roquet.protocol.headers.client import GetConsumerStatusRequest
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
-    from roquet.broker.registry import Client
+    from roquet.broker.clients.registry import Client
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.admin.connections import Connections
     from roquet.model.queue import MessageQueue

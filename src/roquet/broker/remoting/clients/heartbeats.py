@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.registry import Client
+from roquet.broker.clients.registry import Client
 from roquet.broker.remoting.bodies import body_of, parts_of
 from roquet.protocol.bodies.clients import CheckClient, HeartbeatData, encode_consumer_ids
 from roquet.protocol.codes import RequestCode

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult
-    from roquet.broker.appender import Appender
+    from roquet.broker.messages.appender import Appender
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.send.service import Sends
     from roquet.protocol.command import Command

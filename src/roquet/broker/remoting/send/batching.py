@@ -19,7 +19,7 @@ from roquet.broker.remoting.send.frames import header_of, message
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
-    from roquet.broker.appender import Appender, Log
+    from roquet.broker.messages.appender import Appender, Log
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.remoting.send.frames import SendAnswers
     from roquet.broker.services.send.service import Sending, Sends

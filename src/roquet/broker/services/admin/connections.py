@@ -17,8 +17,8 @@ from roquet.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
-    from roquet.broker.proof import ProvenMessages
-    from roquet.broker.registry import Client, Registry
+    from roquet.broker.clients.registry import Client, Registry
+    from roquet.broker.messages.proof import ProvenMessages
     from roquet.model.subscription import SubscriptionData
     from roquet.store.groups import GroupTable
     from roquet.store.store import MessageStore

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.registry import Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.broker.state import BrokerState
     from roquet.protocol.bodies.offsets import DelayOffsetBody
     from roquet.store.groups import GroupTable

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
-    from roquet.broker.registry import Registry
-    from roquet.broker.stats import BrokerStats, View
+    from roquet.broker.clients.registry import Registry
+    from roquet.broker.metrics.stats import BrokerStats, View
     from roquet.model.topic import TopicConfig
     from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore

@@ -11,7 +11,7 @@ from roquet.protocol import properties as props
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
-    from roquet.broker.registry import Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.model.subscription import SubscriptionData
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.base.clock import Clock
+    from roquet.broker.metrics.stats import BrokerStats
     from roquet.broker.state import BrokerState
-    from roquet.broker.stats import BrokerStats
     from roquet.service.lanes import Lanes
     from roquet.store.store import MessageStore
 

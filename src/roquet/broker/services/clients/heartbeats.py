@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from roquet.acl.needs import check_needs, heartbeat_needs
 from roquet.base.errors import DiskFull, TableFull
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.registry import Consuming
+from roquet.broker.clients.registry import Consuming
 from roquet.broker.services.access import Access
 from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
@@ -25,8 +25,8 @@ from roquet.store.filters import compiled
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
-    from roquet.broker.notices import GroupNotices
-    from roquet.broker.registry import Client, Registry
+    from roquet.broker.clients.notices import GroupNotices
+    from roquet.broker.clients.registry import Client, Registry
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import CheckClient, ConsumerData, HeartbeatData
     from roquet.store.groups import GroupTable

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.locks import QueueLocks
-    from roquet.broker.registry import ConsumerGroup, Registry
+    from roquet.broker.clients.locks import QueueLocks
+    from roquet.broker.clients.registry import ConsumerGroup, Registry
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.locks import LockRequest
     from roquet.store.topics import TopicTable

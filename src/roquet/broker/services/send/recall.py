@@ -13,8 +13,8 @@ from roquet.store.results import Draft
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import RecallRequest
-    from roquet.broker.appender import Appender
-    from roquet.broker.stamps import Stamps
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.messages.stamps import Stamps
     from roquet.broker.state import BrokerState
     from roquet.broker.timers.rules import TimerRules
     from roquet.store.topics import TopicTable

@@ -1,7 +1,8 @@
 """From a producer's message to an appended record: the rules of sends.
 
-The order of the checks is that of 5.5.0 (spec: broker (b) "Send"). Next: broker/appender.py, then
-store/store.py. A send ends when the message is as durable as the broker promises.
+The order of the checks is that of 5.5.0 (spec: broker (b) "Send"). Next:
+broker/messages/appender.py, then store/store.py. A send ends when the message is as durable as the
+broker promises.
 
 A front that has one message calls `send`. One that has read many at once may take the same steps
 itself, and append in between: `ready` for each, one append for all, `finished` for each.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from roquet.base.clock import steady_ms
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendResult
-from roquet.broker.appender import delay_level
+from roquet.broker.messages.appender import delay_level
 from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendBatchRequest, SendRequest
-    from roquet.broker.appender import Appender
-    from roquet.broker.stamps import Stamps
-    from roquet.broker.traffic import Traffic
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.messages.stamps import Stamps
+    from roquet.broker.metrics.traffic import Traffic
     from roquet.store.groups import GroupTable
 
 KNOWS_MAX_RECONSUME = 121

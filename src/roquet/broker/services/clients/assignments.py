@@ -17,7 +17,7 @@ from roquet.protocol import names
 if TYPE_CHECKING:
     from roquet.broker.api.assignments import AssignmentRequest
     from roquet.broker.api.caller import Caller
-    from roquet.broker.registry import Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.broker.state import Identity
     from roquet.protocol.bodies.assignments import RequestModeTable
     from roquet.store.groups import GroupTable

@@ -11,7 +11,7 @@ from roquet.broker.operations.table import Operations, make_operations
 from roquet.broker.remoting.refusals import OutcomeCodes
 
 if TYPE_CHECKING:
-    from roquet.broker.answers import Answers
+    from roquet.broker.metrics.answers import Answers
     from roquet.broker.operations.wrapping import Wrapper
     from roquet.broker.services.bundle import Services
     from roquet.broker.wiring.base import Base

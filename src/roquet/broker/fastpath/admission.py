@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.broker.expressions import Choice
+from roquet.broker.clients.expressions import Choice
 from roquet.broker.services.receive import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
@@ -26,17 +26,17 @@ from roquet.store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from roquet.broker.account_rows import AccountRows
-    from roquet.broker.answers import Answers
-    from roquet.broker.expressions import Expressions
+    from roquet.broker.clients.expressions import Expressions
+    from roquet.broker.clients.registry import Registry
+    from roquet.broker.fastpath.account_rows import AccountRows
+    from roquet.broker.fastpath.quick_disk import QuickDisk
+    from roquet.broker.messages.stamps import Stamps
     from roquet.broker.metadata import Metadata
+    from roquet.broker.metrics.answers import Answers
+    from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.pull_rules import PullRules
-    from roquet.broker.quick_disk import QuickDisk
-    from roquet.broker.registry import Registry
     from roquet.broker.services.transactions import HalfDoor
-    from roquet.broker.stamps import Stamps
     from roquet.broker.state import BrokerState
-    from roquet.broker.traffic import Traffic
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig

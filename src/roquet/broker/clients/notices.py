@@ -12,7 +12,7 @@ from roquet.protocol.headers.client import NotifyConsumerIdsChangedRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.broker.registry import Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.store.groups import GroupTable
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.base.config import setting
 from roquet.base.errors import UsageError
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.traffic import NoTraffic
+from roquet.broker.metrics.traffic import NoTraffic
 from roquet.model.data_version import DataVersion
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.base.clock import Clock
-    from roquet.broker.traffic import InnerTraffic
+    from roquet.broker.metrics.traffic import InnerTraffic
     from roquet.store.files import JsonFile
     from roquet.store.records import Record
     from roquet.store.results import PutResult

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from roquet.base.clock import Clock
+    from roquet.broker.clients.registry import Client, Registry
     from roquet.broker.metadata import Metadata
-    from roquet.broker.registry import Client, Registry
     from roquet.broker.state import BrokerState
     from roquet.model.topic import TopicConfig
     from roquet.service.lanes import Lanes

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.broker.remoting.callers import Callers
-    from roquet.broker.services.assignments import Assignments
+    from roquet.broker.services.clients.assignments import Assignments
 
 LANE = "load_balance"
 _Body = TypeVar("_Body")

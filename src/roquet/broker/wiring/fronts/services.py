@@ -19,9 +19,9 @@ from roquet.broker.services.topics import Topics
 from roquet.broker.wiring.base import make_checks, make_stamps
 
 if TYPE_CHECKING:
-    from roquet.broker.appender import Appender
-    from roquet.broker.expressions import Expressions
-    from roquet.broker.fast_fail import FastFail
+    from roquet.broker.clients.expressions import Expressions
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.network.fast_fail import FastFail
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.timers import TimerParts

@@ -10,7 +10,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from roquet.broker.days import Days
+from roquet.broker.metrics.days import Days
 from roquet.protocol import names
 from roquet.store.results import BatchResult, GetStatus
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.broker.figures import Figures
 from roquet.broker.lanes import lane_configs
+from roquet.broker.metrics.figures import Figures
 from roquet.broker.remoting.admin.broker import BrokerAdapter
 from roquet.broker.remoting.admin.connections import ConnectionAdapter
 from roquet.broker.remoting.admin.offsets import OffsetAdminAdapter
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from roquet.broker.config import BrokerConfig
-    from roquet.broker.routes import Routed
-    from roquet.broker.schedule import DelaySchedule
+    from roquet.broker.messages.schedule import DelaySchedule
+    from roquet.broker.network.routes import Routed
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.metadata import Metadata
-    from roquet.broker.peers import Caller
+    from roquet.broker.network.registration import Caller
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from roquet.broker.remoting.transactions import TransactionAdapter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roquet.broker.appender import Appender
+    from roquet.broker.messages.appender import Appender
+    from roquet.broker.network.routes import Routed
     from roquet.broker.operations.table import Operations
-    from roquet.broker.routes import Routed
     from roquet.broker.services.bundle import Services
     from roquet.broker.wiring.base import Base
 

@@ -11,7 +11,7 @@ from roquet.service.lifecycle import Timer
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
-    from roquet.broker.registry import Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.service.lanes import Lanes
     from roquet.store.groups import GroupTable
     from roquet.store.offsets import OffsetTable

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.base.clock import Clock
-    from roquet.broker.slave_sync import SlaveSync
+    from roquet.broker.replication.slave_sync import SlaveSync
     from roquet.broker.state import BrokerState, Identity
     from roquet.ha.master import HaMaster
     from roquet.ha.slave import HaSlave

@@ -1,0 +1,1 @@
+"""Who is connected: groups, subscriptions, queue locks, reads that wait."""

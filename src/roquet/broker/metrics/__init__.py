@@ -1,0 +1,1 @@
+"""What is counted: traffic, daily totals, gauges, slow groups, how long answers took."""

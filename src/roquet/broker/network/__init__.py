@@ -1,0 +1,1 @@
+"""Ports, routes, limits of bodies, overload, and the registration at name servers."""

@@ -1,0 +1,1 @@
+"""Services, the operations that fronts call, and their adapters."""

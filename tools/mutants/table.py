@@ -41,7 +41,7 @@ AREAS = (
     Area(
         "pulls and offsets",
         (
-            "broker/clients/holds.py",
+            "broker/clients/long_polling.py",
             "broker/services/receive.py",
             "broker/services/receive_checks.py",
             "broker/remoting/receive.py",

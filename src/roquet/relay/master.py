@@ -53,7 +53,7 @@ class _Outbox:
 
 
 class MasterService:
-    """Holds links until their servers are registered."""
+    """LongPolling links until their servers are registered."""
 
     name = "master"
 

@@ -49,7 +49,7 @@ class _Candidate:
 
 
 class Member:
-    """Holds the links of an inner server: at most one is its relay's."""
+    """LongPolling the links of an inner server: at most one is its relay's."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from roquet.broker.clients.holds import WAKES_PER_TURN, Held, Holds
+from roquet.broker.clients.long_polling import WAKES_PER_TURN, Held, LongPolling
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Story:
     def __init__(self, held_max: int = 100_000) -> None:
         self.clock = FakeClock()
-        self.holds = Holds(self.clock, random.Random(7), held_max)
+        self.holds = LongPolling(self.clock, random.Random(7), held_max)
         self.woken: list[str] = []
 
     def hold(

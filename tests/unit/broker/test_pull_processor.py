@@ -31,7 +31,7 @@ from roquet.testing.cluster import broker_config, pull_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roquet.broker.clients.holds import Held
+    from roquet.broker.clients.long_polling import Held
 
 WHERE = ("readers", "orders", 0)
 PEER = cast("Any", SimpleNamespace(address="127.0.0.1:1"))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.send_back import SendBackRequest
     from roquet.broker.api.topics import PutTopic, TopicListing
     from roquet.broker.api.transactions import EndTransactionRequest
-    from roquet.broker.clients.holds import Waiter
+    from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.operations.wrapping import Wrapper
     from roquet.broker.pop.receive.acks import PopAcks
     from roquet.broker.pop.receive.service import PopService

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.clients.holds import Waiter
+    from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.remoting.callers import Callers
 
 FORBIDDEN_TYPES: Mapping[Forbids, int] = {

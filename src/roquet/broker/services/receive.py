@@ -1,7 +1,7 @@
 """Reading from a queue, or waiting for a message there: the rules of pulls.
 
 The checks are in receive_checks.py (spec: wire §10). A read that finds nothing and may wait is held
-by broker/clients/holds.py and looked at once more, without waiting again.
+by broker/clients/long_polling.py and looked at once more, without waiting again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
-from roquet.broker.clients.holds import Held, Holds
+from roquet.broker.clients.long_polling import Held, LongPolling
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.receive import ReceiveRequest
-    from roquet.broker.clients.holds import Waiter
+    from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.pull_rules import PullRules
     from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
@@ -57,7 +57,7 @@ class Receives:
         checks: ReceiveChecks,
         store: Reader,
         offsets: OffsetTable,
-        holds: Holds,
+        holds: LongPolling,
         traffic: Traffic,
         rules: PullRules,
         clock: Clock,

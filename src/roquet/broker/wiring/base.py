@@ -11,8 +11,8 @@ from roquet.acl.files import AccountFiles, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
-from roquet.broker.clients.holds import Holds
 from roquet.broker.clients.locks import QueueLocks
+from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.clients.registry import Registry
 from roquet.broker.lanes import lane_configs
 from roquet.broker.messages.proof import ProvenMessages
@@ -66,7 +66,7 @@ class Base:
     lanes: Lanes
     registry: Registry
     locks: QueueLocks
-    holds: Holds
+    holds: LongPolling
     stats: BrokerStats
     metrics: Metrics
     health: Health
@@ -96,7 +96,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     metrics.watch_lanes(lanes)
     stats = BrokerStats(rules.cluster, clock, Days(clock, JsonFile(folder / "brokerStats.json")))
     # Numbers of its own: which pulls are held where must not change what else is drawn.
-    holds = Holds(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
+    holds = LongPolling(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
     lag = LoopLag(metrics)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))

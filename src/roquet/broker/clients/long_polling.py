@@ -59,7 +59,7 @@ class Held:
 
 
 class Others(Protocol):
-    """Holds pulls as well, under the same bound."""
+    """LongPolling pulls as well, under the same bound."""
 
     @property
     def held_pulls(self) -> int:
@@ -72,7 +72,7 @@ class Others(Protocol):
 
 
 class NoOthers:
-    """Holds nothing."""
+    """LongPolling nothing."""
 
     held_pulls = 0
 
@@ -80,7 +80,7 @@ class NoOthers:
         """Need not know."""
 
 
-class Holds:
+class LongPolling:
     """The held pulls of a broker, beside those that the native fast path holds."""
 
     def __init__(self, clock: Clock, rng: random.Random, held_max: int = 100_000) -> None:

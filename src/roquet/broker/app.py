@@ -18,7 +18,7 @@ from roquet.base.errors import RoquetError
 from roquet.broker.boot import boot_lines
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.fastpath.admission import FastIngest
-from roquet.broker.fastpath.quick_disk import QuickDisk
+from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.network.routes import Routed, all_routes, explain_routes
@@ -136,7 +136,7 @@ def build(
     leavers = [base.holds.drop_peer, pop.drop_peer, client_adapter.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
     path.deliver_by(listeners.write)
-    disk = QuickDisk(config.server.sync_in_place_us if config.store.sync_flush else 0)
+    disk = InlineSyncPolicy(config.server.sync_in_place_us if config.store.sync_flush else 0)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
     share_holds(base, path, listeners, adapters.receive)
     parts = list_parts(

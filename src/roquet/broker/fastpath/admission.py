@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
     from roquet.broker.clients.registry import Registry
     from roquet.broker.fastpath.account_rows import AccountRows
-    from roquet.broker.fastpath.quick_disk import QuickDisk
+    from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
     from roquet.broker.messages.stamps import Stamps
     from roquet.broker.metadata import Metadata
     from roquet.broker.metrics.answers import Answers
@@ -402,7 +402,7 @@ class FastIngest:
         admission: Admission,
         store: MessageStore,
         frame_size_max: int,
-        disk: QuickDisk,
+        disk: InlineSyncPolicy,
     ) -> None:
         self._path = path
         self._disk = disk

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from roquet.broker.fastpath.quick_disk import ENOUGH, QuickDisk
+from roquet.broker.fastpath.inline_sync import ENOUGH, InlineSyncPolicy
 
 
 def test_a_disk_is_quick_once_enough_syncs_were() -> None:
-    disk = QuickDisk(1000)
+    disk = InlineSyncPolicy(1000)
     assert not disk.look(0, 0)
     assert not disk.look(ENOUGH - 1, 100)
     assert disk.look(ENOUGH, 200)
@@ -16,7 +16,7 @@ def test_a_disk_is_quick_once_enough_syncs_were() -> None:
 
 
 def test_few_slow_syncs_end_it_and_quick_ones_bring_it_back() -> None:
-    disk = QuickDisk(1000)
+    disk = InlineSyncPolicy(1000)
     assert disk.look(100, 10_000)
     assert not disk.look(101, 10_000 + ENOUGH * 1000 + 1), "one stall"
     assert not disk.look(101 + ENOUGH - 1, 30_000)
@@ -24,6 +24,6 @@ def test_few_slow_syncs_end_it_and_quick_ones_bring_it_back() -> None:
 
 
 def test_with_nothing_allowed_no_disk_is_quick() -> None:
-    disk = QuickDisk(0)
+    disk = InlineSyncPolicy(0)
     assert not disk.look(100, 0)
     assert not disk.look(1000, 1)

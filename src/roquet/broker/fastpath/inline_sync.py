@@ -10,7 +10,7 @@ ENOUGH = 16
 """Syncs that say something about the next ones."""
 
 
-class QuickDisk:
+class InlineSyncPolicy:
     """Judges the disk by the mean of the last syncs, wherever they were done."""
 
     def __init__(self, most_us: int) -> None:

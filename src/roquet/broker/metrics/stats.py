@@ -10,7 +10,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from roquet.broker.metrics.days import Days
+from roquet.broker.metrics.daily_totals import DailyTotals
 from roquet.protocol import names
 from roquet.store.results import BatchResult, GetStatus
 
@@ -186,13 +186,13 @@ _OF_TOPICS = frozenset({"TOPIC_PUT", "TOPIC_PUT_LATENCY", "DLQ_PUT"})
 class BrokerStats:
     """Meters by kind and key, told of traffic by the processors (`broker.traffic.Traffic`)."""
 
-    def __init__(self, cluster: str, clock: Clock, days: Days | None = None) -> None:
+    def __init__(self, cluster: str, clock: Clock, daily_totals: DailyTotals | None = None) -> None:
         """Measure nothing yet; the sets of the whole broker have the cluster's name as key."""
         self._cluster = cluster
         self._clock = clock
         self._meters: dict[tuple[str, str], Meter] = {}
         self._full = False
-        self.days = days or Days(clock)
+        self.daily_totals = daily_totals or DailyTotals(clock)
         self.put_bytes = 0
         self.put_count = 0
         self.put_failures = 0
@@ -214,7 +214,7 @@ class BrokerStats:
         del queue_id
         now_ms = self._clock.now_ms()
         if not names.is_system_topic(topic):
-            self.days.put(messages, now_ms)
+            self.daily_totals.put(messages, now_ms)
         self.put_bytes += size
         self.put_count += messages
         self._add("TOPIC_PUT", topic, size, now_ms, messages)
@@ -232,7 +232,7 @@ class BrokerStats:
         """
         now_ms = self._clock.now_ms()
         if not names.is_system_topic(topic):
-            self.days.put(1, now_ms)
+            self.daily_totals.put(1, now_ms)
         self._add("TOPIC_PUT", topic, size, now_ms)
         kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
         self._add(kind, _WHOLE_BROKER, size, now_ms)
@@ -272,7 +272,7 @@ class BrokerStats:
         """Note reads for a group that found messages and left `behind` unread, all together."""
         now_ms = self._clock.now_ms()
         if not names.is_system_topic(topic):
-            self.days.get(messages, now_ms)
+            self.daily_totals.get(messages, now_ms)
         key = f"{topic}@{group}"
         self._add("FOUND", _WHOLE_BROKER, 0, now_ms, reads)
         self._add("GROUP_GET", key, size, now_ms, messages)

@@ -18,7 +18,7 @@ from roquet.broker.lanes import lane_configs
 from roquet.broker.messages.proof import ProvenMessages
 from roquet.broker.messages.stamps import Stamps
 from roquet.broker.metadata import Metadata
-from roquet.broker.metrics.days import Days
+from roquet.broker.metrics.daily_totals import DailyTotals
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.services.access import Access
@@ -94,7 +94,9 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     metrics = Metrics(node)
     lanes = Lanes(lane_configs(config.server), clock)
     metrics.watch_lanes(lanes)
-    stats = BrokerStats(rules.cluster, clock, Days(clock, JsonFile(folder / "brokerStats.json")))
+    stats = BrokerStats(
+        rules.cluster, clock, DailyTotals(clock, JsonFile(folder / "brokerStats.json"))
+    )
     # Numbers of its own: which pulls are held where must not change what else is drawn.
     holds = LongPolling(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))

@@ -101,7 +101,7 @@ def list_parts(
 
 
 def _totals_part(base: Base) -> Part:
-    days = base.stats.days
+    days = base.stats.daily_totals
     return Part("totals", days, timers=(Timer("save totals", days.persist, 60, 60),))
 
 

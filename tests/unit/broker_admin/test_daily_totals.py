@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from roquet.broker.metrics.days import Days
+from roquet.broker.metrics.daily_totals import DailyTotals
 from roquet.store.files import JsonFile
 from roquet.testing.clock import FakeClock
 
@@ -22,12 +22,12 @@ def test_totals_roll_and_survive(tmp_path: Path) -> None:
     async def main() -> None:
         clock = FakeClock()
         path = tmp_path / "brokerStats.json"
-        days = Days(clock, JsonFile(path))
+        days = DailyTotals(clock, JsonFile(path))
         await days.start()
         days.put(5, clock.now_ms())
         days.get(2, clock.now_ms())
         await days.stop()
-        days = Days(clock, JsonFile(path))
+        days = DailyTotals(clock, JsonFile(path))
         await days.start()
         assert (days.puts.now, days.puts.this_morning, days.gets.now) == (5, 0, 2)
         await clock.advance(DAY_S)
@@ -36,7 +36,7 @@ def test_totals_roll_and_survive(tmp_path: Path) -> None:
         await days.persist()
         assert (days.gets.now, days.gets.this_morning) == (2, 2)
         await clock.advance(DAY_S)
-        days = Days(clock, JsonFile(path))
+        days = DailyTotals(clock, JsonFile(path))
         await days.start()
         assert (days.puts.now, days.puts.this_morning, days.puts.yesterday_morning) == (8, 8, 5)
         await clock.advance(3 * DAY_S)
@@ -54,12 +54,12 @@ def test_a_broken_file_is_said_and_begins_anew(
         for text in ('{"day": 0}', '{"day": 99999999}', "[]", '{"day": "x"}'):
             path.write_text(text)
             caplog.clear()
-            days = Days(FakeClock(), JsonFile(path))
+            days = DailyTotals(FakeClock(), JsonFile(path))
             await days.start()
             assert days.puts.now == 0
             assert "begin at zero" in caplog.text
         path.write_text(json.dumps({"day": 738_000}))
-        days = Days(FakeClock(), JsonFile(path))
+        days = DailyTotals(FakeClock(), JsonFile(path))
         await days.start()
         assert days.puts.now == 0
 

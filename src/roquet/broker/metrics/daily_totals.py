@@ -36,7 +36,7 @@ class Total:
         self.this_morning = self.now
 
 
-class Days:
+class DailyTotals:
     """The totals of puts and gets. A service when it has a file."""
 
     def __init__(self, clock: Clock, file: JsonFile | None = None) -> None:

@@ -36,7 +36,7 @@ from differential_frames import (
 from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
-from roquet.broker.messages.stamps import SendRules
+from roquet.broker.messages.broker_properties import SendRules
 from roquet.broker.network.fast_fail import FastFailRules
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.timers.rules import TimerRules

@@ -25,7 +25,7 @@ from roquet.broker.network.routes import Routed, all_routes, explain_routes
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
 from roquet.broker.remoting.rpc_hooks import hooked
-from roquet.broker.wiring.base import make_base, make_stamps
+from roquet.broker.wiring.base import make_base, make_broker_properties
 from roquet.broker.wiring.fronts.administration import make_administration
 from roquet.broker.wiring.fronts.remoting import make_adapters
 from roquet.broker.wiring.fronts.services import make_services
@@ -112,7 +112,7 @@ def build(
     services = make_services(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers
     )
-    send_ext = make_stamps(base).ext
+    send_ext = make_broker_properties(base).ext
     answers = make_answers(base)
     remoting, operations = make_fronts(base, services, pop, answers)
     adapters = make_adapters(base, services, remoting, appender, send_ext)

@@ -14,8 +14,8 @@ from roquet.acl.files import AclRules, accounts_path
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
 from roquet.broker.clients.lock_votes import LockRules
+from roquet.broker.messages.broker_properties import SendRules
 from roquet.broker.messages.schedule import ScheduleRules
-from roquet.broker.messages.stamps import SendRules
 from roquet.broker.metrics.watch import SlowGroupRules
 from roquet.broker.network.fast_fail import FastFailRules
 from roquet.broker.network.registration import RegistrationRules

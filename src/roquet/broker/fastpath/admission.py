@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.broker.fastpath.account_rows import AccountRows
     from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
-    from roquet.broker.messages.stamps import Stamps
+    from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metadata import Metadata
     from roquet.broker.metrics.answers import Answers
     from roquet.broker.metrics.traffic import Traffic
@@ -97,7 +97,7 @@ class Rules:
     """The settings that rows depend on."""
 
     enabled: bool
-    stamps: Stamps
+    broker_properties: BrokerProperties
     pull: PullRules
     durability: Durability
     holds_max: int
@@ -135,7 +135,7 @@ class Admission:
         self._rules = rules
         self._topics: set[str] = set()
         self._groups: set[str] = set()
-        self._identity = rules.stamps.identity
+        self._identity = rules.broker_properties.identity
         self._stale = True
         self._version = 0
         self._port = 0
@@ -238,15 +238,15 @@ class Admission:
 
     def _takes_sends(self) -> bool:
         opens_ms = self._state.accept_sends_from_ms
-        return self._rules.stamps.clock.now_ms() >= opens_ms and self._gate.takes_sends()
+        return self._rules.broker_properties.clock.now_ms() >= opens_ms and self._gate.takes_sends()
 
     def _topics_changed(self, changed: Collection[str]) -> None:
         self._topics.update(changed)
 
     def _write_state(self, rows: Rows) -> None:
-        stamps = self._rules.stamps
+        broker_properties = self._rules.broker_properties
         on = self._rules.enabled and not self._state.is_slave and not self._filling
-        ext = list(stamps.ext.items())
+        ext = list(broker_properties.ext.items())
         rows.set_state(
             sends=on and self._open_for_sends and not self._failed,
             # Where slaves serve reads an answer says which broker to ask next.
@@ -257,9 +257,9 @@ class Admission:
             waits_for_slave=self._state.waits_for_slave,
             lacks_slave=self._state.lacks_slave,
             slave_timeout_ms=self._state.slave_timeout_ms,
-            body_max=stamps.rules.message_size_max,
-            store_host=stamps.identity.store_host,
-            stamps=[*ext, (props.CLUSTER, stamps.identity.cluster)],
+            body_max=broker_properties.rules.message_size_max,
+            store_host=broker_properties.identity.store_host,
+            stamps=[*ext, (props.CLUSTER, broker_properties.identity.cluster)],
             send_ext=ext,
             encoding=self._rules.encoding,
             version=VERSION,

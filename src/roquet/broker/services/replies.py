@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendRequest
     from roquet.broker.messages.appender import Appender
-    from roquet.broker.messages.stamps import Stamps
+    from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.services.send.service import Gate, Queues
     from roquet.broker.services.topic_checks import SendChecks
@@ -48,7 +48,7 @@ class Replies:
         *,
         gate: Gate,
         checks: SendChecks,
-        stamps: Stamps,
+        broker_properties: BrokerProperties,
         appender: Appender,
         requesters: Requesters,
         traffic: Traffic,
@@ -58,7 +58,7 @@ class Replies:
         self._access = access or Access()
         self._gate = gate
         self._checks = checks
-        self._stamps = stamps
+        self._broker_properties = broker_properties
         self._appender = appender
         self._requesters = requesters
         self._traffic = traffic
@@ -71,18 +71,18 @@ class Replies:
     async def reply(self, request: SendRequest, caller: Caller) -> ReplyResult:
         """Push a reply to its requester, then store it. Raises Refusal when it is not taken."""
         self._gate.check()
-        if request.topic != names.reply_topic(self._stamps.identity.cluster):
+        if request.topic != names.reply_topic(self._broker_properties.identity.cluster):
             # Any topic may be named like one for replies; only the cluster's is nobody's.
             self._access.require_write(caller, request.topic)
         config = await self._checks.topic_for(request, caller.address)
-        if len(request.body) > self._stamps.rules.message_size_max:
+        if len(request.body) > self._broker_properties.rules.message_size_max:
             raise Refusal(Reason.ILLEGAL_MESSAGE, "the reply is too long")
         queue_id = request.queue_id
         if queue_id < 0:
             queue_id = self._queues.randrange(max(1, config.write_queues))
         fault = await self._push(request, caller)
         result = ReplyResult(fault=fault, queue_id=queue_id)
-        if not self._stamps.rules.store_replies:
+        if not self._broker_properties.rules.store_replies:
             return result
         draft = Draft(
             topic=request.topic,
@@ -93,7 +93,7 @@ class Replies:
             sys_flag=request.sys_flag & _COMPRESSION,
             born_timestamp=request.born_ms,
             born_host=hosts.host_bytes(caller.address),
-            store_host=self._stamps.identity.store_host,
+            store_host=self._broker_properties.identity.store_host,
             reconsume_times=request.attempts or 0,
         )
         stored = await self._appender.append(draft)
@@ -114,12 +114,12 @@ class Replies:
         client_id = request.properties.get(props.REPLY_TO_CLIENT)
         if client_id is None:
             return "reply message properties[REPLY_TO_CLIENT] is null"
-        now_ms = self._stamps.clock.now_ms()
+        now_ms = self._broker_properties.clock.now_ms()
         reply = PushedReply(
             request=request,
             properties={**request.properties, props.PUSH_REPLY_TIME: str(now_ms)},
             born_address=caller.address,
-            store_address=self._stamps.identity.address,
+            store_address=self._broker_properties.identity.address,
             store_ms=now_ms,
         )
         taken = await self._requesters.push(client_id, reply)

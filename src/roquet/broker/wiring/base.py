@@ -15,8 +15,8 @@ from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.clients.registry import Registry
 from roquet.broker.lanes import lane_configs
+from roquet.broker.messages.broker_properties import BrokerProperties
 from roquet.broker.messages.proof import ProvenMessages
-from roquet.broker.messages.stamps import Stamps
 from roquet.broker.metadata import Metadata
 from roquet.broker.metrics.daily_totals import DailyTotals
 from roquet.broker.metrics.stats import BrokerStats
@@ -161,13 +161,13 @@ def make_accounts(config: BrokerConfig, clock: Clock) -> AccountFiles | None:
     return AccountFiles(accounts_path(config.acl, config.file), clock)
 
 
-def make_stamps(base: Base) -> Stamps:
+def make_broker_properties(base: Base) -> BrokerProperties:
     """Make what is written into each message that arrives."""
     identity = base.identity
     unique_ids = UniqueIds(identity.store_host[:-4], os.getpid(), base.rng.getrandbits(32))
-    stamps = Stamps(identity, base.config.send, unique_ids, base.clock)
-    base.settings.listen(lambda new, _: stamps.follow(new.send))
-    return stamps
+    broker_properties = BrokerProperties(identity, base.config.send, unique_ids, base.clock)
+    base.settings.listen(lambda new, _: broker_properties.follow(new.send))
+    return broker_properties
 
 
 def make_checks(base: Base) -> SendChecks:

@@ -12,7 +12,7 @@ from roquet.broker.messages.schedule import DelaySchedule
 from roquet.broker.network.fast_fail import FastFail
 from roquet.broker.services.clients.heartbeats import ClientRules, Clients
 from roquet.broker.services.clients.queue_locks import Locks
-from roquet.broker.wiring.base import make_stamps
+from roquet.broker.wiring.base import make_broker_properties
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import revive_topic
 from roquet.store.files import JsonFile
@@ -53,7 +53,7 @@ def make_admission(
         traffic=base.stats,
         rules=Rules(
             fast,
-            make_stamps(base),
+            make_broker_properties(base),
             config.pull,
             config.store,
             config.server.holds_max,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import RecallRequest
     from roquet.broker.messages.appender import Appender
-    from roquet.broker.messages.stamps import Stamps
+    from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.state import BrokerState
     from roquet.broker.timers.rules import TimerRules
     from roquet.store.topics import TopicTable
@@ -32,13 +32,13 @@ class Recalls:
         topics: TopicTable,
         *,
         rules: TimerRules,
-        stamps: Stamps,
+        broker_properties: BrokerProperties,
         state: BrokerState,
     ) -> None:
         self._appender = appender
         self._topics = topics
         self._rules = rules
-        self._stamps = stamps
+        self._broker_properties = broker_properties
         self._state = state
 
     def follow(self, rules: TimerRules) -> None:
@@ -69,7 +69,7 @@ class Recalls:
         if self._state.is_slave:
             raise Refusal(Reason.NOT_MASTER, "recall failed, broker service not available")
         opens_ms = self._state.accept_sends_from_ms
-        closed = self._stamps.clock.now_ms() < opens_ms
+        closed = self._broker_properties.clock.now_ms() < opens_ms
         unwritable = not self._state.is_writable and not self._rules.recall_unwritable
         if closed or unwritable:
             raise Refusal(Reason.STORE_UNAVAILABLE, "recall failed, broker service not available")
@@ -79,11 +79,11 @@ class Recalls:
             handle = RecallHandle.decode(text)
         except ValueError as error:
             raise Refusal(Reason.ILLEGAL_OPERATION, str(error)) from error
-        left_ms = handle.due_ms - self._stamps.clock.now_ms()
+        left_ms = handle.due_ms - self._broker_properties.clock.now_ms()
         why = ""
         if handle.topic != topic:
             why = "topic not match"
-        elif handle.broker_name != self._stamps.identity.name:
+        elif handle.broker_name != self._broker_properties.identity.name:
             why = "broker service not available: the message is another broker's"
         elif not 0 < left_ms < self._rules.delay_max_s * 1000:
             why = "timestamp invalid: the message was due already, or is beyond the longest delay"
@@ -100,13 +100,13 @@ class Recalls:
             props.TIMER_DEL_UNIQKEY: key,
             props.TIMER_DELIVER_MS: str(handle.due_ms),
         }
-        self._stamps.stamp(properties)
+        self._broker_properties.stamp(properties)
         return Draft(
             topic=handle.topic,
             queue_id=0,
             body=BODY,
             properties=properties,
-            born_timestamp=self._stamps.clock.now_ms(),
+            born_timestamp=self._broker_properties.clock.now_ms(),
             born_host=hosts.host_bytes(address),
-            store_host=self._stamps.identity.store_host,
+            store_host=self._broker_properties.identity.store_host,
         )

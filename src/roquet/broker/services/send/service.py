@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendBatchRequest, SendRequest
     from roquet.broker.messages.appender import Appender
-    from roquet.broker.messages.stamps import Stamps
+    from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metrics.traffic import Traffic
     from roquet.store.groups import GroupTable
 
@@ -108,7 +108,7 @@ class Sends:
         gate: Gate,
         checks: SendChecks,
         retries: Retries,
-        stamps: Stamps,
+        broker_properties: BrokerProperties,
         appender: Appender,
         halves: Halves,
         traffic: Traffic,
@@ -117,7 +117,7 @@ class Sends:
         self._gate = gate
         self._checks = checks
         self._retries = retries
-        self._stamps = stamps
+        self._broker_properties = broker_properties
         self._appender = appender
         self._halves = halves
         self._traffic = traffic
@@ -184,7 +184,7 @@ class Sends:
             sys_flag=_sys_flag(request, config),
             born_timestamp=request.born_ms,
             born_host=hosts.host_bytes(caller.address),
-            store_host=self._stamps.identity.store_host,
+            store_host=self._broker_properties.identity.store_host,
             reconsume_times=request.attempts or 0,
         )
         self._check_size(len(body))
@@ -196,7 +196,7 @@ class Sends:
         draft = sending.draft
         if _is_compacted(config) and not draft.properties.get(props.KEYS):
             raise Refusal(Reason.ILLEGAL_MESSAGE, "Required message key is missing")
-        self._stamps.stamp(draft.properties)
+        self._broker_properties.stamp(draft.properties)
         is_half = self._is_half(draft)
         if is_half:
             sending.half_of = draft.topic
@@ -226,7 +226,7 @@ class Sends:
 
     def count(self, stored: Iterable[tuple[Sending, PutResult]]) -> None:
         """Count messages for which `finished` returned a result."""
-        now_ms = self._stamps.clock.now_ms()
+        now_ms = self._broker_properties.clock.now_ms()
         sums: dict[tuple[str, int, int], list[int]] = {}
         for sending, result in stored:
             where = (sending.counted_as, sending.queue_id, result.size)
@@ -241,7 +241,7 @@ class Sends:
         self, received_ms: int, topic: str, queue_id: int, result: PutResult | BatchResult
     ) -> None:
         self._traffic.stored(topic, queue_id, result)
-        took_ms = max(0, self._stamps.clock.now_ms() - received_ms)
+        took_ms = max(0, self._broker_properties.clock.now_ms() - received_ms)
         self._traffic.sent_many(topic, queue_id, 1, took_ms)
 
     def _recall_handle(self, draft: Draft) -> str | None:
@@ -250,7 +250,7 @@ class Sends:
             return None
         found = draft.properties
         due_ms = int(found[props.TIMER_OUT_MS]) + 1
-        name = self._stamps.identity.name
+        name = self._broker_properties.identity.name
         key = found[props.UNIQ_KEY]
         return RecallHandle(found[props.REAL_TOPIC], name, due_ms, key).encode()
 
@@ -280,7 +280,7 @@ class Sends:
             sys_flag=_sys_flag(request, config),
             born_timestamp=request.born_ms,
             born_host=hosts.host_bytes(caller.address),
-            store_host=self._stamps.identity.store_host,
+            store_host=self._broker_properties.identity.store_host,
             reconsume_times=request.attempts or 0,
             wait=properties.get(props.WAIT, "true").lower() != "false",
         )
@@ -319,7 +319,7 @@ class Sends:
         return self._queues.randrange(config.write_queues)
 
     def _check_size(self, size: int) -> None:
-        if size > self._stamps.rules.message_size_max:
+        if size > self._broker_properties.rules.message_size_max:
             self._refuse(PutStatus.MESSAGE_ILLEGAL, "")
 
     async def _judge_retry(self, request: SendRequest, caller: Caller, draft: Draft) -> None:
@@ -358,7 +358,7 @@ class Sends:
             self._checks.refuse_sending("sending transaction message")
 
     def _refuse(self, status: PutStatus, why: str) -> NoReturn:
-        refuse(status, why, self._stamps.rules.message_size_max)
+        refuse(status, why, self._broker_properties.rules.message_size_max)
 
 
 def check_body(body: bytes) -> None:

@@ -16,7 +16,7 @@ from roquet.broker.services.send.recall import Recalls
 from roquet.broker.services.send.service import Retries, Sends
 from roquet.broker.services.send_back import SendBacks
 from roquet.broker.services.topics import Topics
-from roquet.broker.wiring.base import make_checks, make_stamps
+from roquet.broker.wiring.base import make_broker_properties, make_checks
 
 if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
@@ -58,7 +58,7 @@ def _make_sends(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor
         gate=gate,
         checks=make_checks(base),
         retries=Retries(base.metadata.groups, base.locks),
-        stamps=make_stamps(base),
+        broker_properties=make_broker_properties(base),
         appender=appender,
         halves=halves,
         traffic=base.stats,
@@ -70,7 +70,7 @@ def _make_replies(base: Base, appender: Appender, gate: FastFail) -> Replies:
     return Replies(
         gate=gate,
         checks=make_checks(base),
-        stamps=make_stamps(base),
+        broker_properties=make_broker_properties(base),
         appender=appender,
         requesters=ConnectedRequesters(base.registry),
         traffic=base.stats,
@@ -134,7 +134,7 @@ def _make_recalls(base: Base, appender: Appender, timers: TimerParts) -> Recalls
         appender,
         base.metadata.topics,
         rules=base.config.timers,
-        stamps=make_stamps(base),
+        broker_properties=make_broker_properties(base),
         state=base.state,
     )
     base.settings.listen(lambda new, _: timers.follow(new.timers, recalls))

@@ -38,7 +38,7 @@ class SendRules:
 
 
 @dataclasses.dataclass(slots=True)
-class Stamps:
+class BrokerProperties:
     """What the broker writes into every message that it takes from a producer."""
 
     identity: Identity

@@ -21,7 +21,7 @@ from roquet.broker.messages.proof import ProvenMessages
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.metrics.traffic import NoTraffic
 from roquet.broker.remoting.callers import Callers
-from roquet.broker.remoting.transactions import TransactionAdapter
+from roquet.broker.remoting.transactions import ProducerQuestions, TransactionAdapter
 from roquet.broker.services.transactions import TransactionEnds
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.transactions import drafts
@@ -117,7 +117,7 @@ class World:
             self.registry,
             self.topics,
             members=members,
-            identity=identity,
+            questions=ProducerQuestions(identity.name),
             rules=RULES,
             keep_hours=72,
             clock=self.clock,

@@ -12,6 +12,7 @@ from typing_extensions import override
 from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.schedule import DelayLevels
+from roquet.broker.remoting.transactions import ProducerQuestions
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions import service as service_module
@@ -106,7 +107,7 @@ class World:
             registry,
             self.topics,
             members=ProducerMembers(registry),
-            identity=identity,
+            questions=ProducerQuestions(identity.name),
             rules=RULES,
             keep_hours=72,
             clock=self.clock,

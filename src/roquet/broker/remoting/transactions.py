@@ -1,4 +1,4 @@
-"""END_TRANSACTION 37 and RESUME_CHECK_HALF_MESSAGE 323: the adapter of transactions."""
+"""END_TRANSACTION 37, RESUME_CHECK_HALF_MESSAGE 323, and the questions of the broker (39)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.api.transactions import EndTransactionRequest, ResumeChecksRequest, Verdict
 from roquet.broker.remoting.refusals import refusal_reply
-from roquet.protocol import sys_flag
+from roquet.broker.transactions import drafts
+from roquet.protocol import names, sys_flag
+from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command, reply_to
+from roquet.protocol.command import FLAG_ONE_WAY, Command, reply_to
 from roquet.protocol.headers import message as headers
 from roquet.protocol.headers.admin import ResumeCheckHalfMessageRequest
+from roquet.protocol.headers.client import CheckTransactionStateRequest
+from roquet.protocol.message_id import offset_id
+from roquet.protocol.records import encode_record
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
+    from roquet.broker.clients.registry import Client
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.transactions import TransactionEnds
+    from roquet.store.records import Record
 
 LANE = "end_transaction"
 
@@ -25,6 +32,36 @@ _VERDICTS = {
     sys_flag.TRANSACTION_COMMIT: Verdict.COMMIT,
     sys_flag.TRANSACTION_ROLLBACK: Verdict.ROLLBACK,
 }
+
+
+class ProducerQuestions:
+    """Asks producers about their half messages: CHECK_TRANSACTION_STATE 39."""
+
+    def __init__(self, broker_name: str) -> None:
+        self._broker_name = broker_name
+
+    def ask(self, producer: Client, half: Record, properties: dict[str, str]) -> None:
+        """Ask a producer; its answer comes as the end of the transaction."""
+        unique_key = properties.get(props.UNIQ_KEY)
+        header = CheckTransactionStateRequest(
+            topic=drafts.HALF_TOPIC,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=offset_id(half.store_host, half.physical_offset),
+        )
+        topic, queue_id = drafts.real_place(properties) or (drafts.HALF_TOPIC, drafts.QUEUE_ID)
+        if len(topic) > names.TOPIC_LENGTH_MAX:
+            topic = drafts.HALF_TOPIC
+        question = Command(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            ext={**header.encode(), "bname": self._broker_name},
+            body=encode_record(half._replace(topic=topic, queue_id=queue_id)),
+            flag=FLAG_ONE_WAY,
+            language="JAVA",
+        )
+        producer.peer.send_one_way(question)
 
 
 class TransactionAdapter:

@@ -8,30 +8,24 @@ aside only after as many checks as really went out, or when its file is about to
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.verdict import Verdict, checks_of, judge
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import FLAG_ONE_WAY, Command
-from roquet.protocol.headers.client import CheckTransactionStateRequest
-from roquet.protocol.message_id import offset_id
-from roquet.protocol.records import encode_record
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.broker.state import Identity
+    from roquet.broker.clients.registry import Client
     from roquet.broker.transactions.members import ProducerMembers
     from roquet.broker.transactions.seams import Producers, TransactionStore
     from roquet.broker.transactions.service import Transactions
     from roquet.broker.transactions.verdict import TransactionRules
-    from roquet.remoting.router import Peer
     from roquet.store.records import Record
     from roquet.store.topics import TopicTable
 
@@ -41,6 +35,14 @@ ROUND_MS_MAX = 60_000
 """A round with more to do goes on in the next."""
 TURN = 32
 """Messages looked at before other work of the loop has its turn."""
+
+
+class Questions(Protocol):
+    """Puts questions to producers, whatever front they are connected to."""
+
+    def ask(self, producer: Client, half: Record, properties: dict[str, str]) -> None:
+        """Ask a producer about a half message; its answer is an end like any other."""
+        ...
 
 
 class TransactionChecks:
@@ -54,7 +56,7 @@ class TransactionChecks:
         topics: TopicTable,
         *,
         members: ProducerMembers,
-        identity: Identity,
+        questions: Questions,
         rules: TransactionRules,
         keep_hours: int,
         clock: Clock,
@@ -65,7 +67,7 @@ class TransactionChecks:
         self._producers = producers
         self._members = members
         self._topics = topics
-        self._identity = identity
+        self._questions = questions
         self._rules = rules
         self._keep_ms = max(1, keep_hours) * 3_600_000
         self._clock = clock
@@ -160,8 +162,8 @@ class TransactionChecks:
 
     async def _check(self, record: Record, properties: dict[str, str]) -> bool:
         real_topic = properties.get(props.REAL_TOPIC, "")
-        peer = self._producer(properties.get(props.PRODUCER_GROUP, ""), real_topic)
-        if peer is None:
+        producer = self._producer(properties.get(props.PRODUCER_GROUP, ""), real_topic)
+        if producer is None:
             return True
         copy = drafts.checked_copy(record, checks_of(properties) + 1)
         result = await self._store.put(copy, wait=False)
@@ -176,37 +178,16 @@ class TransactionChecks:
             store_timestamp=result.store_time,
             properties=props.write(copy.properties).encode(),
         )
-        peer.send_one_way(self._question(place, properties))
+        self._questions.ask(producer, place, properties)
         self.sent += 1
         return True
 
-    def _producer(self, group: str, real_topic: str) -> Peer | None:
+    def _producer(self, group: str, real_topic: str) -> Client | None:
         """Choose a connected member of the group that may see the message, each in its turn."""
-        open_peers = [
-            member.client.peer
+        present = [
+            member.client
             for member in self._producers.producers(group)
             if member.client.peer.is_open and self._members.may_be_asked(member.client, real_topic)
         ]
         self._turn += 1
-        return open_peers[self._turn % len(open_peers)] if open_peers else None
-
-    def _question(self, record: Record, properties: dict[str, str]) -> Command:
-        unique_key = properties.get(props.UNIQ_KEY)
-        header = CheckTransactionStateRequest(
-            topic=drafts.HALF_TOPIC,
-            tran_state_table_offset=record.queue_offset,
-            commit_log_offset=record.physical_offset,
-            msg_id=unique_key,
-            transaction_id=unique_key,
-            offset_msg_id=offset_id(record.store_host, record.physical_offset),
-        )
-        topic, queue_id = drafts.real_place(properties) or (drafts.HALF_TOPIC, drafts.QUEUE_ID)
-        if len(topic) > names.TOPIC_LENGTH_MAX:
-            topic = drafts.HALF_TOPIC
-        return Command(
-            RequestCode.CHECK_TRANSACTION_STATE,
-            ext={**header.encode(), "bname": self._identity.name},
-            body=encode_record(record._replace(topic=topic, queue_id=queue_id)),
-            flag=FLAG_ONE_WAY,
-            language="JAVA",
-        )
+        return present[self._turn % len(present)] if present else None

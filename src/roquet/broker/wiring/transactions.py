@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.broker.remoting.transactions import ProducerQuestions
 from roquet.broker.services.transactions import HalfDoor, TransactionEnds
 from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
@@ -77,7 +78,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         base.registry,
         base.metadata.topics,
         members=members,
-        identity=base.identity,
+        questions=ProducerQuestions(base.identity.name),
         rules=rules,
         keep_hours=base.config.store.reserved_hours,
         clock=base.clock,

@@ -10,14 +10,12 @@ import pytest
 from roquet.broker.api.pop import MESSAGES_MAX, NotificationRequest, PeekRequest, PopRequest
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.checks import (
-    EVERYTHING,
     INVISIBLE_MS_MAX,
     LATE_MS,
     PopChecks,
-    Wanted,
 )
 from roquet.broker.pop.receive.in_flight import PopInFlight
-from roquet.broker.pop.receive.locks import PopLocks
+from roquet.broker.pop.receive.locks import Key, PopLocks
 from roquet.broker.pop.receive.offsets import PopOffsets
 from roquet.broker.state import BrokerState
 from roquet.model.group import SubscriptionGroupConfig
@@ -27,6 +25,8 @@ from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from roquet.broker.clients.expressions import Choice
 
 NAME = "broker-a"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
@@ -58,7 +58,7 @@ class Checks:
             clock=self.clock,
         )
 
-    def pop(self, **changes: Any) -> tuple[TopicConfig, Wanted]:
+    def pop(self, **changes: Any) -> tuple[TopicConfig, Choice]:
         fields: dict[str, Any] = {
             "topic": "t",
             "group": "g",
@@ -74,7 +74,7 @@ class Checks:
         fields: dict[str, Any] = {"topic": "t", "group": "g", "queue_id": -1, "max_messages": 1}
         return self.checks.peek(PeekRequest(**(fields | changes)))
 
-    def notification(self, **changes: Any) -> tuple[TopicConfig, Wanted]:
+    def notification(self, **changes: Any) -> tuple[TopicConfig, Choice]:
         fields: dict[str, Any] = {
             "topic": "t",
             "group": "g",
@@ -157,7 +157,6 @@ def test_expression_says_what_is_wanted() -> None:
     it = Checks()
     for nothing in (None, "", "*"):
         assert it.pop(expression=nothing)[1].is_everything or nothing == "*"
-    assert it.pop(expression=None)[1] is EVERYTHING
     _, by_tag = it.pop(expression="a || b")
     assert by_tag.codes is not None
     assert (len(by_tag.codes), by_tag.filter_by, by_tag.is_everything) == (2, None, False)
@@ -273,6 +272,9 @@ class Offsets:
         found, self.reset = self.reset, None
         return found
 
+    def pending_reset(self, _group: str, _topic: str, _queue_id: int) -> int | None:
+        return self.reset
+
     def committed(self, _group: str, topic: str, _queue_id: int) -> int | None:
         return self.known.get(topic)
 
@@ -286,6 +288,25 @@ class Offsets:
         return False
 
 
+class Ahead:
+    """What was popped waits nowhere but in the log, until `at` says so."""
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+
+    def position(self, key: Key) -> int | None:
+        assert len(key) == 3
+        return self.at
+
+    def passed(self, key: Key, next_offset: int) -> None:
+        assert len(key) == 3
+        self.at = next_offset
+
+    def forget_offsets(self, key: Key) -> None:
+        assert len(key) == 3
+        self.at = None
+
+
 def positions(
     lowest: int, highest: int, *, cached: bool = False, by_memory: bool = False
 ) -> tuple[Offsets, PopOffsets]:
@@ -295,7 +316,10 @@ def positions(
         max_offset=lambda *_: highest,
         is_in_memory=lambda *_: cached,
     )
-    return offsets, PopOffsets(cast("Any", offsets), cast("Any", store), init_by_memory=by_memory)
+    ahead = Ahead()
+    return offsets, PopOffsets(
+        cast("Any", offsets), cast("Any", store), ahead, init_by_memory=by_memory
+    )
 
 
 @pytest.mark.parametrize(
@@ -348,5 +372,7 @@ def test_position_that_was_reset_counts_once_and_a_full_table_gives_none() -> No
     assert it.begin("g", "t", 0, from_first=True) == (2, False)
     offsets.has_room = False
     assert it.begin("g", "other", 0, from_first=True) is None
-    it.commit("g", "t", 0, 5)
-    assert offsets.known == {"t": 5}
+    it.passed("g", "t", 0, 9)
+    assert (it.seen("g", "t", 0), offsets.known) == (9, {"t": 2})
+    it.move("g", "t", 0, 5)
+    assert (it.seen("g", "t", 0), offsets.known) == (5, {"t": 5})

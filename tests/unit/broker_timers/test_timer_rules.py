@@ -7,10 +7,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from roquet.broker.timers.recall import BODY, TAG, TimerProcessor
 
 from remoting_harness import on_loop
-from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.remoting.admin.timers import TimerAdapter
+from roquet.broker.remoting.send.recall import RecallAdapter
+from roquet.broker.services.send.recall import BODY, TAG
+from roquet.broker.services.send.recall import Recalls as RecallService
 from roquet.broker.state import BrokerState
 from roquet.broker.timers import service as module
 from roquet.broker.timers.rules import PRECISIONS_MS, TimerConversion, TimerRules, _precision_fault
@@ -194,7 +197,7 @@ class Recalls:
         self.drafts: list[Draft] = []
         self.status = PutStatus.PUT_OK
         self.exported: bytes | None = None
-        stamps = SimpleNamespace(
+        broker = SimpleNamespace(
             rules=SimpleNamespace(region="R"),
             clock=self.clock,
             identity=SimpleNamespace(name="b", store_host=b"\1" * 8),
@@ -202,16 +205,21 @@ class Recalls:
         )
         wheel = SimpleNamespace(
             checkpoint=lambda: self.exported,
-            export=lambda: None if self.exported is None else TimerMetricsBody(topics=()),
+            export=self._export,
         )
-        self.it = TimerProcessor(
-            cast("Any", wheel),
+        self.service = RecallService(
             cast("Any", SimpleNamespace(append=self._append)),
             cast("Any", {"t": object()}),
             rules=TimerRules(recall=True, delay_max_s=60, **rules),
-            stamps=cast("Any", stamps),
+            broker_properties=cast("Any", broker),
             state=self.state,
         )
+        callers = SimpleNamespace(of=lambda request: SimpleNamespace(address=request.peer.address))
+        self.it = RecallAdapter(self.service, cast("Any", callers), {props.MSG_REGION: "R"})
+        self.wheel = TimerAdapter(cast("Any", wheel))
+
+    def _export(self) -> TimerMetricsBody | None:
+        return None if self.exported is None else TimerMetricsBody(topics=())
 
     async def _append(self, message: Draft) -> PutResult:
         self.drafts.append(message)
@@ -225,7 +233,8 @@ class Recalls:
             command=Command(RequestCode.RECALL_MESSAGE, ext),
             peer=SimpleNamespace(address="127.0.0.1:9"),
         )
-        return await self.it.recall(cast("Any", request))
+        answer: Command = await self.it.recall(cast("Any", request))
+        return answer
 
 
 @on_loop
@@ -277,7 +286,7 @@ def test_recall_is_refused_by_the_state_of_the_broker() -> None:
         change(it)
         return asyncio.run(it.recall()).code
 
-    assert code(lambda it: it.it.follow(TimerRules())) == ResponseCode.NO_PERMISSION
+    assert code(lambda it: it.service.follow(TimerRules())) == ResponseCode.NO_PERMISSION
     assert code(lambda it: setattr(it.state, "is_slave", True)) == ResponseCode.SLAVE_NOT_AVAILABLE
     opens = ResponseCode.SERVICE_NOT_AVAILABLE
     assert code(lambda it: setattr(it.state, "accept_sends_from_ms", NOW_MS + 1)) == opens
@@ -291,15 +300,19 @@ def test_recall_is_refused_by_the_state_of_the_broker() -> None:
 def test_slave_is_told_when_there_is_no_wheel() -> None:
     it = Recalls()
     request = cast("Any", SimpleNamespace(command=Command(60, {})))
-    for ask in (it.it.checkpoint, it.it.metrics):
+    for ask in (it.wheel.checkpoint, it.wheel.metrics):
         it.exported = None
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refusal) as caught:
             ask(request)
-        assert caught.value.code == ResponseCode.SYSTEM_ERROR
+        assert caught.value.reason is Reason.FAILED
         it.exported = b"body"
         assert ask(request).code == 0
-    assert it.it.checkpoint(request).body == b"body"
-    assert {code for route in it.it.routes() for code in route.codes} == {370, 60, 61}
+    assert it.wheel.checkpoint(request).body == b"body"
+    assert {code for route in (*it.it.routes(), *it.wheel.routes()) for code in route.codes} == {
+        370,
+        60,
+        61,
+    }
 
 
 # --- the service ---------------------------------------------------------------------------------

@@ -31,10 +31,12 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_assignments.py": {
         "test_defaults_follow_the_settings_but_a_retry_topic_is_always_pulled": (
             "defaultMessageRequestMode",
-            "defaultPopShareQueueNum",
         ),
         "test_queues_are_asked_for_again_after_the_time_of_the_settings": (
             "loadBalancePollNameServerInterval",
+        ),
+        "test_queues_of_a_popping_member_are_shared_as_far_as_the_settings_say": (
+            "defaultPopShareQueueNum",
         ),
         "test_without_balancing_everybody_is_told_all_queues": ("serverLoadBalancerEnable",),
     },
@@ -59,31 +61,14 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_cleaning.py": {
         "test_a_file_that_hung_is_tried_again_after_the_pause": ("redeleteHangedFileInterval",),
-        "test_a_store_with_a_hole_does_not_get_as_far_as_a_self_check": ("storePathRootDir",),
-        "test_queues_and_index_follow_the_log": ("maxIndexNum",),
         "test_warm_files_are_written_and_work_alike": ("warmMapedFileEnable",),
         "test_what_a_round_may_delete": ("cleanFileForciblyEnable",),
-    },
-    "test_cli.py": {
-        "test_a_broker_says_javas_line": ("maxHashSlotNum",),
     },
     "test_client_live.py": {
         "test_topics_are_made_by_the_first_send_or_the_remedy_is_named": ("autoCreateTopicEnable",),
     },
     "test_client_request_reply.py": {
         "test_replies_are_not_stored_when_that_is_off": ("storeReplyMessageEnable",),
-    },
-    "test_clients.py": {
-        "test_nobody_is_told_in_a_broadcasting_group_or_where_it_is_switched_off": (
-            "notifyConsumerIdsChangedEnable",
-        ),
-        "test_notices_can_be_gathered_and_then_come_once": ("realTimeNotifyConsumerChange",),
-    },
-    "test_deleted_topics.py": {
-        "test_a_kill_right_after_the_deletion_does_not_undo_it": ("flushDiskType",),
-    },
-    "test_durability.py": {
-        "test_a_late_flush_is_said_to_be_late": ("syncFlushTimeout",),
     },
     "test_each_setting.py": {
         "test_addresses_and_ports_told_to_others_are_those_of_the_settings": (
@@ -105,9 +90,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "flushDelayOffsetInterval",
             "transactionMetricFlushInterval",
         ),
-        "test_silent_client_is_forgotten_after_the_time_of_the_settings": (
-            "channelExpiredTimeout",
-        ),
         "test_silent_connection_is_closed_after_the_time_of_the_settings": (
             "serverChannelMaxIdleTimeSeconds",
         ),
@@ -115,12 +97,24 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_every_code.py": {
         "test_306_expired_units_go_and_the_first_offset_rises": ("mappedFileSizeConsumeQueue",),
     },
-    "test_fast_broker.py": {},
     "test_fast_fail.py": {
         "test_it_can_be_switched_off": ("brokerFastFailureEnable",),
-        "test_a_hanging_append_is_a_busy_page_cache": ("osPageCacheBusyTimeOutMills",),
     },
     "test_lane_capacities.py": {
+        "test_lane_of_a_running_broker_refuses_what_is_above_its_changed_capacity": (
+            "ackThreadPoolQueueCapacity",
+            "adminBrokerThreadPoolQueueCapacity",
+            "clientManagerThreadPoolQueueCapacity",
+            "consumerManagerThreadPoolQueueCapacity",
+            "endTransactionPoolQueueCapacity",
+            "heartbeatThreadPoolQueueCapacity",
+            "litePullThreadPoolQueueCapacity",
+            "loadBalanceThreadPoolQueueCapacity",
+            "pullThreadPoolQueueCapacity",
+            "queryThreadPoolQueueCapacity",
+            "replyThreadPoolQueueCapacity",
+            "sendThreadPoolQueueCapacity",
+        ),
         "test_lane_of_a_running_broker_refuses_what_waited_longer_than_its_changed_age": (
             "waitTimeMillsInAdminBrokerQueue",
             "waitTimeMillsInHeartbeatQueue",
@@ -128,20 +122,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "waitTimeMillsInPullQueue",
             "waitTimeMillsInSendQueue",
             "waitTimeMillsInTransactionQueue",
-        ),
-        "test_lane_of_a_running_broker_refuses_what_is_above_its_changed_capacity": (
-            "ackThreadPoolQueueCapacity",
-            "loadBalanceThreadPoolQueueCapacity",
-            "adminBrokerThreadPoolQueueCapacity",
-            "clientManagerThreadPoolQueueCapacity",
-            "consumerManagerThreadPoolQueueCapacity",
-            "endTransactionPoolQueueCapacity",
-            "heartbeatThreadPoolQueueCapacity",
-            "litePullThreadPoolQueueCapacity",
-            "pullThreadPoolQueueCapacity",
-            "queryThreadPoolQueueCapacity",
-            "replyThreadPoolQueueCapacity",
-            "sendThreadPoolQueueCapacity",
         ),
     },
     "test_live_replication.py": {
@@ -167,9 +147,18 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_live_settings.py": {
+        "test_delayed_messages_are_counted_unless_that_is_switched_off": (
+            "enableScheduleMessageStats",
+            "messageDelayLevel",
+        ),
         "test_empty_pull_short_polling_switched_on_waits_for_that_time": (
             "longPollingEnable",
             "shortPollingTimeMills",
+        ),
+        "test_files_that_a_running_broker_deletes_are_those_of_the_changed_settings": (
+            "deleteFileBatchMax",
+            "deleteWhen",
+            "fileReservedTime",
         ),
         "test_name_server_drop_of_topics_switched_on_holds_for_the_next_registration": (
             "deleteTopicWithBrokerRegistration",
@@ -204,11 +193,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "regionId",
             "traceOn",
         ),
-        "test_files_that_a_running_broker_deletes_are_those_of_the_changed_settings": (
-            "deleteFileBatchMax",
-            "deleteWhen",
-            "fileReservedTime",
-        ),
         "test_settings_of_upkeep_changed_while_running_reach_their_parts": (
             "diskMaxUsedSpaceRatio",
             "diskSpaceCleanForciblyRatio",
@@ -220,13 +204,8 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "brokerRole",
             "offsetCheckInSlave",
         ),
-        "test_statistics_of_internal_topics_count_what_waits_there": (
-            "enableScheduleMessageStats",
-            "messageDelayLevel",
-        ),
         "test_transaction_check_interval_changed_checks_come_at_the_new_pace": (
             "transactionCheckInterval",
-            "transactionTimeOut",
         ),
     },
     "test_namesrv_capacities.py": {
@@ -255,32 +234,30 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_namesrv_settings.py": {
-        "test_cve_2023_37582_a_bad_change_changes_nothing": ("configBlackList",),
+        "test_keys_of_the_black_list_are_those_of_the_settings": ("configBlackList",),
         "test_settings_are_shown_and_changed": (
             "configStorePath",
             "kvConfigPath",
         ),
     },
     "test_namesrv_zones.py": {
-        "test_members_are_told_when_the_lowest_id_changes": ("supportActingMaster",),
+        "test_lowest_slave_is_shown_as_a_read_only_master_where_that_is_switched_on": (
+            "supportActingMaster",
+        ),
         "test_nobody_is_told_when_that_is_off_or_the_name_has_no_acting_master": (
             "notifyMinBrokerIdChanged",
         ),
-    },
-    "test_pair.py": {
-        "test_slaves_come_to_the_port_of_the_settings": ("haListenPort",),
-    },
-    "test_pull.py": {
-        "test_the_broker_may_serve_no_reads": ("brokerPermission",),
-    },
-    "test_registration.py": {
-        "test_every_name_server_is_told_and_the_missing_are_named": ("brokerName",),
-        "test_without_force_only_news_is_registered": ("forceRegister",),
     },
     "test_orders.py": {
         "test_nobody_is_woken_for_a_free_queue_when_that_is_off": (
             "enableNotifyAfterPopOrderLockRelease",
         ),
+    },
+    "test_pair.py": {
+        "test_slaves_come_to_the_port_of_the_settings": ("haListenPort",),
+    },
+    "test_plugins.py": {
+        "test_a_chain_sees_every_message_and_may_refuse_one": ("messageStorePlugIn",),
     },
     "test_polls.py": {
         "test_filter_leaves_a_poll_waiting_until_every_so_many_messages": (
@@ -298,9 +275,15 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_redelivered_message_comes_under_its_own_topic_with_its_handle": (
             "popFromRetryProbability",
         ),
-        "test_v2_still_reads_v1_topics_with_half_of_its_pops": (
+        "test_v1_topics_are_not_read_where_that_is_switched_off": (
             "retrieveMessageFromPopRetryTopicV1",
         ),
+    },
+    "test_pull.py": {
+        "test_the_broker_may_serve_no_reads": ("brokerPermission",),
+    },
+    "test_registration.py": {
+        "test_without_force_only_news_is_registered": ("forceRegister",),
     },
     "test_revive.py": {
         "test_acks_without_a_checkpoint_are_forgotten_after_a_while": ("reviveAckWaitMs",),
@@ -317,13 +300,36 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_a_broker_may_take_no_sends": ("startAcceptSendRequestTimeStamp",),
         "test_a_retry_needs_its_group": ("autoCreateSubscriptionGroup",),
     },
+    "test_settings_at_work.py": {
+        "test_answered_send_is_on_the_disk_with_sync_flush": ("flushDiskType",),
+        "test_append_that_takes_longer_than_the_settings_allow_keeps_sends_out": (
+            "osPageCacheBusyTimeOutMills",
+        ),
+        "test_everything_is_kept_in_the_folder_of_the_settings": ("storePathRootDir",),
+        "test_index_files_have_the_slots_and_entries_of_the_settings": (
+            "maxHashSlotNum",
+            "maxIndexNum",
+        ),
+        "test_members_hear_of_each_other_only_while_that_is_switched_on": (
+            "notifyConsumerIdsChangedEnable",
+        ),
+        "test_name_of_the_settings_is_the_one_that_routes_show": ("brokerName",),
+        "test_notices_gather_while_they_are_not_to_come_at_once": ("realTimeNotifyConsumerChange",),
+        "test_pause_between_two_deleted_files_is_the_one_of_the_settings": (
+            "deleteCommitLogFilesInterval",
+        ),
+        "test_sends_wait_for_a_late_flush_as_long_as_the_settings_say": ("syncFlushTimeout",),
+        "test_silent_client_is_forgotten_after_the_time_of_the_settings": (
+            "channelExpiredTimeout",
+        ),
+        "test_versions_of_tls_offered_are_those_of_the_settings": ("tls.protocols",),
+    },
     "test_settled.py": {
         "test_address_server_for_name_servers": (
             "fetchNamesrvAddrByAddressServer",
             "namesrvAddr",
         ),
         "test_configured_ha_master_address": ("haMasterAddress",),
-        "test_message_store_plug_ins": ("messageStorePlugIn",),
         "test_name_server_scan_of_dead_brokers": ("scanNotActiveBrokerInterval",),
         "test_ports": ("listenPort",),
         "test_registration": ("registerNameServerPeriod",),
@@ -332,26 +338,45 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_sql_filters.py": {
         "test_retried_messages_are_filtered_by_their_origin_when_wanted": ("filterSupportRetry",),
     },
-    "test_steady_time.py": {
-        "test_g10_a_broker_that_starts_with_a_clock_ahead_deletes_nothing": (
-            "deleteCommitLogFilesInterval",
+    "test_timer_settings.py": {
+        "test_files_of_the_timer_log_have_the_size_of_the_settings": ("mappedFileSizeTimerLog",),
+        "test_key_of_a_recall_begins_with_the_topic_as_the_settings_say": (
+            "appendTopicForTimerDeleteKey",
         ),
+        "test_message_beyond_the_window_takes_several_turns": ("timerRollWindowSlot",),
+        "test_recall_at_a_broker_that_takes_no_sends_follows_its_setting": (
+            "allowRecallWhenBrokerNotWriteable",
+        ),
+        "test_stopped_wheel_keeps_due_messages_until_it_goes_on": (
+            "timerStopDequeue",
+            "timerStopEnqueue",
+        ),
+        "test_wheel_is_saved_at_the_interval_of_the_settings": ("timerFlushIntervalMs",),
     },
-    "test_tls.py": {
-        "test_settings_of_the_file_are_below_all_others": ("tls.protocols",),
+    "test_timers_broker.py": {
+        "test_crowded_step_refuses_more_messages": ("timerCongestNumEachSlot",),
+        "test_recalled_message_does_not_arrive": ("recallMessageEnable",),
+        "test_timer_message_arrives_after_its_time_with_the_properties_of_java": (
+            "timerPrecisionMs",
+        ),
+        "test_timer_send_is_refused_when_the_wheel_is_off": ("timerWheelEnable",),
+        "test_timer_send_with_a_bad_time_is_refused": ("timerMaxDelaySec",),
+    },
+    "test_transaction_settings.py": {
+        "test_op_record_gathers_for_the_time_of_the_settings": ("transactionOpBatchInterval",),
+        "test_producer_is_asked_after_the_time_of_the_settings": ("transactionTimeOut",),
     },
     "test_transactions.py": {
         "test_after_so_many_checks_a_message_is_put_aside_and_can_be_brought_back": (
             "transactionCheckMax",
         ),
-        "test_a_commit_whose_op_record_was_lost_is_not_done_twice": ("transactionOpBatchInterval",),
         "test_half_messages_may_be_refused": ("rejectTransactionMessage",),
         "test_op_records_gather_up_to_their_size": ("transactionOpMsgMaxSize",),
     },
     "test_waiting.py": {
         "test_notification_looks_at_few_messages_for_its_filter": (
-            "useMessageFilterForNotification",
             "maxMessageFilterNumForNotification",
+            "useMessageFilterForNotification",
         ),
         "test_one_pop_more_than_may_wait_is_answered_209": ("maxPopPollingSize",),
     },
@@ -360,30 +385,6 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "consumerFallbehindThreshold",
             "disableConsumeIfConsumerReadSlowly",
         ),
-    },
-    "test_timer_settings.py": {
-        "test_stopped_wheel_keeps_due_messages_until_it_goes_on": (
-            "timerStopEnqueue",
-            "timerStopDequeue",
-        ),
-        "test_files_of_the_timer_log_have_the_size_of_the_settings": ("mappedFileSizeTimerLog",),
-        "test_message_beyond_the_window_takes_several_turns": ("timerRollWindowSlot",),
-        "test_wheel_is_saved_at_the_interval_of_the_settings": ("timerFlushIntervalMs",),
-        "test_key_of_a_recall_begins_with_the_topic_as_the_settings_say": (
-            "appendTopicForTimerDeleteKey",
-        ),
-        "test_recall_at_a_broker_that_takes_no_sends_follows_its_setting": (
-            "allowRecallWhenBrokerNotWriteable",
-        ),
-    },
-    "test_timers_broker.py": {
-        "test_timer_message_arrives_after_its_time_with_the_properties_of_java": (
-            "timerPrecisionMs",
-        ),
-        "test_timer_send_is_refused_when_the_wheel_is_off": ("timerWheelEnable",),
-        "test_timer_send_with_a_bad_time_is_refused": ("timerMaxDelaySec",),
-        "test_crowded_step_refuses_more_messages": ("timerCongestNumEachSlot",),
-        "test_recalled_message_does_not_arrive": ("recallMessageEnable",),
     },
 }
 """File -> test -> declared keys whose effect it shows."""

@@ -11,8 +11,6 @@ import pytest
 from broker_harness import play
 from roquet.base.clock import SystemClock
 from roquet.broker import app
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.store.topics import built_in_topics
 from roquet.testing.cluster import broker_config
 
@@ -62,19 +60,6 @@ def test_addresses_and_ports_told_to_others_are_those_of_the_settings(tmp_path: 
     config = broker_config(tmp_path, brokerIP1="192.0.2.7", brokerIP2="192.0.2.8")
     identity = app.build(config, SystemClock(), random.Random(1)).identity
     assert (identity.ip, identity.ha_ip) == ("192.0.2.7", "192.0.2.8")
-
-
-def test_silent_client_is_forgotten_after_the_time_of_the_settings(tmp_path: Path) -> None:
-    async def tell(it: Cluster) -> None:
-        body = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"makers"}]}'
-        assert (await it.call(Command(RequestCode.HEART_BEAT, body=body))).code == 0
-        ask = {"producerGroup": "makers"}
-        producers = Command(RequestCode.GET_PRODUCER_CONNECTION_LIST, ask)
-        assert (await it.call(producers)).code == 0
-        parts = it.broker.app.explain()
-        assert "client housekeeping every 10s" in parts
-
-    play(tmp_path, tell, channelExpiredTimeout="1000")
 
 
 def test_silent_connection_is_closed_after_the_time_of_the_settings(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker_harness import play
+from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.base.errors import TableFull, Unreachable
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
@@ -29,6 +31,7 @@ from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.bodies.routes import encode_route
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.remoting.client import Client
 from roquet.store import request_modes
 from roquet.store.files import JsonFile
 from roquet.store.request_modes import RequestModes
@@ -122,6 +125,25 @@ def test_defaults_follow_the_settings_but_a_retry_topic_is_always_pulled(tmp_pat
         assert set((retried or {}).values()) == {RequestMode.PULL}
 
     play(tmp_path, tell, defaultMessageRequestMode="POP", defaultPopShareQueueNum="-1")
+
+
+def test_queues_of_a_popping_member_are_shared_as_far_as_the_settings_say(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await it.send("Orders")
+        async with contextlib.AsyncExitStack() as stack:
+            for name in ("a", "b", "c", "d"):
+                client = Client(clock=SystemClock())
+                await client.start()
+                stack.push_async_callback(client.stop)
+                heartbeat = HeartbeatData(client_id=name, consumers=(ConsumerData(group="g"),))
+                command = Command(RequestCode.HEART_BEAT, body=heartbeat.encode())
+                assert (await client.call(it.address, command, 20.0)).code == 0
+            _, found = await ask(it, client_id="b")
+        # Its own queue, and that of the next member.
+        queues = [MessageQueue("Orders", "broker-a", number) for number in (1, 2)]
+        assert found == dict.fromkeys(queues, RequestMode.POP)
+
+    play(tmp_path, tell, defaultMessageRequestMode="POP", defaultPopShareQueueNum="1")
 
 
 def test_without_balancing_everybody_is_told_all_queues(tmp_path: Path) -> None:

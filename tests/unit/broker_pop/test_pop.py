@@ -286,6 +286,20 @@ def test_v2_still_reads_v1_topics_with_half_of_its_pops(tmp_path: Path) -> None:
     play(tmp_path, tell, enableRetryTopicV2="true")
 
 
+def test_v1_topics_are_not_read_where_that_is_switched_off(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await it.send(TOPIC, b"new")
+        await make_retry(it, RETRY_V2, b"again")
+        await make_retry(it, RETRY_V1, b"unread")
+        seen: list[bytes] = []
+        for _ in range(100):
+            seen += (await pop(it)).bodies
+        assert sorted(seen) == [b"again", b"new"]
+
+    given = {"enableRetryTopicV2": "true", "retrieveMessageFromPopRetryTopicV1": "false"}
+    play(tmp_path, tell, **given)
+
+
 def test_actual_retry_topic_is_shown_when_that_is_set(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await it.send(TOPIC, b"new")

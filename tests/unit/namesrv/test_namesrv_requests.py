@@ -452,12 +452,14 @@ async def test_wall_clock_that_jumps_expires_no_broker_and_keeps_no_dead_one(
 @looped
 async def test_a_young_name_server_may_ask_for_patience(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with serving(tmp_path, clock, need_wait_for_service=True) as served:
+    async with serving(
+        tmp_path, clock, need_wait_for_service=True, wait_seconds_for_service=20
+    ) as served:
         asker = await served.connect()
         await register(asker)
         answer = await asker.ask(105, {"topic": "T"})
         assert (answer.code, answer.remark) == (1, "name server not ready")
-        await clock.advance(45)
+        await clock.advance(20)
         assert await has_route(asker, "T")
 
 
@@ -539,6 +541,8 @@ async def test_order_topics_go_to_brokers_and_to_clients(tmp_path: Path) -> None
         assert route.order_topic_conf == "broker-a:4"
         other = await asker.ask(105, {"topic": "U"})
         assert b"orderTopicConf" not in other.body
+    async with serving(tmp_path, return_order_topics=False) as served:
+        assert (await register(await served.connect())).body == b""
 
 
 @looped

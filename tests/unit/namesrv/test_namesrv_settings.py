@@ -81,6 +81,15 @@ async def test_cve_2023_37582_a_bad_change_changes_nothing(
         assert not (tmp_path / SETTINGS_FILE).exists()
 
 
+@looped
+async def test_keys_of_the_black_list_are_those_of_the_settings(tmp_path: Path) -> None:
+    async with serving(tmp_path, config_black_list="enableTopicList;listenPort") as served:
+        asker = await served.connect()
+        refused = await asker.ask(318, body=b"enableTopicList=false\n")
+        assert (refused.code, refused.remark) == (16, "Can not update config in black list.")
+        assert (await asker.ask(318, body=b"enableAllTopicList=false\n")).code == 0
+
+
 def test_a_property_file_opens_all_addresses_and_its_absence_none(tmp_path: Path) -> None:
     file = tmp_path / "n.conf"
     file.write_text("listenPort=1234\nserverWorkerThreads=3\nlistenPrt=5\n")

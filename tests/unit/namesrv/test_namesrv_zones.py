@@ -148,3 +148,23 @@ async def test_nobody_is_told_when_that_is_off_or_the_name_has_no_acting_master(
             assert (await told.next()).broker_name == "d"
     finally:
         told.close()
+
+
+@looped
+async def test_lowest_slave_is_shown_as_a_read_only_master_where_that_is_switched_on(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        asker = await served.connect()
+        for broker_id in (2, 1):
+            address = f"10.0.0.{broker_id}:10911"
+            await register(asker, "b", broker_id, address, enableActingMaster="true")
+
+        async def shown() -> dict[int, str]:
+            route = decode_route((await asker.ask(105, {"topic": "T"})).body)
+            (broker,) = route.brokers
+            return dict(broker.addresses)
+
+        assert await shown() == {1: "10.0.0.1:10911", 2: "10.0.0.2:10911"}
+        assert (await asker.ask(318, body=b"supportActingMaster=true\n")).code == 0
+        assert await shown() == {0: "10.0.0.1:10911", 2: "10.0.0.2:10911"}

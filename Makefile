@@ -174,12 +174,13 @@ faults: ## the short form of every fault programme
 	$(MAKE) fuzz-python SECONDS=20
 	$(MAKE) fuzz-atheris SECONDS=60
 	$(MAKE) fuzz-rust SECONDS=60
+	$(PY) -m tools.setting_mutants --sample 6 --seed $$(date +%j)
 
 mutants: setup ## change rules one at a time, MUTANTS in Python and MUTANTS_CORE in Rust drawn by SEED, and list what no test notices
 	$(PY) -m tools.mutants --sample $(MUTANTS) --seed $(SEED)
 	$(PY) -m tools.mutants.core --sample $(MUTANTS_CORE) --seed $(SEED)
 
-setting-mutants: setup ## run the test of each setting while that setting is ignored: which test does not notice?
+setting-mutants: setup ## run the test of each setting while that setting is ignored: exit 1 when one does not notice
 	$(PY) -m tools.setting_mutants
 
 test-nightly: setup ## every folder of tests/nightly: what takes hours
@@ -196,6 +197,7 @@ nightly: all interop partition powerloss test-nightly test-spark-next ## what is
 	$(MAKE) process-faults
 	$(MAKE) fuzz SECONDS=1800
 	$(MAKE) mutants SEED=$$(date +%j)
+	$(MAKE) setting-mutants
 
 # --- gates -----------------------------------------------------------------------------------
 

@@ -1,28 +1,30 @@
 """Run the test of each setting while that setting is ignored: it has to fail.
 
-`python -m tools.setting_mutants [key ...]`. `tools/java_settings_tests.py` says which test shows
-the effect of which setting; here each is run with `tools.mutants.ignored_setting`, which lets the
-setting keep its default. A test that passes shows nothing, and is listed. Tests in Rust are left
+`python -m tools.setting_mutants [--sample n --seed s] [key ...]`. `tools/java_settings_tests.py`
+says which test shows the effect of which setting; here each is run with
+`tools.mutants.ignored_setting`, which lets the setting keep its default, in the test and in the
+processes that it starts. A test that passes shows nothing, and is listed. Tests in Rust are left
 out.
 """
 
 from __future__ import annotations
 
-import os
+import argparse
+import random
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.java_settings_tests import SHOWN_BY
+from tools.mutants.ignored_setting import ROOT, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
 LIMIT_S = 240
-FAILURES = (b"\nFAILED ", b"\nERROR ")
+FAILURES = ("\nFAILED ", "\nERROR ")
 """How pytest's summary names tests that failed; without one the run itself did not work."""
 
 
@@ -38,36 +40,64 @@ def rows() -> Iterator[tuple[Path, str, str]]:
 
 def notices(path: Path, test: str, key: str, temporary: str) -> bool:
     """Tell whether a test fails while a setting is ignored."""
-    only = [f"{path}::{test}", "-q", "-x", f"--basetemp={temporary}/bt"]
-    command = [sys.executable, "-m", "pytest", "-p", "tools.mutants.ignored_setting", *only]
-    env = {**os.environ, "ROQUET_IGNORED_SETTING": key}
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=env, capture_output=True, check=False, timeout=LIMIT_S
-        )
+        said = _run([f"{path}::{test}"], key, temporary, LIMIT_S)
     except subprocess.TimeoutExpired:
         return True
-    return any(mark in done.stdout for mark in FAILURES)
+    return any(mark in said for mark in FAILURES)
 
 
-def main(wanted: Sequence[str]) -> int:
-    """Run them all, or those of some keys; 0 when each test failed."""
+def failing(chosen: list[tuple[Path, str, str]], temporary: str) -> list[str]:
+    """Return the summary's lines of tests that fail though no setting is ignored."""
+    only = sorted({f"{path}::{test}" for path, test, _ in chosen})
+    lines = _run(only, "", temporary, LIMIT_S * len(only)).splitlines()
+    return [line for line in lines if f"\n{line}".startswith(FAILURES)]
+
+
+def _run(tests: list[str], key: str, temporary: str, limit_s: float) -> str:
+    command = [sys.executable, "-m", "pytest", *tests, "-q", f"--basetemp={temporary}/bt"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(key, temporary),
+        capture_output=True,
+        check=False,
+        timeout=limit_s,
+    )
+    said = done.stdout.decode(errors="replace")
+    if done.returncode not in (0, 1):
+        wrong = said + done.stderr.decode(errors="replace")
+        raise SystemExit(f"pytest ended with code {done.returncode}:\n{wrong[-4000:]}")
+    return said
+
+
+def main() -> int:
+    """Run them all, or some; 0 when each test failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int, help="how many settings to draw")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("keys", nargs="*", help="only these settings")
+    options = parser.parse_args()
+    chosen = [row for row in rows() if not options.keys or row[2] in options.keys]
+    if options.sample is not None:
+        rng = random.Random(options.seed)
+        chosen = rng.sample(chosen, min(options.sample, len(chosen)))
+    if not chosen:
+        parser.error("no test shows such a setting")
     passed: list[str] = []
-    count = 0
     with tempfile.TemporaryDirectory() as temporary:
-        for path, test, key in rows():
-            if wanted and key not in wanted:
-                continue
-            count += 1
+        if failed := failing(chosen, temporary):
+            raise SystemExit("\n".join(["these fail without any change:", *failed]))
+        for path, test, key in chosen:
             found = notices(path, test, key, temporary)
             said = "noticed" if found else "NOT NOTICED"
             sys.stdout.write(f"{key}: {said} by {path.name}::{test}\n")
             sys.stdout.flush()
             if not found:
                 passed.append(key)
-    sys.stdout.write(f"{count} settings ignored, {count - len(passed)} noticed\n")
+    sys.stdout.write(f"{len(chosen)} settings ignored, {len(chosen) - len(passed)} noticed\n")
     return 1 if passed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,7 +1,7 @@
-"""A pytest plug-in: one setting keeps its default, whatever a test gives it.
+"""One setting keeps its default, whatever a test gives it.
 
-`ROQUET_IGNORED_SETTING=deleteWhen pytest -p tools.mutants.ignored_setting ...`. A test that passes
-nevertheless does not show that setting's effect.
+A test that passes nevertheless does not show that setting's effect. `environment` has a process
+and its children import this module when they start, by `child/sitecustomize.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import os
 import typing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.config import Setting
@@ -19,7 +20,18 @@ from roquet.namesrv.config import NamesrvConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-KEY = os.environ.get("ROQUET_IGNORED_SETTING", "")
+VARIABLE = "IGNORED_SETTING"
+KEY = os.environ.get(VARIABLE, "")
+ROOT = Path(__file__).parents[2]
+
+
+def environment(key: str, home: str) -> dict[str, str]:
+    """Return the environment of a process that is to ignore a setting.
+
+    What is kept by default in the user's home goes to `home`.
+    """
+    path = os.pathsep.join((str(Path(__file__).parent / "child"), str(ROOT)))
+    return {**os.environ, VARIABLE: key, "PYTHONPATH": path, "HOME": home}
 
 
 def classes(of: type[Any]) -> Iterator[type[Any]]:

@@ -47,7 +47,7 @@ from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 
@@ -185,6 +185,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic_last(tmp_path: Path) ->
         assert topic is not None
         assert (topic.read_queues, topic.write_queues, topic.perm, topic.order) == (1, 1, 6, True)
         await desk.join("one", "units", unit_mode=True)
+        await desk.clients.save_created()
         topic = desk.topics.get("%RETRY%units")
         assert topic is not None
         assert (topic.sys_flag, topic.order) == (2, False)
@@ -194,7 +195,9 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic_last(tmp_path: Path) ->
     asyncio.run(story())
 
 
-def test_a_disk_that_takes_nothing_keeps_no_consumer_out(tmp_path: Path) -> None:
+def test_a_disk_that_takes_nothing_keeps_no_consumer_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story() -> None:
         no_folder = tmp_path / "file"
         no_folder.write_text("")
@@ -202,6 +205,38 @@ def test_a_disk_that_takes_nothing_keeps_no_consumer_out(tmp_path: Path) -> None
         one = await desk.join("one")
         assert one.notices() == ["g"]
         assert await desk.ids() == ["one"]
+        await desk.clients.save_created()
+        assert "not written down" in caplog.text
+
+    asyncio.run(story())
+
+
+def test_tables_that_heartbeats_grow_are_written_for_a_tenth_of_the_time_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        saved: list[int] = []
+        save = JsonFile.save
+
+        async def slow_save(file: JsonFile, encode: Callable[[], bytes]) -> None:
+            await save(file, encode)
+            saved.append(desk.clock.steady_ms())
+            await desk.clock.advance(0.5)
+
+        monkeypatch.setattr(JsonFile, "save", slow_save)
+        for number in range(27):
+            await desk.join("one", f"g{number}")
+            await desk.clients.save_created()
+            await desk.clock.advance(1)
+        # Both tables, half a second each: one write in ten seconds.
+        assert len(saved) == 2 * 3
+        await desk.clock.advance(10)
+        await desk.clients.save_created()
+        assert "g26" in (tmp_path / "subscriptionGroup.json").read_text()
+        await desk.clock.advance(10)
+        await desk.clients.save_created()
+        assert len(saved) == 2 * 4
 
     asyncio.run(story())
 
@@ -320,7 +355,7 @@ def test_silent_clients_are_closed_and_the_rest_told(tmp_path: Path) -> None:
         assert (quiet.is_open, lively.is_open) == (False, True)
         assert lively.notices() == ["g"]
         assert await desk.ids() == ["lively"]
-        assert [timer.every_s for timer in desk.clients.timers] == [10, 15]
+        assert [timer.every_s for timer in desk.clients.timers] == [10, 15, 1]
 
     asyncio.run(story())
 

@@ -44,6 +44,10 @@ SUBSCRIBED_MAX = 1_000_000
 """Topics that groups subscribe to, counted for each group; 256 characters count as a topic."""
 GROUPS_AT_ONCE = 20
 """Groups of a heartbeat that are handled before others have their turn."""
+CREATED_EVERY_S = 1.0
+REST_FACTOR = 9
+"""Tables are written whole: after a write of groups of heartbeats there is none for so many times
+as long, so that these writes take a tenth of the time at most."""
 CLIENT_ID_LENGTH_MAX = 1_024
 PRODUCER_GROUP_LENGTH_MAX = 255
 
@@ -79,6 +83,9 @@ class Clients:
         self._topics = topics
         self._clock = clock
         self._rules = rules
+        self._created = False
+        """Whether heartbeats created something since the last write."""
+        self._rest_until_ms = 0
 
     def follow(self, rules: ClientRules) -> None:
         """Let clients in by other settings from now on."""
@@ -86,10 +93,11 @@ class Clients:
 
     @property
     def timers(self) -> tuple[Timer, ...]:
-        """Housekeeping, and the notices that were gathered."""
+        """Housekeeping, the notices that were gathered, and what heartbeats created."""
         return (
             Timer("client housekeeping", self.expire, 10.0, 10.0),
             Timer("gathered group notices", self._notices.flush, 15.0, 30.0),
+            Timer("save groups of heartbeats", self.save_created, CREATED_EVERY_S, CREATED_EVERY_S),
         )
 
     async def start(self) -> None:
@@ -109,7 +117,7 @@ class Clients:
             self._access.require(caller, needs)
         self._check_limits(client.peer.key, data)
         consumers, full = await self._known_consumers(data)
-        # Creating a topic waited for the disk; nobody is let in who has hung up meanwhile.
+        # Others had their turn; nobody is let in who has hung up meanwhile.
         changed = await self._register(client, data, consumers)
         if full is not None:
             # Those that were let in stay; who it is that was not is in the text.
@@ -174,20 +182,27 @@ class Clients:
             except TableFull as error:
                 full = full or error
         if before != (self._groups.version, self._topics.version):
-            await self._persist()
+            self._created = True
         return let_in, full
 
-    async def _persist(self) -> None:
-        """Write down what a heartbeat created, if that is possible.
+    async def save_created(self) -> None:
+        """Write down what heartbeats created, if that is possible: the action of a timer.
 
-        With a full disk consumers go on reading: what is forgotten by a restart, the next
-        heartbeat creates again.
+        No heartbeat waits for it: what is forgotten by a restart, the next one creates again, and
+        no retry topic takes a message before it is durable. So clients that come one by one have
+        the tables written once for many of them, and with a full disk consumers go on reading.
         """
+        began_ms = self._clock.steady_ms()
+        if not self._created or began_ms < self._rest_until_ms:
+            return
+        self._created = False
         try:
             await self._groups.persist()
             await self._topics.persist()
         except (DiskFull, OSError) as error:
-            log.warning("groups and retry topics of a heartbeat are not written down: %s", error)
+            log.warning("groups and retry topics of heartbeats are not written down: %s", error)
+        ended_ms = self._clock.steady_ms()
+        self._rest_until_ms = ended_ms + REST_FACTOR * (ended_ms - began_ms)
 
     def _ensure_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
         if config.retry_queues <= 0:

@@ -211,6 +211,20 @@ def test_after_so_many_checks_a_message_is_put_aside_and_can_be_brought_back(
     play(tmp_path, tell, **QUICK, transactionCheckMax="3")
 
 
+def test_many_messages_put_aside_are_few_lines_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell(it: Cluster) -> None:
+        async with TxProducer(it):
+            for number in range(60):
+                await send_half(it, "orders", f"K{number}")
+            await until(lambda: len(of(it.broker, ASIDE)) == 60, "the messages put aside")
+
+    play(tmp_path, tell, **QUICK, transactionCheckMax="1")
+    lines = [line for line in caplog.messages if "is put aside" in line]
+    assert 1 <= len(lines) < 10
+
+
 def test_half_message_that_an_administrator_resumes_counts_at_its_copy_alone(
     tmp_path: Path,
 ) -> None:

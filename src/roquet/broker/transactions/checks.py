@@ -17,6 +17,7 @@ from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
+from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class TransactionChecks:
         self._keep_ms = max(1, keep_hours) * 3_600_000
         self._clock = clock
         self._turn = 0
+        self._aside = RateLog(log, clock)
         self.sent = 0
         self.timers = (
             Timer(
@@ -149,15 +151,15 @@ class TransactionChecks:
         if not result.status.is_stored:
             log.warning("a half message was not put aside: %s", result.status.name)
             return False
-        log.warning(
-            "the half message %s for %s was asked about %d times and is put aside in %s",
-            properties.get(props.UNIQ_KEY),
-            properties.get(props.REAL_TOPIC),
-            checks_of(properties),
-            names.TRANS_CHECK_MAX_TIME_TOPIC,
+        real_topic = properties.get(props.REAL_TOPIC, "")
+        self._aside.warning(
+            real_topic,
+            f"the half message {properties.get(props.UNIQ_KEY)} for {real_topic} was asked"
+            f" about {checks_of(properties)} times and is put aside in"
+            f" {names.TRANS_CHECK_MAX_TIME_TOPIC}",
         )
         self._transactions.settled(record.queue_offset)
-        self._transactions.counts.opened(properties.get(props.REAL_TOPIC, ""), -1)
+        self._transactions.counts.opened(real_topic, -1)
         return True
 
     async def _check(self, record: Record, properties: dict[str, str]) -> bool:

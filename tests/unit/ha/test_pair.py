@@ -18,16 +18,21 @@ from pair_harness import (
     pair_world,
     until,
 )
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.protocol.bodies.replication import HaStatusBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.remoting import server
 from roquet.store.records import read_records
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    import pytest
 
     from roquet.broker.app import Broker
 
@@ -208,6 +213,41 @@ def test_what_a_master_keeps_beside_the_log_is_copied(tmp_path: Path) -> None:
                 lambda: counts.exists() and b'"Pair"' in counts.read_bytes(),
                 "the counts of the timers are copied",
             )
+
+    play(tmp_path, tell)
+
+
+def test_tables_that_fit_no_answer_are_copied_in_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(world: PairWorld) -> None:
+        async with world.master() as master:
+            tables = master.metadata
+            tables.topics.put(*(TopicConfig(name=f"T{number}") for number in range(6_100)))
+            tables.groups.put(
+                *(SubscriptionGroupConfig(name=f"g{number}") for number in range(4_100))
+            )
+            for group in ("g0", "g4099", "no-group"):
+                tables.groups.set_forbidden(group, "T", 1)
+            monkeypatch.setattr(server, "ANSWER_SIZE_MAX", 950_000)
+            for code in (
+                RequestCode.GET_ALL_TOPIC_CONFIG,
+                RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            ):
+                whole = await world.ask(master, code)
+                assert "a frame has room" in (whole.remark or "")
+            async with world.slave(master) as slave:
+                copied = slave.metadata
+                await until(
+                    lambda: (
+                        copied.topics.version == tables.topics.version
+                        and copied.groups.version == tables.groups.version
+                    ),
+                    "the tables are copied",
+                )
+                assert copied.topics.all() == tables.topics.all()
+                assert copied.groups.all() == tables.groups.all()
+                assert copied.groups.all_forbidden() == tables.groups.all_forbidden()
 
     play(tmp_path, tell)
 

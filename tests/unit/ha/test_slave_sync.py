@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Unreachable
+from roquet.base.overriding import override
 from roquet.broker.app import build
 from roquet.broker.replication.slave_sync import SlaveSync
 from roquet.broker.state import BrokerState
@@ -17,13 +18,14 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
-from roquet.protocol.bodies.topics import TopicTableBody
+from roquet.protocol.bodies.topics import TopicTableBody, decode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from roquet.broker.metadata import Metadata
@@ -108,6 +110,66 @@ def test_topics_and_groups_follow_by_version(tmp_path: Path) -> None:
     assert metadata.topics.get("T") == topics["T"], "what is changed here is the master's again"
     saved = json.loads((tmp_path / "config" / "topics.json").read_text())
     assert "T" in saved["topicConfigTable"]
+
+
+class Growing(Master):
+    """Gives a page of two topics; `changes` are made before pages that are not the first."""
+
+    def __init__(self, changes: Sequence[Callable[[dict[str, TopicConfig]], object]]) -> None:
+        super().__init__()
+        self.topics = {f"T{number}": TopicConfig(name=f"T{number}") for number in range(4)}
+        self.changes = iter(changes)
+        self.counter = 1
+        self.asked: list[str] = []
+
+    @override
+    async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+        if command.code != RequestCode.GET_ALL_TOPIC_CONFIG:
+            return await super().call(address, command, timeout_s)
+        fields = command.ext or {}
+        self.asked.append(fields["topicSeq"])
+        if fields["topicSeq"] != "0":
+            change = next(self.changes, None)
+            if change is not None:
+                change(self.topics)
+                self.counter += 1
+        version = DataVersion(counter=self.counter, timestamp=5)
+        known = fields.get("dataVersion")
+        same = known is None or decode_data_version(known.encode()) == version
+        at = int(fields["topicSeq"]) if same else 0
+        page = dict(list(self.topics.items())[at : at + 2])
+        body = TopicTableBody(topics=page, version=version).encode()
+        return Command(0, {"totalTopicNum": str(len(self.topics))}, body, flag=1)
+
+
+def test_table_that_changes_while_it_is_read_is_read_anew(tmp_path: Path) -> None:
+    master = Growing([lambda topics: topics.pop("T0")])
+    sync, metadata = slave(tmp_path, master)
+    metadata.topics.put(TopicConfig(name="T0"))
+    asyncio.run(sync.tick())
+    assert master.asked == ["0", "2", "0", "2"]
+    assert metadata.topics.get("T0") is None
+    assert all(metadata.topics.get(name) for name in ("T1", "T2", "T3"))
+    assert metadata.topics.version.counter == master.counter
+    asyncio.run(sync.tick())
+    assert master.asked[4:] == ["0"], "what is known already is not read on"
+
+
+def test_table_that_never_stands_still_loses_nothing_here(tmp_path: Path) -> None:
+    """What was not seen may be there: it stays until the table is read as a whole."""
+    master = Growing([lambda topics: topics.update(N=TopicConfig(name="N", perm=2))] * 3)
+    sync, metadata = slave(tmp_path, master)
+    kept = TopicConfig(name="T3", perm=4)
+    metadata.topics.put(kept)
+    asyncio.run(sync.tick())
+    assert master.asked == ["0", "2"] * 3
+    assert metadata.topics.get("T3") == kept
+    assert metadata.topics.get("T0") == master.topics["T0"]
+    assert metadata.topics.version.counter != master.counter
+    asyncio.run(sync.tick())
+    assert metadata.topics.get("T3") == master.topics["T3"]
+    assert metadata.topics.get("N") == master.topics["N"]
+    assert metadata.topics.version.counter == master.counter
 
 
 def test_files_that_a_new_master_reads(tmp_path: Path) -> None:

@@ -80,8 +80,17 @@ class GroupAdapter:
         listing = self._groups.all(self._callers.of(request))
         table, version = listing.groups, listing.version
         page = page_of(request.command.ext, "groupSeq", "maxGroupNum", version)
-        chosen = table if page is None else dict(itertools.islice(table.items(), *page))
-        body = GroupTableBody(groups=chosen, version=version, forbidden=listing.forbidden)
+        chosen, forbidden = table, listing.forbidden
+        if page is not None:
+            chosen = dict(itertools.islice(table.items(), *page))
+            is_last = page[1] >= len(table)
+            # Bits of what is no group belong to no page; the last one has them.
+            forbidden = {
+                group: topics
+                for group, topics in forbidden.items()
+                if group in chosen or (is_last and group not in table)
+            }
+        body = GroupTableBody(groups=chosen, version=version, forbidden=forbidden)
         ext = {"totalGroupNum": str(len(table))}
         written = await write_body(body.encode, len(chosen))
         return reply_to(request.command, ext=ext, body=written)

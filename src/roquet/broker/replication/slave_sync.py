@@ -1,7 +1,8 @@
 """A slave's copies of what its master keeps beside the log: topics, groups, offsets and the like.
 
 Every ten seconds the slave asks its master with the codes that every broker answers (spec: ha §5).
-Topics and groups are taken over whole when their version differs. Consumer offsets never go back:
+Topics and groups are read in pages, as a 5.x slave does, and taken over whole when their version
+differs; a master that knows no pages sends all at once. Consumer offsets never go back:
 an offset here that is ahead (clients commit to a slave while the master is away) stays, unless the
 master's own value went back, which only an administrator does. What fails is tried next time.
 """
@@ -10,31 +11,67 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from roquet.base.errors import RoquetError
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
-from roquet.protocol.bodies.topics import TopicTableBody
+from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.service.ratelog import RateLog
 from roquet.store.files import FILE_SIZE_MAX, JsonFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from roquet.base.clock import Clock
     from roquet.broker.metadata import Metadata
     from roquet.broker.network.registration import Caller
+    from roquet.model.data_version import DataVersion
 
 log = logging.getLogger(__name__)
 
 TIMER_CHECK_SIZE = 56
 _TIMER_FILE_SIZE = 4096
 _ABSENT = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
+PAGE_ROWS = 2_000
+"""What brokers give at most."""
+READS_MAX = 3
+"""How often a table is read anew that changes while it is read."""
+
+
+class _Paged(NamedTuple):
+    """How a table is asked for in pages: names of fields."""
+
+    code: RequestCode
+    start: str
+    most: str
+    total: str
+
+
+TOPICS = _Paged(RequestCode.GET_ALL_TOPIC_CONFIG, "topicSeq", "maxTopicNum", "totalTopicNum")
+GROUPS = _Paged(
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groupSeq", "maxGroupNum", "totalGroupNum"
+)
+
+
+class _Page(NamedTuple):
+    """Some rows of a table, or all of them."""
+
+    version: DataVersion
+    rows: Mapping[str, Any]
+    forbidden: Mapping[str, Mapping[str, int]]
+
+
+class _Copy(NamedTuple):
+    """What was read of a table; when it changed meanwhile, rows may be missing."""
+
+    page: _Page
+    is_whole: bool
 
 
 class SyncState(Protocol):
@@ -112,38 +149,73 @@ class SlaveSync:
             except (RoquetError, ValueError, OSError) as error:
                 self._log.warning(what, f"{what} of the master are not copied: {error}")
 
-    async def _ask(self, code: RequestCode, ext: dict[str, str] | None = None) -> bytes | None:
+    async def _ask(self, code: RequestCode) -> bytes | None:
         """Return the answer's body; None when the master has no such thing."""
+        answer = await self._answer(code)
+        return answer.body or None if answer is not None else None
+
+    async def _answer(self, code: RequestCode, ext: dict[str, str] | None = None) -> Command | None:
         answer = await self._caller.call(self._master or "", Command(code, ext=ext), 5.0)
         if answer.code in _ABSENT:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise RoquetError(f"code {answer.code}: {answer.remark}")
-        return answer.body or None
+        return answer
+
+    async def _table(
+        self, paged: _Paged, read: Callable[[bytes], _Page], own: DataVersion
+    ) -> _Copy | None:
+        """Read a table of the master in pages; None when it has none.
+
+        What has our own version is not read on. A table that changes while it is read is read
+        anew; one that never stands still comes with what was read last.
+        """
+        pages: list[_Page] = []
+        for _ in range(READS_MAX):
+            pages, is_whole = [], False
+            while not is_whole:
+                at = sum(len(page.rows) for page in pages)
+                ext = {paged.start: str(at), paged.most: str(PAGE_ROWS)}
+                if pages:
+                    ext["dataVersion"] = encode_data_version(pages[0].version).decode()
+                answer = await self._answer(paged.code, ext)
+                if answer is None or not answer.body:
+                    return None
+                page = await asyncio.to_thread(read, answer.body)
+                if pages and page.version != pages[0].version:
+                    break
+                pages.append(page)
+                total = int((answer.ext or {}).get(paged.total, "0"))
+                is_whole = at + len(page.rows) >= total or not page.rows or page.version == own
+            if is_whole:
+                return _Copy(_together(pages), is_whole=True)
+        return _Copy(_together(pages), is_whole=False)
 
     async def _topics(self) -> None:
         # Whatever is in the log by now was sent after its topic was made at the master.
         log_end = 0 if self._log_topics is None else self._log_topics.log_end
-        body = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)
-        if body is None:
-            return
-        table = TopicTableBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
         topics = self._metadata.topics
-        if table.version != topics.version:
-            topics.replace(table.topics, table.version)
+        copy = await self._table(TOPICS, _topic_page, topics.version)
+        if copy is None:
+            return
+        if copy.page.version != topics.version:
+            rows = copy.page.rows if copy.is_whole else {**topics.all(), **copy.page.rows}
+            topics.replace(rows, copy.page.version)
             await topics.persist()
-        if self._log_topics is not None:
+        if self._log_topics is not None and copy.is_whole:
             await asyncio.to_thread(self._log_topics.cover, log_end)
 
     async def _groups(self) -> None:
-        body = await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        if body is None:
-            return
-        table = GroupTableBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
         groups = self._metadata.groups
-        if table.version != groups.version:
-            groups.replace(table)
-            await groups.persist()
+        copy = await self._table(GROUPS, _group_page, groups.version)
+        if copy is None or copy.page.version == groups.version:
+            return
+        version, rows, forbidden = copy.page
+        if not copy.is_whole:
+            rows = {**groups.all(), **rows}
+            forbidden = {**groups.all_forbidden(), **forbidden}
+        groups.replace(GroupTableBody(groups=rows, version=version, forbidden=forbidden))
+        await groups.persist()
 
     async def _offsets(self) -> None:
         body = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -203,3 +275,22 @@ def _checked(body: bytes) -> bytes:
     """Return a JSON object as it came. Raises JsonError when it is none."""
     fastjson.read_object(body, tolerant_size_max=FILE_SIZE_MAX)
     return body
+
+
+def _topic_page(body: bytes) -> _Page:
+    table = TopicTableBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
+    return _Page(table.version, table.topics, {})
+
+
+def _group_page(body: bytes) -> _Page:
+    table = GroupTableBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
+    return _Page(table.version, table.groups, table.forbidden)
+
+
+def _together(pages: list[_Page]) -> _Page:
+    rows: dict[str, Any] = {}
+    forbidden: dict[str, Mapping[str, int]] = {}
+    for page in pages:
+        rows.update(page.rows)
+        forbidden.update(page.forbidden)
+    return _Page(pages[0].version, rows, forbidden)

@@ -1,34 +1,35 @@
 """Change rules of the compiled core one at a time and list the changes that no test notices.
 
-`make mutants`, or `python -m tools.mutants.core [--sample n] [--seed s] [--group name]`.
-cargo-mutants lists the changes. Each is made in a copy of the sources, built, and given to the
-tests of its group, stage by stage: the core's own, or, where rules are tested over the native
-module, Python's first. cargo-mutants alone would run Rust's tests only, which know half of the
-fast path. A change that does not compile counts for nothing.
-
-What keeps one change below a minute: a profile of its own in one warm build folder, one test
-program for all files of tests (`EVERY`), and a limit for each stage, by what it takes unchanged.
+`make mutants`, or `python -m tools.mutants.core [--sample n | --each n] [--seed s] [--group name]`.
+cargo-mutants lists the changes, and a sample of them is drawn. They are built in together, once,
+and the environment says which is made (`tools.mutants.schema`). A first run of all tests notes
+which functions each runs; a change is given to the tests that run its function: the quick ones of
+Rust, then Python's, then the rest of Rust's (`tools.mutants.core_tests`). cargo-mutants alone
+would build for each change, and run Rust's tests only, which know half of the fast path.
+A change that does not compile counts for nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import fnmatch
 import hashlib
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tools.mutants.core_table import GROUPS
+from tools.mutants.core_tests import Watch
 from tools.mutants.judged import judged
-from tools.mutants.trial import Tree
+from tools.mutants.schema import OUTSIDE, Change, Sources, add_seam
+from tools.mutants.trial import Tree, preload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent.parent
 PIN = ROOT / "requirements" / "mutants.txt"
 GOAL = 95
-BUILD_S = 900.0
-"""What a build may take; the first makes everything."""
-STAGE_S = 30.0
-"""What a stage may take besides ten times what it takes unchanged."""
-NO_BUILD = "does not compile"
+TURNS = 10
+"""So often the compiler may refuse some of the changes."""
 PROFILE = {
     "inherits": '"dev"',
     "opt-level": "1",
@@ -48,80 +46,9 @@ PROFILE = {
     "incremental": "true",
     "codegen-units": "64",
 }
-"""Quick to build again after a change, and quick enough to run."""
+"""Quick to build, and quick enough to run."""
 ENVIRONMENT = {"POWERLOSS_STATES": "60", "TIMER_STATES": "60"}
 EVERY = "every"
-_RUST_FAILED = r"^    (\S+)$"
-_PYTHON_FAILED = r"^(?:FAILED|ERROR) (\S+)"
-
-
-class Group(NamedTuple):
-    """Files of crates/core/src whose rules the same tests hold."""
-
-    files: tuple[str, ...]
-    rust: tuple[tuple[str, ...], ...]
-    """Stages: words of which one is part of the name of each test that is run."""
-    python: tuple[tuple[str, ...], ...]
-    """Stages: files and folders of tests."""
-    python_first: bool = False
-
-
-_STORE = (
-    ("recovery", "checkpoint", "extent", "store_", "queues::"),
-    ("powerloss", "replica::", "index::"),
-)
-_NATIVE = "tests/unit/native/test_ingest"
-_BUSY = (
-    "tests/unit/broker/test_fast_broker.py"
-    "::test_send_that_waited_too_long_itself_is_refused_and_later_ones_are_taken"
-)
-"""Stops the loop for a second: on a busy machine it fails without any change."""
-_SURE = "tests/unit/native/"
-"""Tests without sockets and threads: when one fails it need not fail twice."""
-_FAST = (
-    (f"{_NATIVE}.py", f"{_NATIVE}_batch.py", f"{_NATIVE}_times.py"),
-    (
-        "tests/unit/broker/test_pull_rules.py",
-        "tests/unit/broker/test_send_rules.py",
-        "tests/unit/broker/test_fast_broker.py",
-    ),
-)
-"""Without tests/differential, which takes minutes: a rule that it alone holds wants a test."""
-GROUPS = {
-    "sends": Group(
-        ("ingest/send*.rs", "ingest/parked.rs", "ingest/scan.rs", "ingest/table.rs"),
-        (("ingest::",),),
-        _FAST,
-        python_first=True,
-    ),
-    "pulls": Group(
-        ("ingest/pull*.rs", "ingest/holds.rs", "get.rs"),
-        (("ingest::", "queues::", "store_"),),
-        _FAST,
-        python_first=True,
-    ),
-    "offsets": Group(
-        ("queue_ends.rs", "commit_log/offsets.rs", "ingest/books.rs"),
-        _STORE,
-        ((f"{_NATIVE}.py", "tests/unit/native/test_store.py"),),
-    ),
-    "access": Group(
-        ("ingest/accounts.rs",),
-        (("ingest::",),),
-        ((f"{_NATIVE}.py", "tests/unit/acl"),),
-        python_first=True,
-    ),
-    "recovery": Group(
-        ("recovery*.rs", "checkpoint.rs", "consume_queue/load.rs", "consume_queue/queue.rs"),
-        _STORE,
-        (),
-    ),
-    "replication": Group(
-        ("ha/*.rs", "commit_log/replica.rs", "store_replica.rs"),
-        (("ha::", "replica::"),),
-        (("tests/unit/ha",),),
-    ),
-}
 
 
 def installed(folder: Path) -> Path:
@@ -146,11 +73,12 @@ def installed(folder: Path) -> Path:
     return program
 
 
-def listed(program: Path, group: Group) -> list[dict[str, Any]]:
-    """Return the changes of a group: name, file and diff."""
-    files = [word for name in group.files for word in ("--file", f"crates/core/src/{name}")]
+def listed(program: Path) -> list[dict[str, Any]]:
+    """Return the changes of all groups as cargo-mutants says them."""
+    globs = (f"crates/core/src/{name}" for group in GROUPS.values() for name in group.files)
+    files = [word for name in globs for word in ("--file", name)]
     said = subprocess.run(
-        [str(program), "mutants", "--list", "--json", "--diff", "-p", "roquet-core", *files],
+        [str(program), "mutants", "--list", "--json", "-p", "roquet-core", *files],
         check=True,
         capture_output=True,
         text=True,
@@ -159,106 +87,16 @@ def listed(program: Path, group: Group) -> list[dict[str, Any]]:
     return found
 
 
-def key_of(change: dict[str, Any]) -> str:
-    """Return what names a change however the lines around it move."""
-    return re.sub(r":\d+:\d+: ", " | ", str(change["name"]))
-
-
-class Trial:
-    """Builds and tests the copy in the current folder."""
-
-    def __init__(self) -> None:
-        """Begin without knowing how long a stage takes, and which tests fail on a busy machine."""
-        self._usual_s: dict[str, float] = {}
-        self._unsteady = [_BUSY]
-        self.is_changed = False
-
-    def noticed(self, change: dict[str, Any], group: Group) -> str:
-        """Make a change, build, test, take it back.
-
-        Returns what noticed it, nothing if no test did, `NO_BUILD` if it is not Rust.
-        """
-        path = Path(change["file"])
-        source = path.read_bytes()
-        self.is_changed = True
-        try:
-            subprocess.run(
-                ["patch", "-s", "-p1", str(path)], input=_hunks(change), text=True, check=True
-            )
-            return self.tested(group)
-        finally:
-            path.write_bytes(source)
-            self.is_changed = False
-
-    def tested(self, group: Group) -> str:
-        """Run all stages of a group until one fails; return it as `noticed` does."""
-        halves = [self._by_rust, self._by_python]
-        for half in reversed(halves) if group.python_first else halves:
-            by = half(group)
-            if by:
-                return by
-        return ""
-
-    def _by_rust(self, group: Group) -> str:
-        if not group.rust:
-            return ""
-        tests = ("cargo", "test", "-q", *_cargo("roquet-core"), "--lib", "--test", EVERY)
-        if _ended((*tests, "--no-run"), BUILD_S) != 0:
-            return NO_BUILD
-        for words in group.rust:
-            if not self._passes((*tests, "--", *words)):
-                return f"cargo test {_failed(_RUST_FAILED)}"
-        return ""
-
-    def _by_python(self, group: Group) -> str:
-        if not group.python:
-            return ""
-        if _ended(("cargo", "build", "-q", *_cargo("roquet-native")), BUILD_S) != 0:
-            return NO_BUILD
-        built = Path(os.environ["CARGO_TARGET_DIR"], "mutants", "libroquet_native.so")
-        native = Path("src/roquet/roquet_native.abi3.so")
-        native.unlink(missing_ok=True)
-        shutil.copy2(built, native)
-        for tests in group.python:
-            by = self._pytest(tests)
-            if by:
-                return by
-        return ""
-
-    def _pytest(self, tests: Sequence[str]) -> str:
-        """Run one stage of Python's tests; return the one that fails, and fails again alone."""
-        base = f"--basetemp={Path.cwd().parent / 'pytest'}"
-        quiet = ("-x", "-q", "--tb=line", "-p", "no:cacheprovider", base)
-        own = (sys.executable, "-m", "pytest", *quiet)
-        while True:
-            left_out = [f"--deselect={it}" for it in self._unsteady]
-            if self._passes((*own, *tests), left_out):
-                return ""
-            by = _failed(_PYTHON_FAILED)
-            is_sure = self.is_changed and (by.startswith(_SURE) or not self._passes((*own, by)))
-            if is_sure or "::" not in by:
-                return f"pytest {by}"
-            when = "only sometimes" if self.is_changed else "without any change"
-            print(f"{by} fails {when} and is left out", flush=True)
-            self._unsteady.append(by)
-
-    def _passes(self, command: Sequence[str], more: Sequence[str] = ()) -> bool:
-        """Tell whether a stage passes within its limit; the first time measures it."""
-        name = " ".join(command)
-        usual_s = self._usual_s.get(name)
-        if usual_s is not None and not self.is_changed:
-            return True  # Another group has the same stage.
-        begun = time.monotonic()
-        code = _ended((*command, *more), BUILD_S if usual_s is None else STAGE_S + 10 * usual_s)
-        if code == 0:
-            self._usual_s.setdefault(name, time.monotonic() - begun)
-        return code == 0
-
-
-def build_anew() -> None:
-    """Make cargo build the core again: a run that was ended may have left a change in its build."""
-    for path in Path("crates/core/src").rglob("*.rs"):
-        path.touch()
+def by_group(changes: Sequence[Change]) -> dict[str, list[Change]]:
+    """Return the changes of each group."""
+    return {
+        name: [
+            it
+            for it in changes
+            if any(fnmatch.fnmatch(it.path, f"crates/core/src/{glob}") for glob in group.files)
+        ]
+        for name, group in GROUPS.items()
+    }
 
 
 def one_program() -> None:
@@ -269,46 +107,64 @@ def one_program() -> None:
     (folder / f"{EVERY}.rs").write_text("#![allow(warnings)]\n" + text)
 
 
-def _cargo(package: str) -> tuple[str, ...]:
+class Built(NamedTuple):
+    """What a build has made."""
+
+    programs: list[Path]
+    changes: list[Change]
+    """Those that are built in."""
+    refused: list[Change]
+    """Those that do not compile."""
+    alone: list[Change]
+    """Those that need a build of their own."""
+
+
+def build(sources: Sources, chosen: Sequence[Change]) -> Built:
+    """Build core, tests and native module with the chosen changes. Raises SystemExit."""
+    alone = [it for it in chosen if it.function == OUTSIDE and not it.is_alone]
+    changes = [it for it in chosen if it not in alone]
+    refused: list[Change] = []
+    for _ in range(TURNS):
+        rendered = sources.write(changes)
+        done = _cargo("check", "roquet-core", "--message-format=json")
+        if done.returncode == 0:
+            return Built(_programs(), changes, refused, alone)
+        bad, bodies, others = rendered.refused(done.stdout)
+        if changes and changes[0].is_alone:
+            return Built([], [], changes, [])
+        together = {it.number for it in bodies}
+        alone += [it for it in changes if it.function in together and it not in bad]
+        refused += bad
+        left = [it for it in changes if it not in bad and it.function not in together]
+        if others or len(left) == len(changes):
+            raise SystemExit("\n".join(others) or done.stderr)
+        changes = left
+    raise SystemExit(f"the compiler refuses changes in {TURNS} turns")
+
+
+def _programs() -> list[Path]:
+    """Build tests and native module; return the programs of tests."""
+    tests = ("--lib", "--test", EVERY, "--no-run", "--message-format=json")
+    done = _cargo("test", "roquet-core", *tests)
+    native = _cargo("build", "roquet-native") if done.returncode == 0 else done
+    if native.returncode != 0:
+        raise SystemExit(native.stderr)
+    built = Path(os.environ["CARGO_TARGET_DIR"], "mutants", "libroquet_native.so")
+    module = Path("src/roquet/roquet_native.abi3.so")
+    module.unlink(missing_ok=True)
+    shutil.copy2(built, module)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [Path(it["executable"]) for it in said if it.get("executable")]
+
+
+def _cargo(word: str, package: str, *more: str) -> subprocess.CompletedProcess[str]:
     profile = [
         word
         for key, value in PROFILE.items()
         for word in ("--config", f"profile.mutants.{key}={value}")
     ]
-    return (*profile, "--profile", "mutants", "--locked", "-p", package)
-
-
-def _hunks(change: dict[str, Any]) -> str:
-    lines = str(change["diff"]).splitlines(keepends=True)
-    begin = next(at for at, line in enumerate(lines) if line.startswith("@@"))
-    return "".join(lines[begin:])
-
-
-def _ended(command: Sequence[str], limit_s: float) -> int:
-    """Run a command with all that it starts; return its exit code, -1 when it did not end."""
-    with Path("said.txt").open("wb") as said:
-        child = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
-        try:
-            return child.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            said.write(b"\nno end\n")
-            return -1
-        finally:
-            # A test that hangs is a child of cargo, and would go on.
-            if child.returncode != 0:
-                _kill(child)
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def _failed(pattern: str) -> str:
-    said = Path("said.txt").read_text(errors="replace")
-    found = re.search(pattern, said, re.MULTILINE)
-    return found.group(1) if found else "no end" if said.endswith("no end\n") else "ended badly"
+    command = ("cargo", word, "-q", *profile, "--profile", "mutants", "--locked", "-p", package)
+    return subprocess.run((*command, *more), capture_output=True, text=True, check=False)
 
 
 def main() -> int:
@@ -318,90 +174,131 @@ def main() -> int:
     work = Path(options.work or ROOT / "build" / "mutants").resolve()
     os.environ["CARGO_TARGET_DIR"] = str(Path(options.target or work / "target").resolve())
     os.environ.update(ENVIRONMENT)
-    tree = Tree(ROOT, work / "core")
-    tree.enter()
-    build_anew()
-    one_program()
+    Tree(ROOT, work / "core").enter()
     program = installed(work / "cargo-mutants")
-    reasons = judged()
-    every = {name: listed(program, GROUPS[name]) for name in options.group or GROUPS}
-    total = sum(map(len, every.values()))
+    sources = Sources(listed(program))
+    one_program()
+    add_seam()
+    every = by_group(sources.changes)
+    names = options.group or list(GROUPS)
+    total = sum(len(every[name]) for name in names)
     print(f"{total} changes are possible; seed {options.seed}", flush=True)
-    results: list[Result] = []
-    trial = Trial()
-    for name, changes in every.items():
-        if options.match:
-            chosen = [it for it in changes if any(word in key_of(it) for word in options.match)]
-        else:
-            share = min(len(changes), -(-options.sample * len(changes) // total))
-            chosen = random.Random(f"{options.seed} {name}").sample(changes, share)
-        if not chosen:
-            continue
-        by = trial.tested(GROUPS[name])
-        if by:
-            raise SystemExit(
-                f"{name}: the tests fail without any change ({by}); see {Path.cwd()}/said.txt"
-            )
-        results.append(_tried(trial, name, chosen, reasons))
+    there = {it.key for it in sources.changes}
+    for key in sorted(judged().keys() - there):
+        if key.startswith("crates/"):
+            print(f"judged.txt names a change that there is no more: {key}", flush=True)
+    chosen = {name: drawn(name, every[name], options, total) for name in names}
+    begun = time.monotonic()
+    built = build(sources, [it for changes in chosen.values() for it in changes])
+    print(f"built in {time.monotonic() - begun:.0f} s", flush=True)
+    begun = time.monotonic()
+    tests = Watch(sources.functions, work, options.budget)
+    tests.note_rust(built.programs, keep=options.keep_notes)
+    preload(spark=False)
+    folders = {it for name in names if chosen[name] for it in GROUPS[name].python}
+    tests.note_python(sorted(folders), keep=options.keep_notes)
+    print(f"{len(tests.all)} tests noted in {time.monotonic() - begun:.0f} s", flush=True)
+    results = [Result(name) for name in names]
+    for result in results:
+        result.try_all(tests, built, chosen[result.name])
+    for result in results:
+        for change in built.alone:
+            if change in chosen[result.name]:
+                result.try_alone(tests, sources, change)
     return _told(results)
 
 
-class Result(NamedTuple):
+def drawn(
+    name: str, changes: Sequence[Change], options: argparse.Namespace, total: int
+) -> list[Change]:
+    """Draw the changes of a group."""
+    if options.match:
+        return [it for it in changes if any(word in it.key for word in options.match)]
+    share = options.each or -(-options.sample * len(changes) // total)
+    return random.Random(f"{options.seed} {name}").sample(changes, min(len(changes), share))
+
+
+class Result:
     """What became of the changes of one group."""
 
-    name: str
-    counted: int
-    harmless: int
-    survivors: list[str]
+    def __init__(self, name: str) -> None:
+        """Begin with none."""
+        self.name = name
+        self.counted = 0
+        self.harmless = 0
+        self.survivors: list[tuple[Change, int]] = []
+        self._reasons = judged()
+
+    def try_all(self, tests: Watch, built: Built, changes: Sequence[Change]) -> None:
+        """Make each change that is built in."""
+        refused = {it.number for it in built.refused}
+        there = {it.number for it in built.changes}
+        for change in changes:
+            if change.key in self._reasons:
+                self.harmless += 1
+            elif change.number in refused:
+                print(f"does not compile: {change.name}", flush=True)
+            elif change.number in there:
+                self._try(tests, change)
+
+    def try_alone(self, tests: Watch, sources: Sources, change: Change) -> None:
+        """Build a change by itself, and make it."""
+        if change.key in self._reasons:
+            return
+        change.is_alone = True
+        built = build(sources, [change])
+        if built.changes:
+            self._try(tests, change)
+        else:
+            print(f"does not compile: {change.name}", flush=True)
+
+    def _try(self, tests: Watch, change: Change) -> None:
+        begun = time.monotonic()
+        count = len(tests.reaching(change))
+        by = tests.noticed(change, GROUPS[self.name].python)
+        took_s = time.monotonic() - begun
+        print(f"{by or 'UNNOTICED'} [{took_s:.1f} s] {change.name}", flush=True)
+        self.counted += 1
+        if not by:
+            self.survivors.append((change, count))
 
     def line(self) -> str:
         """Return the result as a line."""
-        share = 100.0 * (self.counted - len(self.survivors)) / max(1, self.counted)
-        return (
-            f"{self.name:<20} {self.counted + self.harmless:>5} changes, {self.harmless} harmless,"
-            f" {len(self.survivors)} unnoticed: {share:.1f} % noticed"
-        )
+        return _line(self.name, self.counted, self.harmless, len(self.survivors))
 
 
-def _tried(
-    trial: Trial, name: str, changes: Sequence[dict[str, Any]], reasons: dict[str, str]
-) -> Result:
-    survivors: list[str] = []
-    counted = harmless = 0
-    for change in changes:
-        key = key_of(change)
-        if key in reasons:
-            harmless += 1
-            continue
-        begun = time.monotonic()
-        by = trial.noticed(change, GROUPS[name])
-        took_s = time.monotonic() - begun
-        print(f"{by or 'UNNOTICED'} [{took_s:.1f} s] {change['name']}", flush=True)
-        counted += by != NO_BUILD
-        survivors += [] if by else [key]
-    return Result(name, counted, harmless, survivors)
+def _line(name: str, counted: int, harmless: int, survivors: int) -> str:
+    share = 100.0 * (counted - survivors) / max(1, counted)
+    return (
+        f"{name:<20} {counted + harmless:>5} changes, {harmless} harmless,"
+        f" {survivors} unnoticed: {share:.1f} % noticed"
+    )
 
 
 def _told(results: Sequence[Result]) -> int:
     print()
     for result in results:
         print(result.line())
-        for key in result.survivors:
-            print(f"  {key}")
-    survivors = [key for result in results for key in result.survivors]
-    counted = sum(result.counted for result in results)
-    harmless = sum(result.harmless for result in results)
-    print(Result("together", counted, harmless, survivors).line())
-    return 0 if counted - len(survivors) >= counted * GOAL / 100 else 1
+        for change, count in result.survivors:
+            print(f"  {change.name} ({count or 'no'} tests run the function)\n    {change.key}")
+    counted = sum(it.counted for it in results)
+    survivors = sum(len(it.survivors) for it in results)
+    print(_line("together", counted, sum(it.harmless for it in results), survivors))
+    return 0 if counted - survivors >= counted * GOAL / 100 else 1
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=30, help="how many changes to make")
+    parser.add_argument("--each", type=int, help="instead: so many in each group")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--group", choices=GROUPS, action="append")
     parser.add_argument("--match", action="append", help="instead: changes whose key has this")
+    parser.add_argument("--budget", type=float, default=25.0, help="seconds of tests a language")
     parser.add_argument("--nice", type=int, default=15)
+    parser.add_argument(
+        "--keep-notes", action="store_true", help="take what an earlier run noted of the tests"
+    )
     parser.add_argument("--work", help="folder for the copy, build/mutants unless given")
     parser.add_argument("--target", help="folder of what cargo builds")
     return parser.parse_args()

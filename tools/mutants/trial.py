@@ -113,7 +113,7 @@ def trace(area: Area, folder: Path, *, keep: bool = False) -> list[Note]:
             continue
         file = folder / f"{name.replace('/', '-')}.json"
         if name not in _traced and not (keep and file.exists()):
-            code, said = _child(
+            code, said = run_child(
                 ["-p", PLUGIN, f"tests/{name}"], {"ROQUET_MUTANTS_TRACE": str(file)}, 3600.0
             )
             if code not in (0, 1):
@@ -220,7 +220,7 @@ def _failed(tests: Sequence[Note]) -> tuple[str, str]:
     files = sorted({it.name.split("::")[0] for it in tests})
     limit_s = START_S + 10 * sum(it.seconds for it in tests)
     more = {"ROQUET_MUTANTS_ONLY": str(only.absolute())}
-    code, said = _child(["-x", "-p", PLUGIN, *files], more, limit_s)
+    code, said = run_child(["-x", "-p", PLUGIN, *files], more, limit_s)
     if code == 0:
         return "", ""
     if code < 0:
@@ -238,7 +238,7 @@ def _failed(tests: Sequence[Note]) -> tuple[str, str]:
     return failed[0], max(names, key=len, default="")
 
 
-def _child(arguments: Sequence[str], more: dict[str, str], limit_s: float) -> tuple[int, str]:
+def run_child(arguments: Sequence[str], more: dict[str, str], limit_s: float) -> tuple[int, str]:
     """Run pytest in a child; return its exit code, NO_END when it did not end, and its output."""
     said = Path("said.txt")
     # A folder of its own: what other runs leave in the common one can fail this one.

@@ -6,21 +6,16 @@ import ast
 import dataclasses
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
-from tools.mutants import core, trial
+from tools.mutants import trial
 from tools.mutants.changes import Change, changes_of
-from tools.mutants.core import EVERY, GROUPS, PIN, Trial, key_of, one_program
 from tools.mutants.judged import judged
 from tools.mutants.table import AREAS
 from tools.mutants.trial import Note, in_class_body, notices, reaching
 from tools.mutants.warm import Loop, functions, swap
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCE = b'''"""A module."""
@@ -89,8 +84,6 @@ def test_changes_are_python_and_touch_rules_only() -> None:
 def test_key_of_a_change_does_not_depend_on_lines_above() -> None:
     moved = changes_of("a/module.py", SOURCE.replace(b"LIMIT = 3", b"LIMIT = 3\n\n\nOTHER = 4"))
     assert [it.key for it in moved] == [it.key for it in found()]
-    name = "crates/core/src/a.rs:10:22: replace << with >>"
-    assert key_of({"name": name}) == "crates/core/src/a.rs | replace << with >>"
 
 
 def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget(
@@ -220,114 +213,6 @@ def test_modules_and_tests_of_all_areas_and_groups_exist() -> None:
             assert (REPOSITORY / "src" / "roquet" / name).exists(), name
         for name in area.tests:
             assert (REPOSITORY / "tests" / name).exists(), name
-    for group in GROUPS.values():
-        for files in group.files:
-            assert list((REPOSITORY / "crates" / "core" / "src").glob(files)), files
-        for stage in group.python:
-            for name in stage:
-                assert (REPOSITORY / name).exists(), name
-    assert "--hash=sha256:" in PIN.read_text()
-
-
-def test_one_program_of_the_core_holds_all_its_files_of_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tests = tmp_path / "crates" / "core" / "tests"
-    tests.mkdir(parents=True)
-    for name in ("queues", "frame"):
-        (tests / f"{name}.rs").write_text("")
-    monkeypatch.chdir(tmp_path)
-    one_program()
-    lines = (tests / f"{EVERY}.rs").read_text().splitlines()[1:]
-    assert lines == ['#[path = "frame.rs"]', "mod frame;", '#[path = "queues.rs"]', "mod queues;"]
-
-
-class Stages:
-    """Stands for the commands of a stage: their exit codes, one after another."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *codes: int, said: str = "") -> None:
-        self.codes = [*codes]
-        self.commands: list[list[str]] = []
-        Path("said.txt").write_text(said)
-        monkeypatch.setattr(core, "_ended", self.ended)
-
-    def ended(self, command: Sequence[str], limit_s: float) -> int:
-        assert limit_s > 0
-        self.commands.append(list(command))
-        return self.codes.pop(0)
-
-
-RUST_ALONE = core.Group(("a.rs",), (("quick",), ("slow",)), ())
-BOTH = core.Group(("a.rs",), (("quick",),), (("tests/a.py",),), python_first=True)
-
-
-@pytest.mark.parametrize(
-    ("codes", "by"),
-    [
-        ((0, 0, 0), ""),
-        ((101,), core.NO_BUILD),
-        ((0, 101), "cargo test ended badly"),
-        ((0, 0, -1), "cargo test ended badly"),
-    ],
-)
-def test_change_of_the_core_is_noticed_by_the_first_stage_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], by: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    stages = Stages(monkeypatch, *codes)
-    assert Trial().tested(RUST_ALONE) == by
-    assert stages.codes == []
-
-
-@pytest.mark.parametrize(
-    ("is_changed", "codes", "by"),
-    [
-        # Python fails, and fails again alone.
-        (True, (0, 1, 1), "pytest tests/a.py::test_a"),
-        # It fails once: left out; then Python and Rust pass.
-        (True, (0, 1, 0, 0, 0, 0), ""),
-        # Without a change nothing is asked again.
-        (False, (0, 1, 0, 0, 0), ""),
-    ],
-)
-def test_test_that_fails_without_the_change_or_only_sometimes_notices_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_changed: bool,
-    codes: tuple[int, ...],
-    by: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    target = tmp_path / "mutants"
-    target.mkdir()
-    (target / "libroquet_native.so").write_bytes(b"built")
-    (tmp_path / "src" / "roquet").mkdir(parents=True)
-    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
-    stages = Stages(monkeypatch, *codes, said="FAILED tests/a.py::test_a - AssertionError\n")
-    trial = Trial()
-    trial.is_changed = is_changed
-    assert trial.tested(BOTH) == by
-    assert stages.codes == []
-    left_out = ["--deselect=tests/a.py::test_a" in command for command in stages.commands]
-    assert any(left_out) == (by == "")
-
-
-def test_command_that_does_not_end_is_ended_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    # The child of the shell writes its id, and would sleep on.
-    assert core._ended(("sh", "-c", "sleep 600 & echo $!; wait"), 1.0) == -1
-    pid = int(Path("said.txt").read_text().split()[0])
-    for _ in range(500):
-        status = Path(f"/proc/{pid}/stat")
-        if not status.exists() or status.read_text().split()[2] == "Z":
-            break
-        time.sleep(0.01)
-    else:
-        raise AssertionError("the child goes on")
-    assert core._ended(("true",), 60.0) == 0
 
 
 @pytest.mark.timeout(240)

@@ -1,0 +1,194 @@
+//! Queues as they are found: where they end, what is cleared behind their end, and reading over a
+//! file that is gone.
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::sim_disk::{Op, SimDisk};
+use roquet_core::commit_log::{CommitLog, LogSettings};
+use roquet_core::consume_queue::{ConsumeQueues, Unit};
+use roquet_core::disk::Disk;
+use roquet_core::file_cache::FileCache;
+use roquet_core::get::{GetStatus, Getter, Wanted};
+use roquet_core::store_config::GetSettings;
+use roquet_core::store_health::Health;
+
+/// Units of a long file: it is read in four steps of growing length.
+const UNITS: u64 = 4000;
+/// The first two steps end within the units of these numbers.
+const STEPS: [u64; 2] = [4096 / 20, 16_384 / 20];
+
+fn open(disk: &SimDisk, file_units: u64) -> ConsumeQueues {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let cache = Arc::new(FileCache::new(1));
+    ConsumeQueues::open(disk, "/q", file_units * 20, cache).expect("queues")
+}
+
+/// A queue of `count` messages of 100 bytes in files of `file_units`, all of it on disk.
+fn filled(file_units: u64, count: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    let queues = open(&disk, file_units);
+    for n in 0..count {
+        put(&queues, n);
+    }
+    queues.sync().unwrap();
+    disk
+}
+
+fn put(queues: &ConsumeQueues, n: u64) {
+    let tags = i64::try_from(n).unwrap();
+    assert!(queues.put("T", 0, n, n * 100, 100, tags).unwrap());
+}
+
+fn path(first: u64) -> PathBuf {
+    PathBuf::from(format!("/q/T/0/{:020}", first * 20))
+}
+
+fn bytes(disk: &SimDisk, file: &Path) -> Vec<u8> {
+    let files = disk.files();
+    files.into_iter().find(|(it, _)| it == file).unwrap().1
+}
+
+fn is_whole(queues: &ConsumeQueues, count: u64) {
+    let mut found = Vec::new();
+    queues.range("T", 0, 0, u64::MAX, &mut found).unwrap();
+    let want = (0..count).map(|n| Unit {
+        physical_offset: n * 100,
+        size: 100,
+        tags_code: i64::try_from(n).unwrap(),
+    });
+    assert!(want.eq(found), "{count}");
+    let ends = (queues.min("T", 0), queues.max("T", 0), queues.max_phy());
+    assert_eq!(ends, (0, count, count * 100));
+}
+
+/// How many reads loading a queue of so many messages takes.
+fn reads(count: u64) -> u64 {
+    let disk = filled(UNITS, count);
+    let before = disk.count(Op::Read);
+    drop(open(&disk, UNITS));
+    disk.count(Op::Read) - before
+}
+
+#[test]
+fn a_queue_ends_where_it_ended_whatever_its_length() {
+    let around = STEPS.iter().flat_map(|at| at - 1..=at + 2);
+    for count in around.chain([1, 3890, 3891, 3892, UNITS - 1, UNITS, UNITS + 1]) {
+        let disk = filled(UNITS, count);
+        let again = open(&disk, UNITS);
+        assert_eq!(again.repair_from(), None, "{count}");
+        is_whole(&again, count);
+        put(&again, count);
+        is_whole(&again, count + 1);
+    }
+}
+
+#[test]
+fn a_queue_is_read_in_few_steps_and_a_short_one_in_one() {
+    let short = reads(1);
+    assert_eq!(reads(STEPS[0] - 1), short);
+    // The next step, its first message and its last one.
+    assert!(reads(STEPS[0]) > short);
+    for count in [STEPS[0], STEPS[1], UNITS - 1] {
+        assert!(reads(count) <= short + 6, "{count}: {}", reads(count));
+    }
+}
+
+#[test]
+fn every_byte_behind_the_end_is_cleared() {
+    let last = UNITS * 20 - 1;
+    for count in [1, STEPS[0] - 1, STEPS[0], STEPS[0] + 1, UNITS - 1] {
+        let end = count * 20;
+        let near = [
+            end,
+            end + 1,
+            end + 19,
+            end + 20,
+            4095,
+            4096,
+            4097,
+            65_535,
+            65_536,
+        ];
+        let far = [end + 65_535, end + 65_536, end + 65_537, last];
+        for at in near.into_iter().chain(far) {
+            if !(end..=last).contains(&at) {
+                continue;
+            }
+            let disk = filled(UNITS, count);
+            let clean = bytes(&disk, &path(0));
+            disk.damage(&path(0), usize::try_from(at).unwrap(), &[1]);
+            let again = open(&disk, UNITS);
+            assert_eq!(again.repair_from(), Some(count * 100), "{count} {at}");
+            is_whole(&again, count);
+            assert!(bytes(&disk, &path(0)) == clean, "{count} {at}");
+        }
+    }
+}
+
+/// Reads from `offset`; returns status, next offset and how many messages are counted as lacking.
+fn get(log: &CommitLog, queues: &ConsumeQueues, offset: i64) -> (GetStatus, i64, u64) {
+    let getter = Getter {
+        log,
+        queues,
+        settings: GetSettings {
+            filter_bytes: 16_000,
+            memory: (1 << 18, 32),
+            disk: (1 << 16, 8),
+            memory_percent: 40,
+        },
+        hot_bytes: 1 << 30,
+    };
+    let before = log.damage.total();
+    let wanted = Wanted {
+        topic: "T",
+        queue_id: 0,
+        offset,
+        messages: 32,
+        bytes: 1 << 20,
+        tag_codes: None,
+        filter: None,
+    };
+    let got = getter.get(wanted).unwrap();
+    assert_eq!((got.messages, got.bytes, got.parts.len()), (0, 0, 0));
+    (got.status, got.next, log.damage.total() - before)
+}
+
+#[test]
+fn where_a_file_of_a_queue_is_gone_a_reader_goes_on_behind_it() {
+    let disk = filled(10, 45);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let settings = LogSettings {
+        folders: vec![PathBuf::from("/log")],
+        read_only: Vec::new(),
+        file_size: 4096,
+        sync_flush: false,
+        warm: false,
+    };
+    let clock = Arc::new(|| 1000);
+    let log = CommitLog::open(shared, settings, clock, Arc::new(Health::default())).unwrap();
+    let queues = open(&disk, 10);
+    disk.remove(&path(10)).unwrap();
+    disk.remove(&path(40)).unwrap();
+    // Its handle may be kept open.
+    let mut others = Vec::new();
+    queues.range("T", 0, 0, 1, &mut others).unwrap();
+
+    let null = GetStatus::OffsetFoundNull;
+    assert_eq!(get(&log, &queues, 10), (null, 20, 10));
+    assert_eq!(get(&log, &queues, 19), (null, 20, 1));
+    let said = log.damage.last();
+    assert_eq!(said, "queue 0 of topic T lacks the file of offset 19");
+    // Units that are there, of messages that are not, are passed over one by one.
+    let gone = GetStatus::MessageWasRemoving;
+    assert_eq!(get(&log, &queues, 8), (gone, 10, 2));
+    assert_eq!(get(&log, &queues, 20), (gone, 40, 20));
+    // No file comes behind it.
+    assert_eq!(get(&log, &queues, 40), (null, 45, 5));
+    assert_eq!(get(&log, &queues, 44), (null, 45, 1));
+    let end = GetStatus::OffsetOverflowOne;
+    assert_eq!(get(&log, &queues, 45), (end, 45, 0));
+}

@@ -253,3 +253,7 @@ fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
     };
     store.get(wanted).ok().filter(|got| !got.suggest_slave)
 }
+
+#[cfg(test)]
+#[path = "tests/pulls.rs"]
+mod tests;

@@ -220,7 +220,7 @@ impl<'t, 'f> Sends<'t, 'f> {
             }
             records += 1;
         }
-        (records > 0).then_some(records)
+        Some(records)
     }
 
     /// Appends what was taken, and writes or parks the answers. What the log does not take goes

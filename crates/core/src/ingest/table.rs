@@ -219,3 +219,55 @@ impl Table {
                 .is_some_and(|accounts| accounts.permit(header, body, peer.host()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Accounts, Header, Peer, State, Table, TopicRow};
+    use crate::ingest::accounts::White;
+
+    #[test]
+    fn a_table_is_on_with_a_topic_and_something_to_answer() {
+        for (sends, pulls, topics, on) in [
+            (false, false, 0, false),
+            (false, false, 1, false),
+            (true, false, 0, false),
+            (true, false, 1, true),
+            (false, true, 0, false),
+            (false, true, 1, true),
+            (true, true, 1, true),
+        ] {
+            let mut table = Table {
+                state: State {
+                    sends,
+                    pulls,
+                    ..State::default()
+                },
+                ..Table::default()
+            };
+            if topics > 0 {
+                table.topics.insert("T".into(), TopicRow::default());
+            }
+            assert_eq!(table.is_on(), on, "{sends} {pulls} {topics}");
+        }
+    }
+
+    #[test]
+    fn without_accounts_everybody_is_trusted_and_with_them_those_on_the_list() {
+        let peer = Peer::default();
+        let header = Header::empty();
+        let mut table = Table::default();
+        assert!(table.trusts(peer));
+        assert!(table.permits(&header, b"", true, peer));
+        assert!(!table.permits(&header, b"", false, peer));
+        let everyone = White {
+            everyone: true,
+            ..White::default()
+        };
+        for (list, trusted) in [(vec![everyone], true), (vec![White::default()], false)] {
+            table.accounts = Some(Accounts::new(list));
+            assert_eq!(table.trusts(peer), trusted);
+            assert!(table.permits(&header, b"", true, peer));
+            assert!(!table.permits(&header, b"", false, peer));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Accounts: what is signed and allowed, and the peers that need no account.
+
+use super::{Accounts, Rights, White, PUBLISH, SUBSCRIBE};
+use crate::command::Header;
+use base64::Engine;
+use hmac::{KeyInit, Mac};
+use std::borrow::Cow;
+
+const SECRET: &[u8] = b"12345678";
+const HOST: [u8; 8] = [10, 0, 0, 9, 0, 0, 1, 1];
+
+fn accounts() -> Accounts {
+    let mut found = Accounts::default();
+    let rights = Rights {
+        topics: [("T".into(), PUBLISH), ("S".into(), SUBSCRIBE)].into(),
+        groups: [("g".into(), SUBSCRIBE)].into(),
+        ..Rights::default()
+    };
+    found.add("RocketMQ", SECRET, White::default(), rights);
+    found
+}
+
+fn signed(code: i32, fields: &[(&'static str, &'static str)], body: &[u8]) -> Header<'static> {
+    let mut fields = fields.to_vec();
+    fields.push(("AccessKey", "RocketMQ"));
+    fields.sort_unstable();
+    let mut mac = hmac::Hmac::<sha1::Sha1>::new_from_slice(SECRET).unwrap();
+    for (_, value) in &fields {
+        mac.update(value.as_bytes());
+    }
+    mac.update(body);
+    let text = super::STANDARD.encode(mac.finalize().into_bytes());
+    let mut header = Header::empty();
+    header.code = code;
+    let mut ext: Vec<_> = fields
+        .into_iter()
+        .map(|(name, value)| (Cow::Borrowed(name), Cow::Borrowed(value)))
+        .collect();
+    ext.insert(0, (Cow::Borrowed("Signature"), Cow::Owned(text)));
+    header.ext = Some(ext);
+    header
+}
+
+#[test]
+fn what_is_signed_and_allowed_is_permitted_and_nothing_else() {
+    let accounts = accounts();
+    let host = Some(HOST.as_slice());
+    let send = signed(310, &[("b", "T"), ("i", "p")], b"body");
+    assert!(accounts.permit(&send, b"body", host));
+    assert!(!accounts.permit(&send, b"bodY", host));
+    assert!(!accounts.permit(&signed(310, &[("b", "S")], b""), b"", host));
+    assert!(!accounts.permit(&signed(310, &[("b", "other")], b""), b"", host));
+    assert!(accounts.permit(
+        &signed(310, &[("b", "RMQ_SYS_TRACE_TOPIC")], b""),
+        b"",
+        host
+    ));
+    assert!(accounts.permit(&signed(320, &[("b", "T")], b"many"), b"many", host));
+    assert!(accounts.permit(&signed(10, &[("topic", "T")], b""), b"", host));
+    // Which field names the topic depends on the code.
+    assert!(!accounts.permit(&signed(10, &[("b", "T")], b""), b"", host));
+    let pull = [("topic", "S"), ("consumerGroup", "g")];
+    assert!(accounts.permit(&signed(11, &pull, b""), b"", host));
+    assert!(accounts.permit(&signed(361, &pull, b""), b"", host));
+    let other = [("topic", "S"), ("consumerGroup", "h")];
+    assert!(!accounts.permit(&signed(11, &other, b""), b"", host));
+    let write_only = [("topic", "T"), ("consumerGroup", "g")];
+    assert!(!accounts.permit(&signed(11, &write_only, b""), b"", host));
+    // Requests that are never answered here.
+    assert!(!accounts.permit(&signed(25, &[("topic", "T")], b""), b"", host));
+}
+
+#[test]
+fn odd_fields_are_left_to_the_processors() {
+    let accounts = accounts();
+    let good = signed(310, &[("b", "T")], b"");
+    assert!(accounts.permit(&good, b"", None));
+    let mut twice = good.clone();
+    twice.ext.as_mut().unwrap().push(("b".into(), "T".into()));
+    assert!(!accounts.permit(&twice, b"", None));
+    assert!(!accounts.permit(&signed(310, &[("b", "T"), ("é", "x")], b""), b"", None));
+    for text in [
+        "",
+        "AAAA",
+        "no base64 at all",
+        "AAAAAAAAAAAAAAAAAAAAAAAAAAB=",
+    ] {
+        let mut bad = good.clone();
+        bad.ext.as_mut().unwrap()[0].1 = text.into();
+        assert!(!accounts.permit(&bad, b"", None), "{text}");
+    }
+    let mut unknown = good.clone();
+    unknown
+        .ext
+        .as_mut()
+        .unwrap()
+        .retain(|(name, _)| name != "AccessKey");
+    assert!(!accounts.permit(&unknown, b"", None));
+    assert!(!accounts.permit(&Header::empty(), b"", None));
+    let large = vec![0; super::BODY_MAX + 1];
+    assert!(!accounts.permit(&signed(310, &[("b", "T")], &large), &large, None));
+}
+
+#[test]
+fn white_lists_are_those_of_addresses() {
+    let ranges = vec![(10, 10), (0, 3), (0, 0), (0, 255)];
+    let white = White {
+        everyone: false,
+        ranges: vec![ranges],
+    };
+    let mut accounts = Accounts::new(vec![white.clone()]);
+    accounts.add("RocketMQ", SECRET, white, Rights::default());
+    let within: [u8; 20] = [
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 3, 0, 7, 0, 0, 0, 1,
+    ];
+    let (beside, v6) = ([10, 4, 0, 9, 0, 0, 1, 1], [0; 20]);
+    let mut plain = Header::empty();
+    plain.code = 310;
+    plain.ext = Some(vec![("AccessKey".into(), "RocketMQ".into())]);
+    for (host, good) in [
+        (HOST.as_slice(), true),
+        (&within, true),
+        (&beside, false),
+        (&v6, false),
+    ] {
+        assert_eq!(accounts.trusts(Some(host)), good);
+        assert_eq!(accounts.permit(&plain, b"", Some(host)), good);
+    }
+    assert!(!accounts.trusts(None));
+    let everyone = White {
+        everyone: true,
+        ..White::default()
+    };
+    assert!(Accounts::new(vec![everyone]).trusts(None));
+    assert_eq!(format!("{accounts:?}"), "Accounts(1)");
+}
+
+#[test]
+fn rights_are_those_of_the_name_or_else_the_default() {
+    let both = PUBLISH | SUBSCRIBE;
+    let topics = [
+        ("none", 0),
+        ("pub", PUBLISH),
+        ("sub", SUBSCRIBE),
+        ("both", both),
+    ];
+    let groups = [("none", 0), ("sub", SUBSCRIBE), ("pub", PUBLISH)];
+    for default in [0, PUBLISH, SUBSCRIBE, both] {
+        let rights = Rights {
+            unlimited: false,
+            default_topic: default,
+            default_group: default,
+            topics: topics.map(|(name, bits)| (name.into(), bits)).into(),
+            groups: groups.map(|(name, bits)| (name.into(), bits)).into(),
+        };
+        for (name, bits) in topics.into_iter().chain([("other", default)]) {
+            for wanted in [PUBLISH, SUBSCRIBE] {
+                let allowed = bits & wanted == wanted;
+                assert_eq!(rights.topic(name, wanted), allowed, "{name} {wanted}");
+            }
+        }
+        for (name, bits) in groups.into_iter().chain([("other", default)]) {
+            let retry = format!("%RETRY%{name}");
+            let allowed = bits & SUBSCRIBE == SUBSCRIBE;
+            assert_eq!(rights.group(name), allowed, "{name}");
+            assert_eq!(rights.group(&retry), allowed, "{name}");
+            // Whoever may read as a group may also send back to it, and nobody else.
+            for wanted in [PUBLISH, SUBSCRIBE] {
+                assert_eq!(rights.topic(&retry, wanted), allowed, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn unlimited_rights_are_those_of_the_requests_answered_here() {
+    let mut found = Accounts::default();
+    let rights = Rights {
+        unlimited: true,
+        ..Rights::default()
+    };
+    found.add("RocketMQ", SECRET, White::default(), rights);
+    let fields = [("b", "any"), ("topic", "any"), ("consumerGroup", "any")];
+    for code in [10, 11, 310, 320, 361] {
+        assert!(
+            found.permit(&signed(code, &fields, b""), b"", None),
+            "{code}"
+        );
+    }
+    for code in [0, 12, 25, 34, 36, 311, 319, 321, 360, 362] {
+        assert!(
+            !found.permit(&signed(code, &fields, b""), b"", None),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn body_as_long_as_allowed_is_looked_at() {
+    let accounts = accounts();
+    for (len, allowed) in [(super::BODY_MAX, true), (super::BODY_MAX + 1, false)] {
+        let body = vec![7; len];
+        let send = signed(310, &[("b", "T")], &body);
+        assert_eq!(accounts.permit(&send, &body, None), allowed);
+    }
+    assert_eq!(super::BODY_MAX, 262_144);
+}
+
+#[test]
+fn each_part_of_an_address_lies_within_its_range() {
+    let four = White {
+        everyone: false,
+        ranges: vec![
+            vec![(1, 1), (1, 1), (1, 1), (1, 1)],
+            vec![(10, 12), (0, 255), (3, 3), (5, 9)],
+        ],
+    };
+    for (parts, within) in [
+        ([1, 1, 1, 1], true),
+        ([10, 0, 3, 5], true),
+        ([12, 255, 3, 9], true),
+        ([9, 0, 3, 5], false),
+        ([13, 0, 3, 5], false),
+        ([10, 0, 2, 5], false),
+        ([10, 0, 4, 5], false),
+        ([10, 0, 3, 4], false),
+        ([10, 0, 3, 10], false),
+        ([1, 1, 1, 2], false),
+    ] {
+        assert_eq!(four.matches(&parts), within, "{parts:?}");
+    }
+    assert!(!four.matches(&[]));
+    assert!(!four.matches(&[10, 0, 3]));
+    assert!(!four.matches(&[10, 0, 3, 5, 0, 0, 0, 0]));
+    let eight = White {
+        everyone: false,
+        ranges: vec![vec![(0, 65_535); 8]],
+    };
+    let v6: [u8; 20] = [
+        0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1,
+    ];
+    assert_eq!(super::parts(Some(&v6)), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 9]);
+    assert!(eight.matches(&super::parts(Some(&v6))));
+    assert!(!eight.matches(&super::parts(Some(&HOST))));
+    assert_eq!(super::parts(Some(&HOST)), [10, 0, 0, 9]);
+    assert!(super::parts(Some(&HOST[..7])).is_empty());
+}
+
+#[test]
+fn white_list_of_one_account_is_its_own() {
+    let everyone = White {
+        everyone: true,
+        ..White::default()
+    };
+    let mut found = Accounts::new(Vec::new());
+    found.add("RocketMQ", SECRET, everyone, Rights::default());
+    found.add("other", SECRET, White::default(), Rights::default());
+    let mut plain = Header::empty();
+    for (key, allowed) in [("RocketMQ", true), ("other", false), ("nobody", false)] {
+        plain.ext = Some(vec![("AccessKey".into(), key.into())]);
+        assert_eq!(found.permit(&plain, b"", Some(&HOST)), allowed, "{key}");
+    }
+    assert!(!found.trusts(Some(&HOST)));
+}

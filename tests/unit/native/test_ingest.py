@@ -136,6 +136,28 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
         assert (topic, queue_id, messages, sends) == ("T", 1, 2, 2)
 
 
+def test_what_the_log_does_not_take_is_left_to_the_processors_in_order(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        store.close()
+        replies, frames, broken = feed(it, 1, send(1) + send(2) + send(3, flag=2), 1000)
+        assert (replies, broken) == (b"", None)
+        assert [frame[5] for frame in frames] == [1, 2, 3]
+        counters = it.counters()
+        assert (counters["returned"], counters["sends"], counters["waiting"]) == (3, 0, 0)
+        assert it.take_stored() == []
+
+
+def test_bytes_counted_are_those_in_the_log(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, store):
+        for bodies in ([b"a"], [b"abc" * 100, b"de", b"f"]):
+            before = store.max_physical_offset()
+            data = b"".join(send(n, body=body) for n, body in enumerate(bodies))
+            assert feed(it, 1, data, 1000)[1:] == ([], None)
+            grown = store.max_physical_offset() - before
+            assert grown > 91 * len(bodies)
+            assert [line[:4] for line in it.take_stored()] == [("T", 1, len(bodies), grown)]
+
+
 def test_a_delayed_message_waits_elsewhere_and_counts_there(tmp_path: Path) -> None:
     with ingest_and_store(tmp_path) as (it, store):
         replies, frames, _ = feed(it, 1, send(1, more="DELAY\x013\x02"), 1000)

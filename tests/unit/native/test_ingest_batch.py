@@ -41,6 +41,7 @@ def batch(
 def test_a_batch_is_stored_behind_what_came_before_it(tmp_path: Path) -> None:
     elements = [(1, b"one", b"k\x01v\x02"), (2, b"", b""), (3, b"three", b"WAIT\x01false")]
     with ingest_and_store(tmp_path) as (it, store):
+        before = store.max_physical_offset()
         replies, frames, broken = feed(it, 1, send(1) + batch(2, elements) + send(3), 1000)
         assert (frames, broken) == ([], None)
         assert [(frame[5], frame[1]) for frame in decode_frames(replies)[0]] == [
@@ -58,7 +59,8 @@ def test_a_batch_is_stored_behind_what_came_before_it(tmp_path: Path) -> None:
             (flag, body, properties) for flag, body, properties in elements
         ]
         assert it.counters()["sends"] == 3
-        assert it.take_stored()[0][:3] == ("T", 1, 5)
+        grown = store.max_physical_offset() - before
+        assert it.take_stored()[0][:4] == ("T", 1, 5, grown)
 
 
 def test_a_batch_without_a_key_of_its_own_says_none(tmp_path: Path) -> None:

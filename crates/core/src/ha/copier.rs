@@ -132,3 +132,126 @@ impl Copier {
         silence.min(report).saturating_sub(now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Copier, CopierRules, Fault, BODY_MAX};
+
+    const RULES: CopierRules = CopierRules {
+        heartbeat: 50,
+        housekeeping: 200,
+    };
+
+    fn frame(offset: i64, size: i32, body: &[u8]) -> Vec<u8> {
+        [&offset.to_be_bytes()[..], &size.to_be_bytes(), body].concat()
+    }
+
+    /// Takes bytes in pieces of `cut`; returns what was appended, and where.
+    fn taken(copier: &mut Copier, data: &[u8], cut: usize) -> Result<(u64, Vec<u8>), Fault> {
+        let mut all = Vec::new();
+        let mut begin = None;
+        for piece in data.chunks(cut) {
+            copier.receive(piece, 0, |offset, bytes| {
+                let first = *begin.get_or_insert(offset);
+                assert_eq!(offset, first + all.len() as u64);
+                all.extend_from_slice(bytes);
+                Ok(())
+            })?;
+        }
+        Ok((begin.unwrap_or(0), all))
+    }
+
+    #[test]
+    fn frames_are_appended_one_behind_the_other_whatever_the_cuts() {
+        let data = [
+            frame(100, 3, b"abc"),
+            frame(103, 0, b""),
+            frame(103, 14, b"defghijklmnopq"),
+            frame(117, 1, b"r"),
+        ]
+        .concat();
+        for cut in 1..=data.len() {
+            for end in [0, 100] {
+                let mut copier = Copier::new(RULES, end);
+                let (at, all) = taken(&mut copier, &data, cut).unwrap();
+                assert_eq!((at, &all[..]), (100, &b"abcdefghijklmnopqr"[..]));
+                assert_eq!(copier.end, 118);
+            }
+        }
+    }
+
+    #[test]
+    fn frame_that_does_not_follow_is_refused() {
+        for (end, offset, size, good) in [
+            (100, 100, 1, true),
+            (100, 99, 1, false),
+            (100, 101, 1, false),
+            (100, 0, 0, false),
+            (100, 100, 0, true),
+            (0, 0, 1, true),
+            (0, 99, 1, true),
+            (0, -1, 0, false),
+            (100, -1, 0, false),
+            (100, 100, -1, false),
+            (100, 100, BODY_MAX, true),
+            (100, 100, BODY_MAX + 1, false),
+            (100, 100, i32::MIN, false),
+        ] {
+            let mut copier = Copier::new(RULES, end);
+            let found = taken(&mut copier, &frame(offset, size, b""), 12);
+            assert_eq!(found.is_ok(), good, "{end} {offset} {size}");
+        }
+        // Heartbeats do not say where an empty log begins.
+        let mut copier = Copier::new(RULES, 0);
+        taken(&mut copier, &frame(7, 0, b""), 12).unwrap();
+        let both = [frame(50, 1, b"x"), frame(52, 1, b"y")].concat();
+        let Fault(said) = taken(&mut copier, &both, 99).unwrap_err();
+        assert_eq!(said, "sends offset 52, the log here ends at 51");
+        assert_eq!(BODY_MAX, 67_108_864);
+    }
+
+    #[test]
+    fn what_cannot_be_appended_ends_the_connection() {
+        let mut copier = Copier::new(RULES, 0);
+        let failed = copier.receive(&frame(0, 3, b"abc"), 0, |_, _| Err(Fault("full".into())));
+        assert_eq!(failed.unwrap_err().0, "full");
+    }
+
+    #[test]
+    fn growth_is_reported_at_once_and_the_rest_by_the_clock() {
+        let mut copier = Copier::new(RULES, 0);
+        let mut said = |end: u64, now| copier.report(end, now).map(u64::from_be_bytes);
+        assert_eq!(said(100, 7), Some(100));
+        assert_eq!(said(100, 8), None);
+        assert_eq!(said(100, 56), None);
+        assert_eq!(said(100, 57), Some(100));
+        assert_eq!(said(101, 58), Some(101));
+        // What was vouched for once is not taken back.
+        assert_eq!(said(99, 107), None);
+        assert_eq!(said(99, 108), Some(101));
+        assert_eq!(said(99, 158), Some(101));
+        assert_eq!(Copier::new(RULES, 0).report(0, 0), Some([0; 8]));
+    }
+
+    #[test]
+    fn silent_master_is_given_up() {
+        let mut copier = Copier::new(RULES, 0);
+        copier.receive(&[0], 30, |_, _| Ok(())).unwrap();
+        assert!(copier.check(230).is_ok());
+        let Fault(said) = copier.check(231).unwrap_err();
+        assert_eq!(said, "has said nothing for 201 ms");
+        assert_eq!(copier.patience(40), 10);
+        copier.report(1, 40);
+        assert_eq!(copier.patience(41), 49);
+        copier.report(2, 220);
+        assert_eq!(copier.patience(225), 6);
+        assert_eq!(copier.patience(231), 0);
+        assert_eq!(copier.patience(500), 0);
+        copier.follow(CopierRules {
+            heartbeat: 1000,
+            housekeeping: 2000,
+        });
+        assert_eq!(copier.patience(230), 990);
+        assert!(copier.check(231).is_ok());
+    }
+}

@@ -218,3 +218,7 @@ impl Feed {
         until.saturating_sub(now)
     }
 }
+
+#[cfg(test)]
+#[path = "feed_tests.rs"]
+mod tests;

@@ -147,3 +147,84 @@ impl TimerCheckpointFile {
             .map_err(|error| StoreError::io("write", &self.path, &error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Known, TimerCheckpoint, JAVA_SIZE, OURS_AT, SIZE};
+
+    fn checkpoint() -> TimerCheckpoint {
+        TimerCheckpoint {
+            read_ms: 1,
+            log_position: 2,
+            queue_offset: 3,
+            master_queue_offset: -4,
+            version: [5, -6, 7],
+            known: Some(Known {
+                whole: true,
+                precision_ms: 8,
+                replay_until: 9,
+                other_steps: [10, 11],
+            }),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let ours = checkpoint();
+        assert_eq!(TimerCheckpoint::decode(&ours.encode()), Some(ours));
+        let known = ours.known.map(|known| Known {
+            whole: false,
+            ..known
+        });
+        let broken = TimerCheckpoint { known, ..ours };
+        assert_eq!(TimerCheckpoint::decode(&broken.encode()), Some(broken));
+        let java = TimerCheckpoint {
+            known: None,
+            ..ours
+        };
+        assert_eq!(TimerCheckpoint::decode(&java.encode()), Some(java));
+        assert_eq!(java.encode()[..JAVA_SIZE], java.java());
+        let numbers: Vec<u8> = [1_i64, 2, 3, -4, 5, -6, 7]
+            .into_iter()
+            .flat_map(i64::to_be_bytes)
+            .collect();
+        assert_eq!(ours.java().as_slice(), numbers);
+    }
+
+    #[test]
+    fn a_block_of_ours_counts_with_its_mark_and_its_sum_only() {
+        let ours = checkpoint();
+        let bytes = ours.encode();
+        let java = Some(TimerCheckpoint {
+            known: None,
+            ..ours
+        });
+        for at in (OURS_AT..SIZE).chain([39, 55]) {
+            let mut other = bytes;
+            other[at] ^= 1;
+            let found = TimerCheckpoint::decode(&other).expect("Java's numbers");
+            assert_eq!(found.known, None, "{at}");
+        }
+        for cut in JAVA_SIZE..SIZE {
+            assert_eq!(TimerCheckpoint::decode(&bytes[..cut]), java, "{cut}");
+        }
+        assert_eq!(TimerCheckpoint::decode(&bytes[..JAVA_SIZE - 1]), None);
+        assert_eq!(TimerCheckpoint::decode(&[]), None);
+        // Java goes on and leaves the block.
+        let mut later = bytes;
+        later[7] = 99;
+        let found = TimerCheckpoint::decode(&later).expect("Java's numbers");
+        assert_eq!((found.read_ms, found.known), (99, None));
+    }
+
+    #[test]
+    fn numbers_below_zero_are_no_checkpoint() {
+        for at in [0, 8, 16] {
+            let mut bytes = checkpoint().encode();
+            bytes[at] = 0x80;
+            assert_eq!(TimerCheckpoint::decode(&bytes), None, "{at}");
+        }
+        let zero = TimerCheckpoint::default();
+        assert_eq!(TimerCheckpoint::decode(&zero.encode()), Some(zero));
+    }
+}

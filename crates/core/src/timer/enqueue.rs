@@ -252,3 +252,100 @@ pub(super) fn count(state: &mut State, properties: &[u8], more: i64) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::recover::later;
+    use super::{out_ms, place, TimerConfig};
+
+    /// A wheel of 100 slots of a second, of which 60 are a turn.
+    fn config() -> TimerConfig {
+        TimerConfig {
+            slots: 1000,
+            window: 60,
+            ..TimerConfig::default()
+        }
+    }
+
+    #[test]
+    fn messages_within_the_window_have_their_own_slot_and_others_a_turn() {
+        let config = config();
+        // Waiting this long, from when on, in which slot, and whether it is a turn.
+        for (wait, from, slot, rolls) in [
+            (0, 500_000, 500_000, false),
+            (1, 500_000, 500_000, false),
+            (1_999, 500_000, 501_000, false),
+            (-5_000, 500_000, 495_000, false),
+            (59_999, 500_000, 559_000, false),
+            // Half a turn, as long as less than a third of one would be left.
+            (60_000, 500_000, 530_000, true),
+            (60_001, 500_000, 530_000, true),
+            (79_999, 500_000, 530_000, true),
+            (80_000, 500_000, 560_000, true),
+            (80_001, 500_000, 560_000, true),
+            (1 << 40, 500_000, 560_000, true),
+            (60_000, 500_700, 530_000, true),
+            (80_000, 500_700, 560_000, true),
+        ] {
+            let found = place(&config, from + wait, from);
+            assert_eq!((found.slot_ms, found.rolls), (slot, rolls), "{wait} {from}");
+        }
+    }
+
+    #[test]
+    fn window_that_the_wheel_cannot_hold_is_all_of_it_but_what_is_spare() {
+        let most = 1000 - super::super::SPARE_SLOTS;
+        for (window, slots) in [
+            (0, most),
+            (1, most),
+            (2, 2),
+            (most - 1, most - 1),
+            (most, most),
+            (most + 1, most),
+            (u64::MAX, most),
+        ] {
+            let config = TimerConfig { window, ..config() };
+            assert_eq!(config.window_ms(), slots.cast_signed() * 1000, "{window}");
+        }
+    }
+
+    #[test]
+    fn slot_of_other_steps_is_the_first_that_fires_no_sooner() {
+        // (own step, time of the slot, step it was stored with, slot now)
+        for (own, slot, old, now) in [
+            (1000, 5_000, 1000, 5_000),
+            // A slot of two seconds fires at 8 s; those of one second fire a step after their time.
+            (1000, 6_000, 2000, 7_000),
+            (100, 5_000, 1000, 5_900),
+            (1000, 5_000, 100, 5_000),
+            (1000, 5_100, 100, 5_000),
+            (1000, 4_900, 100, 4_000),
+            (1000, 5_101, 100, 5_000),
+        ] {
+            let config = TimerConfig {
+                precision_ms: own,
+                ..config()
+            };
+            assert_eq!(later(&config, slot, old), now, "{own} {slot} {old}");
+            let late_ms = (now + own) - (slot + old);
+            assert!((0..own).contains(&late_ms), "{own} {slot} {old}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_no_number_above_zero_is_none() {
+        for (text, time) in [
+            ("1", Some(1)),
+            ("1700000000000", Some(1_700_000_000_000)),
+            ("0", None),
+            ("-1", None),
+            ("x", None),
+            ("", None),
+            ("9223372036854775808", None),
+        ] {
+            let properties = format!("A\x01b\x02TIMER_OUT_MS\x01{text}\x02");
+            assert_eq!(out_ms(properties.as_bytes()), time, "{text}");
+        }
+        assert_eq!(out_ms(b"A\x01b\x02"), None);
+    }
+}

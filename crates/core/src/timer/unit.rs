@@ -140,12 +140,50 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_units_keep_their_numbers() {
+        let unit = Unit::decode(&JAVA).expect("a unit");
+        for (rolls, cancels, magic) in [
+            (false, false, 1),
+            (true, false, 3),
+            (false, true, 5),
+            (true, true, 7),
+        ] {
+            let kind = Unit {
+                rolls,
+                cancels,
+                previous: 0,
+                ..unit
+            };
+            let bytes = kind.encode();
+            assert_eq!(bytes[12..16], [0, 0, 0, magic]);
+            assert_eq!(Unit::decode(&bytes), Some(kind));
+        }
+        assert_eq!(unit.slot_ms(), unit.written_ms + 3000);
+    }
+
+    #[test]
     fn unit_with_wrong_fields_is_none() {
-        for (at, byte) in [(3, 51), (15, 0), (15, 9), (4, 128), (28, 128), (36, 128)] {
+        // Not present, a flag that nobody knows, a negative position, or offset, or size.
+        for (at, byte) in [
+            (3, 51),
+            (15, 0),
+            (15, 2),
+            (15, 9),
+            (4, 128),
+            (11, 254),
+            (28, 128),
+            (36, 128),
+        ] {
             let mut bytes = JAVA;
             bytes[at] = byte;
             assert_eq!(Unit::decode(&bytes), None, "byte {at}");
         }
+        let mut first = Unit::decode(&JAVA).expect("a unit");
+        first.physical_offset = 0;
+        first.size = 1;
+        assert_eq!(Unit::decode(&first.encode()), Some(first));
+        first.size = 0;
+        assert_eq!(Unit::decode(&first.encode()), None);
         assert_eq!(Unit::decode(&JAVA[..51]), None);
         assert_eq!(Unit::decode(&[0; UNIT_SIZE]), None);
     }

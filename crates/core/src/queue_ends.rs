@@ -257,3 +257,7 @@ impl Seen {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "queue_ends_tests.rs"]
+mod tests;

@@ -82,4 +82,32 @@ mod tests {
         next.forget("T");
         assert_eq!(next.get("T", 1), 0);
     }
+
+    #[test]
+    fn what_is_set_is_drained_once() {
+        let mut next = NextOffsets::default();
+        assert!(next.is_empty());
+        next.set("T", 0, 5);
+        next.set("T", 3, 6);
+        next.set("U", 0, 7);
+        assert!(!next.is_empty());
+        let mut rows = next.clone().drain();
+        rows.sort();
+        let wanted = [("T", 0, 5), ("T", 3, 6), ("U", 0, 7)];
+        assert_eq!(
+            rows,
+            wanted.map(|(topic, id, at)| (topic.to_owned(), id, at))
+        );
+        assert_eq!(next.drain().len(), 3);
+        assert!(next.is_empty() && next.drain().is_empty());
+    }
+
+    #[test]
+    fn offsets_stop_at_the_largest_there_is() {
+        let mut next = NextOffsets::default();
+        next.set("T", 0, i64::MAX);
+        assert_eq!((next.take("T", 0), next.get("T", 0)), (i64::MAX, i64::MAX));
+        next.give_back("T", 0);
+        assert_eq!(next.get("T", 0), i64::MAX - 1);
+    }
 }

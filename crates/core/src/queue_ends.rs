@@ -149,10 +149,8 @@ impl Audit {
 
     /// Sees to it that a queue does not go on below `next`.
     fn raise(&mut self, topic: &str, id: i32, next: u64) {
-        let next = next.cast_signed();
-        if self.floors.get(topic, id) < next {
-            self.floors.set(topic, id, next);
-        }
+        let next = self.floors.get(topic, id).max(next.cast_signed());
+        self.floors.set(topic, id, next);
     }
 
     /// Holds the queues against the records that were read, from `from` on, and drops those that do

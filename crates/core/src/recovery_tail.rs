@@ -192,23 +192,20 @@ fn record_at(segment: &Segment, at: u64) -> Option<(i64, u64)> {
     }
 }
 
-/// Zeroes what is behind `end` and removes the files that only hold such; returns the bytes zeroed.
+/// Zeroes what is behind `end` and removes the files that only hold such.
 ///
 /// It is durable when this returns: whatever was cut never comes back.
 pub(crate) fn erase(
     log: &CommitLog,
     segments: &[Arc<Segment>],
     end: u64,
-) -> Result<u64, StoreError> {
+) -> Result<(), StoreError> {
     // Newest first, so that a crash in between leaves no gap.
     log.drop_from(end.saturating_add(1))?;
-    let mut erased = 0;
     for segment in segments.iter().filter(|s| s.base() <= end && end < s.end()) {
-        let wrote = segment.zero(end, segment.end())?;
-        if wrote > 0 {
+        if segment.zero(end, segment.end())? > 0 {
             segment.sync()?;
         }
-        erased += wrote;
     }
-    Ok(erased)
+    Ok(())
 }

@@ -129,6 +129,42 @@ fn every_byte_behind_the_end_is_cleared() {
     }
 }
 
+#[test]
+fn a_new_file_has_those_before_the_newest_made_durable_and_no_others() {
+    // 204 units are written at a time: into the files 0, 0 and 1, and 1 and 2.
+    for (count, syncs) in [(205, 0), (410, 0), (620, 1), (900, 1), (1230, 3)] {
+        let disk = SimDisk::new();
+        let queues = open(&disk, 300);
+        for n in 0..count {
+            put(&queues, n);
+        }
+        assert_eq!(disk.count(Op::Sync), syncs, "{count}");
+    }
+}
+
+#[test]
+fn a_gap_of_sixteen_files_is_filled_and_a_wider_one_refused() {
+    for (gap, filled) in [(0, true), (159, true), (160, true), (161, false)] {
+        let queues = open(&SimDisk::new(), 10);
+        put(&queues, 0);
+        let found = queues.put("T", 0, 1 + gap, 100, 100, 1);
+        assert_eq!(found.is_ok(), filled, "{gap}");
+        assert_eq!(queues.max("T", 0), if filled { 2 + gap } else { 1 });
+        assert_eq!(queues.min("T", 0), 0);
+    }
+    // A queue without messages begins with the file of its first one, however far that is.
+    for first in [9, 10, 11, 19, 20, 1 << 30] {
+        let disk = SimDisk::new();
+        let queues = open(&disk, 10);
+        assert!(queues.put("T", 0, first, 0, 100, 0).unwrap());
+        queues.sync().unwrap();
+        let ends = (queues.min("T", 0), queues.max("T", 0));
+        assert_eq!(ends, (first, first + 1));
+        let files: Vec<_> = disk.files().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(files, [path(first / 10 * 10)]);
+    }
+}
+
 /// Reads from `offset`; returns status, next offset and how many messages are counted as lacking.
 fn get(log: &CommitLog, queues: &ConsumeQueues, offset: i64) -> (GetStatus, i64, u64) {
     let getter = Getter {

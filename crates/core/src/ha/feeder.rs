@@ -255,3 +255,48 @@ impl Outgoing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Outgoing;
+
+    fn left(out: &Outgoing) -> Vec<u8> {
+        out.parts().iter().flat_map(|part| part.to_vec()).collect()
+    }
+
+    #[test]
+    fn what_the_socket_has_taken_is_not_written_again() {
+        let all = b"abcdefghij";
+        for first in 0..=all.len() {
+            for second in 0..=all.len() - first {
+                let mut out = Outgoing::default();
+                for piece in [&all[..3], &[], &all[3..4], &all[4..]] {
+                    out.push(piece.to_vec(), None);
+                }
+                assert_eq!(out.frames(), 3, "an empty frame is none");
+                out.written(first);
+                assert_eq!(left(&out), all[first..]);
+                out.written(second);
+                let taken = first + second;
+                assert_eq!(left(&out), all[taken..]);
+                let whole = [3, 4, 10].iter().filter(|end| **end <= taken).count();
+                assert_eq!(out.frames(), 3 - whole, "{first} {second}");
+                assert_eq!(out.is_empty(), taken == all.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_behind_one_that_was_written_in_part_follows_it() {
+        let mut out = Outgoing::default();
+        out.push(b"ab".to_vec(), None);
+        out.written(1);
+        out.push(b"cd".to_vec(), None);
+        assert_eq!(left(&out), b"bcd");
+        out.written(2);
+        assert_eq!(left(&out), b"d");
+        out.written(1);
+        out.push(b"ef".to_vec(), None);
+        assert_eq!(left(&out), b"ef");
+    }
+}

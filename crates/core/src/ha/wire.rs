@@ -112,3 +112,59 @@ fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{later, Ready, Wire};
+    use crate::bell::Bell;
+    use std::io::{Error, ErrorKind, IoSlice, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_would_wait_is_nothing_yet_and_the_rest_an_error() {
+        assert_eq!(later(Ok(3)).unwrap(), Some(3));
+        assert_eq!(later(Ok(0)).unwrap(), Some(0));
+        for kind in [ErrorKind::WouldBlock, ErrorKind::Interrupted] {
+            assert_eq!(later(Err(Error::from(kind))).unwrap(), None);
+        }
+        let lost = later(Err(Error::from(ErrorKind::ConnectionReset)));
+        assert_eq!(lost.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_wait_tells_what_it_was_asked_for() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut wire = Wire::new(OwnedFd::from(ours)).unwrap();
+        let bell = Bell::new().unwrap();
+        let nothing = Ready::default();
+        let mut buffer = [0; 8];
+        assert_eq!(wire.read(&mut buffer).unwrap(), None);
+        assert_eq!(wire.wait(&bell, true, false, 0).unwrap(), nothing);
+        // A socket that takes bytes ends the wait, and says nothing of reading.
+        assert_eq!(wire.wait(&bell, true, true, 60_000).unwrap(), nothing);
+        theirs.write_all(b"abc").unwrap();
+        let read = Ready {
+            read: true,
+            ..nothing
+        };
+        assert_eq!(wire.wait(&bell, true, false, 60_000).unwrap(), read);
+        assert_eq!(wire.wait(&bell, true, true, 60_000).unwrap(), read);
+        assert_eq!(wire.wait(&bell, false, false, 0).unwrap(), nothing);
+        assert_eq!(wire.wait(&bell, false, true, 60_000).unwrap(), nothing);
+        assert_eq!(wire.read(&mut buffer).unwrap(), Some(3));
+        bell.ring();
+        let rung = Ready {
+            rung: true,
+            ..nothing
+        };
+        assert_eq!(wire.wait(&bell, true, false, 60_000).unwrap(), rung);
+        bell.answer();
+        assert_eq!(wire.write(&[IoSlice::new(b"d")]).unwrap(), Some(1));
+        // A peer that has gone wakes who reads, and nobody else.
+        drop(theirs);
+        assert_eq!(wire.wait(&bell, true, false, 60_000).unwrap(), read);
+        assert_eq!(wire.wait(&bell, false, false, 0).unwrap(), nothing);
+        assert!(matches!(wire.read(&mut buffer), Ok(Some(0)) | Err(_)));
+    }
+}

@@ -302,3 +302,168 @@ impl TimerLog {
             .filter(|segment| segment.base() <= at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{TimerLog, Unit, SIZE};
+    use crate::file_disk::FileDisk;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Arc;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("roquet-timerlog-{}-{number}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn open(&self, file_size: u64) -> TimerLog {
+            TimerLog::open(Arc::new(FileDisk::new()), self.0.clone(), file_size).unwrap()
+        }
+
+        fn files(&self) -> usize {
+            std::fs::read_dir(&self.0).unwrap().count()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// The unit of message `n`, a hundred bytes long.
+    fn unit(n: u64) -> Unit {
+        Unit {
+            previous: -1,
+            rolls: false,
+            cancels: false,
+            written_ms: 1000,
+            wait_ms: 1,
+            physical_offset: n.cast_signed() * 100,
+            size: 100,
+            topic_hash: 0,
+        }
+    }
+
+    /// Files of so many bytes take so many units: behind the last one a filler has room.
+    const FILES: [(u64, u64); 5] = [(171, 2), (172, 3), (200, 3), (223, 3), (224, 4)];
+
+    fn place(n: u64, (size, units): (u64, u64)) -> u64 {
+        n / units * size + n % units * SIZE
+    }
+
+    fn all(log: &TimerLog) -> Vec<(u64, Unit)> {
+        log.units().collect()
+    }
+
+    #[test]
+    fn units_are_found_where_they_were_put_in_memory_and_on_disk() {
+        for file in FILES {
+            let folder = Folder::new();
+            let mut log = folder.open(file.0);
+            assert_eq!((log.min(), log.end(), log.before(0)), (0, 0, None));
+            for n in 0..10 {
+                assert_eq!(log.append(&unit(n)).unwrap(), place(n, file), "{file:?}");
+            }
+            let want: Vec<_> = (0..10).map(|n| (place(n, file), unit(n))).collect();
+            for is_synced in [false, true] {
+                if is_synced {
+                    log.sync().unwrap();
+                }
+                assert_eq!(all(&log), want, "{file:?}");
+                for (n, (at, unit)) in want.iter().enumerate() {
+                    assert_eq!(log.read(*at), Some(*unit), "{file:?}");
+                    assert_eq!(log.read(at + 1), None, "{file:?}");
+                    let rest: Vec<_> = log.units_from(*at).collect();
+                    assert_eq!(rest, want[n..]);
+                    assert_eq!(log.before(at + SIZE), Some((*at, *unit)), "{file:?}");
+                    assert_eq!(log.before(*at), n.checked_sub(1).map(|n| want[n]));
+                }
+                assert_eq!(log.read(log.end()), None);
+            }
+            let mut again = folder.open(file.0);
+            assert_eq!(again.find_end(0, |_, _| true).unwrap(), 0);
+            assert_eq!(all(&again), want);
+            assert_eq!(again.append(&unit(10)).unwrap(), place(10, file));
+        }
+    }
+
+    #[test]
+    fn log_ends_behind_the_last_unit_that_is_kept() {
+        for file in FILES {
+            for kept in 0..=10 {
+                let folder = Folder::new();
+                let mut log = folder.open(file.0);
+                for n in 0..10 {
+                    log.append(&unit(n)).unwrap();
+                }
+                log.sync().unwrap();
+                let mut again = folder.open(file.0);
+                let end = place(kept, file);
+                let removed = again.find_end(0, |at, _| at < end).unwrap();
+                assert_eq!(removed > 0, kept < 10, "{file:?} {kept}");
+                let want: Vec<_> = (0..kept).map(|n| (place(n, file), unit(n))).collect();
+                assert_eq!(all(&again), want, "{file:?} {kept}");
+                let files = kept.div_ceil(file.1).max(1);
+                assert_eq!(folder.files() as u64, files, "{file:?} {kept}");
+                // What is behind it does not come back.
+                again.append(&unit(77)).unwrap();
+                again.sync().unwrap();
+                let mut third = folder.open(file.0);
+                third.find_end(0, |_, _| true).unwrap();
+                assert_eq!(all(&third).len() as u64, kept + 1, "{file:?} {kept}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_go_with_the_messages_of_all_their_units() {
+        // Three units a file: the second one begins with message 3, at 300, the third with 6.
+        for (log_min, gone) in [(0, 0), (299, 0), (300, 1), (599, 1), (600, 2), (5000, 3)] {
+            let folder = Folder::new();
+            let mut log = folder.open(200);
+            for n in 0..10 {
+                log.append(&unit(n)).unwrap();
+            }
+            log.sync().unwrap();
+            assert_eq!(log.clean(log_min).unwrap(), gone, "{log_min}");
+            assert_eq!(folder.files(), 4 - gone);
+            assert_eq!(log.min(), gone as u64 * 200);
+            assert_eq!(all(&log).len(), 10 - 3 * gone);
+            assert_eq!(log.before(log.min()), None);
+        }
+    }
+
+    #[test]
+    fn files_of_another_length_or_behind_a_gap_are_nothing() {
+        let filled = |size| {
+            let folder = Folder::new();
+            let mut log = folder.open(size);
+            for n in 0..10 {
+                log.append(&unit(n)).unwrap();
+            }
+            log.sync().unwrap();
+            folder
+        };
+        for size in [172, 201] {
+            let folder = filled(200);
+            assert!(all(&folder.open(size)).is_empty());
+            assert_eq!(folder.files(), 0, "{size}");
+        }
+        let folder = filled(200);
+        std::fs::remove_file(folder.0.join(format!("{:020}", 200))).unwrap();
+        assert!(all(&folder.open(200)).is_empty());
+        assert_eq!(folder.files(), 0);
+        // One that was being made has nothing to say.
+        let folder = filled(200);
+        std::fs::write(folder.0.join(format!("{:020}", 800)), [0; 50]).unwrap();
+        let mut log = folder.open(200);
+        log.find_end(0, |_, _| true).unwrap();
+        assert_eq!((all(&log).len(), folder.files()), (10, 4));
+    }
+}

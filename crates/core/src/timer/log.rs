@@ -361,34 +361,35 @@ mod tests {
         log.units().collect()
     }
 
+    /// Every unit is found by its place, from both sides.
+    fn holds(log: &TimerLog, want: &[(u64, Unit)]) {
+        assert_eq!(all(log), want);
+        for (n, (at, unit)) in want.iter().enumerate() {
+            assert_eq!(log.read(*at), Some(*unit));
+            assert_eq!(log.read(at + 1), None);
+            assert_eq!(log.units_from(*at).collect::<Vec<_>>(), want[n..]);
+            assert_eq!(log.before(at + SIZE), Some((*at, *unit)));
+            assert_eq!(log.before(*at), n.checked_sub(1).map(|n| want[n]));
+        }
+        assert_eq!(log.read(log.end()), None);
+    }
+
     #[test]
     fn units_are_found_where_they_were_put_in_memory_and_on_disk() {
         for file in FILES {
             let folder = Folder::new();
             let mut log = folder.open(file.0);
             assert_eq!((log.min(), log.end(), log.before(0)), (0, 0, None));
-            for n in 0..10 {
-                assert_eq!(log.append(&unit(n)).unwrap(), place(n, file), "{file:?}");
-            }
             let want: Vec<_> = (0..10).map(|n| (place(n, file), unit(n))).collect();
-            for is_synced in [false, true] {
-                if is_synced {
-                    log.sync().unwrap();
-                }
-                assert_eq!(all(&log), want, "{file:?}");
-                for (n, (at, unit)) in want.iter().enumerate() {
-                    assert_eq!(log.read(*at), Some(*unit), "{file:?}");
-                    assert_eq!(log.read(at + 1), None, "{file:?}");
-                    let rest: Vec<_> = log.units_from(*at).collect();
-                    assert_eq!(rest, want[n..]);
-                    assert_eq!(log.before(at + SIZE), Some((*at, *unit)), "{file:?}");
-                    assert_eq!(log.before(*at), n.checked_sub(1).map(|n| want[n]));
-                }
-                assert_eq!(log.read(log.end()), None);
+            for (at, unit) in &want {
+                assert_eq!(log.append(unit).unwrap(), *at, "{file:?}");
             }
+            holds(&log, &want);
+            log.sync().unwrap();
+            holds(&log, &want);
             let mut again = folder.open(file.0);
             assert_eq!(again.find_end(0, |_, _| true).unwrap(), 0);
-            assert_eq!(all(&again), want);
+            holds(&again, &want);
             assert_eq!(again.append(&unit(10)).unwrap(), place(10, file));
         }
     }

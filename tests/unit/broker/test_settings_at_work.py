@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trustme
-from roquet.broker.processors.clients import Clients
 
 from broker_harness import dispatched, play
 from roquet.base.clock import SystemClock
 from roquet.broker.network.fast_fail import FastFail
+from roquet.broker.services.clients.heartbeats import Clients
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.codes import RequestCode

@@ -17,6 +17,9 @@ from tools.mutants.table import AREAS
 from tools.mutants.trial import Note, in_class_body, notices, reaching
 from tools.mutants.warm import Loop, functions, swap
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCE = b'''"""A module."""
 

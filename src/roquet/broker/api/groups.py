@@ -6,10 +6,20 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from roquet.model.attributes import AttributeChange
     from roquet.model.data_version import DataVersion
     from roquet.model.group import SubscriptionGroupConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PutGroup:
+    """A group as it is to be, but for its attributes: those are changed one by one."""
+
+    config: SubscriptionGroupConfig
+    """Its own attributes do not count."""
+    changes: Sequence[AttributeChange] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from roquet.model.attributes import AttributeChange
     from roquet.model.data_version import DataVersion
     from roquet.model.topic import TopicConfig
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeChange:
-    """Sets an attribute of a topic, or removes it."""
-
-    key: str
-    value: str = ""
-    removes: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest
+from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
+from roquet.broker.processors.admin.common import body_of, page_of, parts_of
 from roquet.broker.remoting.admin.pages import page_of
 from roquet.broker.remoting.bodies import body_of, parts_of
+from roquet.broker.remoting.topics import read_changes
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.groups import (
     GroupTableBody,
@@ -28,6 +30,7 @@ from roquet.service.slices import write_body
 if TYPE_CHECKING:
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.groups import Groups
+    from roquet.model.group import SubscriptionGroupConfig
 
 
 class GroupAdapter:
@@ -53,13 +56,14 @@ class GroupAdapter:
     async def create(self, request: Request) -> Command:
         """Answer 200: create a group, or change it."""
         config = await body_of(request.command, decode_group)
-        await self._groups.put([config], self._callers.of(request))
+        await self._groups.put([_put(config)], self._callers.of(request))
         return reply_to(request.command)
 
     async def create_list(self, request: Request) -> Command:
         """Answer 225: create or change several groups, all or none."""
         configs = await parts_of(request.command, groups_of)
-        await self._groups.put(configs, self._callers.of(request))
+        wanted = [_put(config) for config in configs]
+        await self._groups.put(wanted, self._callers.of(request))
         return reply_to(request.command)
 
     async def delete(self, request: Request) -> Command:
@@ -105,3 +109,7 @@ class GroupAdapter:
         answer = {"group": header.group, "readable": readable, "topic": header.topic}
         # An empty remark instead of none is what 5.5.0 answers here.
         return reply_to(request.command, remark="", body=fastjson.java(answer))
+
+
+def _put(config: SubscriptionGroupConfig) -> PutGroup:
+    return PutGroup(config=config, changes=read_changes(config.attributes))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.topics import AttributeChange, PutTopic
+from roquet.broker.processors.admin.common import NOT_SET, page_of, parts_of
 from roquet.broker.remoting.admin.pages import NOT_SET, page_of
 from roquet.broker.remoting.bodies import parts_of
+from roquet.model.attributes import AttributeChange, changes_of, parse_change
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.topics import (
@@ -28,6 +30,8 @@ from roquet.remoting.router import Request, Route
 from roquet.service.slices import write_body
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.topics import Topics
 
@@ -75,14 +79,7 @@ class TopicAdapter:
         """Answer 18: create or change several topics, all or none."""
         configs = await parts_of(request.command, topic_configs_of)
         wanted = [
-            PutTopic(
-                config=config,
-                changes=[
-                    AttributeChange(key=key, value=value)
-                    for key, value in config.attributes.items()
-                ],
-            )
-            for config in configs
+            PutTopic(config=config, changes=read_changes(config.attributes)) for config in configs
         ]
         await self._topics.put(wanted, self._callers.of(request))
         return reply_to(request.command, remark=NOT_SET)
@@ -123,10 +120,19 @@ def parse_attributes(text: str | None) -> list[AttributeChange]:
         if not item:
             continue
         signed, _, value = item.partition("=")
-        if signed[:1] not in ("+", "-") or len(signed) < 2 or signed in changes:
-            raise Refusal(
-                Reason.FAILED,
-                f"kv string format wrong: {item[:80]!r}, should be +key=value or -key",
-            )
-        changes[signed] = AttributeChange(key=signed[1:], value=value, removes=signed[0] == "-")
+        try:
+            change = parse_change(signed, value)
+        except ValueError as error:
+            raise Refusal(Reason.FAILED, str(error)) from error
+        if signed in changes:
+            raise Refusal(Reason.FAILED, f"key duplication: {signed[:80]}")
+        changes[signed] = change
     return list(changes.values())
+
+
+def read_changes(attributes: Mapping[str, str]) -> list[AttributeChange]:
+    """Read the attributes of a written configuration. Raises Refusal."""
+    try:
+        return changes_of(attributes)
+    except ValueError as error:
+        raise Refusal(Reason.FAILED, str(error)) from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.groups import GroupListing
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.model.attributes import GROUP_ATTRIBUTES
 from roquet.protocol import names
 from roquet.service.slices import in_slices
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest
+    from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.store.groups import GroupTable
@@ -36,17 +38,14 @@ class Groups:
         self._offsets = offsets
         self._stats = stats
 
-    async def put(self, configs: Sequence[SubscriptionGroupConfig], caller: Caller) -> None:
+    async def put(self, requests: Sequence[PutGroup], caller: Caller) -> None:
         """Create or change groups, all or none; they are durable when this returns.
 
         Raises Refusal.
         """
         del caller
-        async for config in in_slices(configs, CHECKED_AT_ONCE):
-            wrong = names.check_group(config.name) or _wrong_numbers(config)
-            if wrong is not None:
-                raise Refusal(Reason.INVALID_ARGUMENT, wrong)
-        await self._groups.put_in_slices(configs)
+        checked = [self._checked(request) async for request in in_slices(requests, CHECKED_AT_ONCE)]
+        await self._groups.put_in_slices(checked)
         await self._groups.persist()
 
     async def delete(self, request: DeleteGroupRequest, caller: Caller) -> None:
@@ -95,6 +94,19 @@ class Groups:
             self._groups.set_forbidden(request.group, request.topic, bits)
             await self._groups.persist()
         return not bits & FORBIDDEN_SUBSCRIPTION
+
+    def _checked(self, request: PutGroup) -> SubscriptionGroupConfig:
+        config = request.config
+        wrong = names.check_group(config.name) or _wrong_numbers(config)
+        if wrong is not None:
+            raise Refusal(Reason.INVALID_ARGUMENT, wrong)
+        known = self._groups.get(config.name)
+        current = None if known is None else known.attributes
+        try:
+            attributes = GROUP_ATTRIBUTES.altered(current, request.changes)
+        except ValueError as error:
+            raise Refusal(Reason.FAILED, str(error)) from error
+        return dataclasses.replace(config, attributes=attributes)
 
 
 def _wrong_numbers(config: SubscriptionGroupConfig) -> str | None:

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.topics import PutTopic, TopicListing
-from roquet.model.topic import MESSAGE_TYPES, TopicConfig
+from roquet.model.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES
+from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.service.slices import in_slices
 from roquet.store.topics import is_path_safe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.topics import AttributeChange
     from roquet.broker.metrics.stats import BrokerStats
+    from roquet.model.attributes import AttributeChange
     from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable
@@ -34,20 +36,6 @@ CHECKED_AT_ONCE = 200
 """Topics of a list that are checked before others have their turn."""
 NAMES_AT_ONCE = 5_000
 """Names that are looked at before others have their turn."""
-
-_ATTRIBUTES: Mapping[str, tuple[bool, frozenset[str]]] = {
-    "message.type": (True, MESSAGE_TYPES),
-    "queue.type": (False, frozenset({"SimpleCQ"})),
-    "cleanup.policy": (False, frozenset({"DELETE"})),
-}
-"""Attribute -> (whether it may change later, values that this broker has)."""
-_PLANNED = {
-    ("queue.type", "BatchCQ"): "batch consume queues",
-    ("queue.type", "RocksDBCQ"): "consume queues in RocksDB",
-    ("cleanup.policy", "COMPACTION"): "compacted topics",
-    ("lite.topic.expiration", ""): "lite topics",
-}
-"""Attributes and values of RocketMQ 5.5.0 that this broker lacks -> the feature they belong to."""
 
 
 class Topics:
@@ -133,7 +121,7 @@ class Topics:
             raise Refusal(Reason.INVALID_ARGUMENT, wrong)
         self._refuse_system(config.name)
         attributes = self._altered(config.name, request.changes)
-        if attributes.get("message.type") == "MIXED" and not self._allow_mixed:
+        if attributes.get(MESSAGE_TYPE) == "MIXED" and not self._allow_mixed:
             raise Refusal(Reason.INVALID_ARGUMENT, "MIXED message type is not supported.")
         return TopicConfig(
             name=config.name,
@@ -149,21 +137,11 @@ class Topics:
     def _altered(self, name: str, changes: Sequence[AttributeChange]) -> dict[str, str]:
         """Return a topic's attributes after changes."""
         known = self._topics.get(name)
-        attributes = {} if known is None else dict(known.attributes)
-        for change in changes:
-            key = change.key
-            problem = _wrong_attribute(key, change.value, removes=change.removes)
-            if problem is None and known is None and change.removes:
-                problem = f"only add attribute is supported while creating topic. key: {key}"
-            if problem is None and known is not None and not _may_change(key):
-                problem = f"attempt to update an unchangeable attribute. key: {key}"
-            if problem is not None:
-                raise Refusal(Reason.FAILED, problem)
-            if change.removes:
-                attributes.pop(key, None)
-            else:
-                attributes[key] = change.value
-        return attributes
+        current = None if known is None else known.attributes
+        try:
+            return TOPIC_ATTRIBUTES.altered(current, changes)
+        except ValueError as error:
+            raise Refusal(Reason.FAILED, str(error)) from error
 
     def _refuse_system(self, topic: str) -> None:
         if self._topics.is_system(topic):
@@ -180,22 +158,4 @@ def _wrong_numbers(config: TopicConfig) -> str | None:
             return f"{what} queue number {number} is not within 0..{QUEUES_MAX}"
     if not 0 <= config.perm <= PERM_MAX:
         return f"perm {config.perm} is not within 0..{PERM_MAX}"
-    return None
-
-
-def _may_change(key: str) -> bool:
-    return key == "topic.reserve.time" or _ATTRIBUTES[key][0]
-
-
-def _wrong_attribute(key: str, value: str, *, removes: bool) -> str | None:
-    if key == "topic.reserve.time":
-        good = removes or (value.isascii() and value.isdigit() and len(value) <= 18)
-        return None if good else f"value is not a number. key: {key}"
-    feature = _PLANNED.get((key, "")) or _PLANNED.get((key, value))
-    if feature is not None:
-        return f"not supported by this broker yet: {feature} ({key}={value[:80]})"
-    if key not in _ATTRIBUTES:
-        return f"unsupported key: {key[:80]}"
-    if not removes and value not in _ATTRIBUTES[key][1]:
-        return f"value is not in set: {sorted(_ATTRIBUTES[key][1])}"
     return None

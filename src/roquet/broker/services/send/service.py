@@ -11,6 +11,7 @@ itself, and append in between: `ready` for each, one append for all, `finished` 
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from roquet.base.clock import steady_ms
@@ -173,7 +174,7 @@ class Sends:
     def _checked(self, request: SendRequest, caller: Caller, config: TopicConfig) -> Sending:
         """Make the draft of a message that the topic may take. Raises Refusal."""
         properties = request.properties
-        queue_id = self._queue(request, config, properties)
+        queue_id = self._queue(request, config, _priority(properties))
         body = request.body
         draft = Draft(
             topic=request.topic,
@@ -275,7 +276,7 @@ class Sends:
         properties = request.properties
         batch = BatchDraft(
             topic=request.topic,
-            queue_id=self._queue(request, config, properties),
+            queue_id=self._queue(request, config),
             elements=await batch_elements(request.messages),
             sys_flag=_sys_flag(request, config),
             born_timestamp=request.born_ms,
@@ -305,17 +306,14 @@ class Sends:
         self,
         request: SendRequest | SendBatchRequest,
         config: TopicConfig,
-        properties: dict[str, str],
+        priority: int | None = None,
     ) -> int:
-        if props.PRIORITY in properties:
-            priority = _priority(properties)
-            if priority is not None and config.write_queues > 0:
-                return min(priority, config.write_queues - 1)
-            del properties[props.PRIORITY]
-        if request.queue_id >= 0:
+        if priority is None and request.queue_id >= 0:
             return request.queue_id
         if config.write_queues <= 0:
             raise Refusal(Reason.FAILED, f"topic[{config.name}] has no write queue")
+        if priority is not None:
+            return min(priority, config.write_queues - 1)
         return self._queues.randrange(config.write_queues)
 
     def _check_size(self, size: int) -> None:
@@ -377,17 +375,30 @@ def _is_compacted(config: TopicConfig) -> bool:
     return config.attributes.get("cleanup.policy") == "COMPACTION"
 
 
-def _priority(properties: dict[str, str]) -> int | None:
-    """Return the priority of a message whose type is PRIORITY (spec: delta-5.5 §4, §5)."""
-    text = properties.get(props.PRIORITY, "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        return None
-    other_type = {
-        props.TRANSACTION_PREPARED,
+_OF_OTHER_TYPES = frozenset(
+    {
         props.DELAY,
         props.TIMER_DELAY_SEC,
         props.TIMER_DELAY_MS,
         props.TIMER_DELIVER_MS,
         props.SHARDING_KEY,
     }
-    return None if other_type & properties.keys() else int(text)
+)
+"""A message has one type: with these it is no PRIORITY message."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
+
+def _priority(properties: dict[str, str]) -> int | None:
+    """Return a message's priority; None when it has none, or is of another type.
+
+    Of another type's message the property is removed; what is no priority at all stays as it is.
+    The topic's type does not count here (Java: SendMessageProcessor, 5.5.0).
+    """
+    text = properties.get(props.PRIORITY)
+    if text is None or _NUMBER.fullmatch(text) is None or not 0 <= int(text) < 1 << 31:
+        return None
+    is_half = properties.get(props.TRANSACTION_PREPARED, "").lower() == "true"
+    if is_half or _OF_OTHER_TYPES & properties.keys():
+        del properties[props.PRIORITY]
+        return None
+    return int(text)

@@ -279,6 +279,12 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "retrieveMessageFromPopRetryTopicV1",
         ),
     },
+    "test_priority.py": {
+        "test_lowest_queue_is_the_most_urgent_when_that_is_set": ("priorityOrderAsc",),
+        "test_pops_by_priority_have_their_own_share_of_looks_at_retries": (
+            "popFromRetryProbabilityForPriority",
+        ),
+    },
     "test_pull.py": {
         "test_the_broker_may_serve_no_reads": ("brokerPermission",),
     },

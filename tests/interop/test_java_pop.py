@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +17,11 @@ from pop_harness import (
     pop_command,
     popped,
 )
+from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.store.records import read_records
+from roquet.testing.cluster import pull_command, send_command
 from timer_harness import TimerBroker, TimerWorld, now_ms
 
 if TYPE_CHECKING:
@@ -212,6 +216,91 @@ def test_java_push_consumer_pops_in_order(twins: dict[str, TimerBroker], driver:
     for queue in range(2):
         offsets = [one["offset"] for one in came if one["queue"] == queue]
         assert offsets == sorted(offsets)
+
+
+PRIORITIES = (
+    {props.PRIORITY: "0"},
+    {props.PRIORITY: "2"},
+    {props.PRIORITY: "9"},
+    {props.PRIORITY: "+1"},
+    {props.PRIORITY: "-0"},
+    {props.PRIORITY: "-1"},
+    {props.PRIORITY: "x"},
+    {props.PRIORITY: "2147483647"},
+    {props.PRIORITY: "2147483648"},
+    {props.PRIORITY: "3", props.SHARDING_KEY: "k"},
+    {props.PRIORITY: "3", props.TRANSACTION_PREPARED: "false"},
+    {props.PRIORITY: "3", props.DELAY: "0"},
+    {"other": "1"},
+)
+
+
+def is_answered(broker: TimerBroker, command: Command) -> bool:
+    """Tell whether a request succeeds."""
+    return broker.ask(command).code == 0
+
+
+def placed(broker: TimerBroker, topic: str) -> list[tuple[str | None, str | None]]:
+    """Send messages to queue 1; return the queue of each and its priority as stored."""
+    found: list[tuple[str | None, str | None]] = []
+    for number, named in enumerate(PRIORITIES):
+        text = props.write({props.UNIQ_KEY: f"{topic}-{number}", **named})
+        answer = broker.ask(send_command(topic, b"%d" % number, 1, text))
+        assert answer.code == 0, answer.remark
+        ext = answer.ext or {}
+        queue, offset = ext["queueId"], int(ext["queueOffset"])
+        asked = pull_command(topic, offset, queueId=queue)
+        until("it can be read", partial(is_answered, broker, asked))
+        record = read_records(broker.ask(asked).body)[0]
+        found.append((queue, props.read(record.properties).get(props.PRIORITY)))
+    return found
+
+
+CHANGES: tuple[dict[str, str], ...] = (
+    {"-priority.factor": ""},
+    {"+priority.factor": "101"},
+    {"+priority.factor": "100"},
+    {},
+    {"+priority.factor": "x"},
+    {"+odd": "1"},
+    {"-odd": ""},
+    {"-priority.factor": ""},
+    {"-priority.factor": ""},
+    {"+priority.factor": "100", "-priority.factor": ""},
+    {"+priority.factor": "99"},
+    {"+priority.factor": "100"},
+)
+
+
+def changed(broker: TimerBroker) -> list[object]:
+    """Change the attributes of a group; return each answer and what is there then."""
+    shown: list[object] = []
+    for change in CHANGES:
+        body = json.dumps({"groupName": "by_priority", "attributes": change}).encode()
+        answer = broker.ask(Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
+        ask = Command(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext={"group": "by_priority"})
+        found = json.loads(broker.ask(ask).body or b"{}")
+        shown.append((change, int(answer.code), found.get("attributes")))
+    return shown
+
+
+def test_priorities_are_those_of_java(twins: dict[str, TimerBroker], driver: Driver) -> None:
+    topic = "PopPriorities"
+    shown: dict[str, tuple[object, object, list[list[bytes]]]] = {}
+    for make, broker in twins.items():
+        namesrv, where = broker.plan.namesrv, broker.plan.address
+        made = driver.mqadmin(
+            *("updateTopic", "-n", namesrv, "-b", where, "-t", topic, "-r", "4", "-w", "4"),
+            *("-a", "+message.type=PRIORITY"),
+        )
+        assert "success" in made, made
+        attributes = changed(broker)
+        places = placed(broker, topic)
+        group = {"consumerGroup": "by_priority"}
+        pops = [pop(broker, topic, maxMsgNums="3", **group).bodies for _ in range(5)]
+        shown[make] = attributes, places, pops
+    assert shown["ours"] == shown["java"]
+    assert shown["ours"][2][0] == [b"2", b"7", b"10"]
 
 
 def has_messages(broker: TimerBroker, topic: str, count: int) -> bool:

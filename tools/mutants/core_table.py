@@ -55,7 +55,5 @@ UNSURE = (
     f"unit/native/test_gil.py::{_SWITCHED}",
 )
 """They go by the clock: on a busy machine they fail without any change."""
-SURE = (f"unit/broker/test_fast_broker.py::{_WAITED}",)
-"""Stops the loop for a second: on a busy machine it fails without any change."""
 SURE = "tests/unit/native/"
 """Tests without sockets and threads: when one fails it need not fail twice."""

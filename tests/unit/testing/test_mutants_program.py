@@ -7,7 +7,7 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tools.mutants import trial

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.api.groups import DeleteGroupRequest, GroupListing
+    from roquet.broker.api.groups import DeleteGroupRequest, GroupListing, PutGroup
     from roquet.broker.api.offsets import (
         CommitRequest,
         CommitResult,
@@ -106,7 +106,7 @@ class Operations:
     put_topics: Callable[[Sequence[PutTopic], Caller], Awaitable[None]]
     delete_topic: Callable[[str, Caller], Awaitable[None]]
     topic: Callable[[str, Caller], TopicConfig]
-    put_groups: Callable[[Sequence[SubscriptionGroupConfig], Caller], Awaitable[None]]
+    put_groups: Callable[[Sequence[PutGroup], Caller], Awaitable[None]]
     delete_group: Callable[[DeleteGroupRequest, Caller], Awaitable[None]]
     group: Callable[[str, Caller], Awaitable[SubscriptionGroupConfig]]
     topics: Callable[[None, Caller], TopicListing]

@@ -6,7 +6,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
-from roquet.broker.processors.admin.common import body_of, page_of, parts_of
 from roquet.broker.remoting.admin.pages import page_of
 from roquet.broker.remoting.bodies import body_of, parts_of
 from roquet.broker.remoting.topics import read_changes

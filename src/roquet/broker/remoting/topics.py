@@ -6,8 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.api.topics import AttributeChange, PutTopic
-from roquet.broker.processors.admin.common import NOT_SET, page_of, parts_of
+from roquet.broker.api.topics import PutTopic
 from roquet.broker.remoting.admin.pages import NOT_SET, page_of
 from roquet.broker.remoting.bodies import parts_of
 from roquet.model.attributes import AttributeChange, changes_of, parse_change

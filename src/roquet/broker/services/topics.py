@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.api.topics import AttributeChange
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.attributes import AttributeChange
     from roquet.store.offsets import OffsetTable

@@ -12,6 +12,7 @@ from roquet.broker.api.pop import MESSAGES_MAX
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.clients.expressions import EVERYTHING, Choice
 from roquet.broker.services.topic_checks import FAQ
+from roquet.model.attributes import MESSAGE_TYPE, priority_factor
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
 from roquet.protocol import tags
@@ -95,6 +96,13 @@ class PopChecks:
             raise Refusal(Reason.INVALID_ARGUMENT, text)
         self.check_invisible(request.invisible_ms)
         return topic, wanted
+
+    def urgent_percent(self, topic: TopicConfig, request: PopRequest) -> int:
+        """Return how many of 100 such pops, once admitted, take the most urgent messages first."""
+        if request.is_ordered or topic.attributes.get(MESSAGE_TYPE) != "PRIORITY":
+            return 0
+        group = self._groups.get(request.group)
+        return 0 if group is None else priority_factor(group.attributes)
 
     def peek(self, request: PeekRequest) -> TopicConfig:
         """Admit a peek."""

@@ -38,16 +38,20 @@ Queue = tuple[str, int]
 class Draw:
     """What one request draws: which retry topic it reads, when, and where it begins."""
 
-    __slots__ = ("_number", "_rules")
+    __slots__ = ("_by_priority", "_number", "_rules")
 
-    def __init__(self, rules: PopRules, rng: random.Random) -> None:
+    def __init__(self, rules: PopRules, rng: random.Random, *, urgent_percent: int = 0) -> None:
+        """`urgent_percent` of 100 such requests take the most urgent messages first."""
         self._number = rng.randrange(100)
+        self._by_priority = self._number < urgent_percent
         self._rules = rules
 
     @property
     def retry_first(self) -> bool:
         """Whether the queues of redelivered messages come first."""
-        return self._number < self._rules.retry_percent
+        rules = self._rules
+        urgent = self._by_priority
+        return self._number < (rules.retry_percent_priority if urgent else rules.retry_percent)
 
     def retry_topic(self, topic: str, group: str) -> str:
         """Return the topic of messages redelivered to a group, of the one form or the other."""
@@ -56,11 +60,11 @@ class Draw:
         return pop_retry_topic(topic, group, v2=v2)
 
     def turned(self, topic: TopicConfig | None) -> list[Queue]:
-        """Return the queues of a topic from any of them on."""
+        """Return the queues of a topic in the order in which they are visited."""
         if topic is None:
             return []
-        queues, begin = topic.read_queues, self._number
-        return [(topic.name, (begin + turn) % queues) for turn in range(queues)]
+        order = self._rules.queues(topic.read_queues, self._number, by_priority=self._by_priority)
+        return [(topic.name, queue_id) for queue_id in order]
 
 
 class Reader(QueueReader, Protocol):

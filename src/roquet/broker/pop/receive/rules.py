@@ -43,6 +43,21 @@ class PopRules:
         high=100,
         live=True,
     )
+    retry_percent_priority: int = setting(
+        "popFromRetryProbabilityForPriority",
+        0,
+        "The same share of pops that go by priority.",
+        unit="%",
+        low=0,
+        high=100,
+        live=True,
+    )
+    high_is_urgent: bool = setting(
+        "priorityOrderAsc",
+        True,
+        "Whether the highest priority is served first; otherwise 0 is.",
+        live=True,
+    )
     retry_v2: bool = setting(
         "enableRetryTopicV2",
         False,
@@ -101,3 +116,12 @@ class PopRules:
         "Whether ordered pops that wait are woken when messages in flight become visible again.",
         live=True,
     )
+
+    def queues(self, count: int, draw: int, *, by_priority: bool) -> list[int]:
+        """Return the queues of a topic in the order in which a pop visits them.
+
+        The priority of a message is the number of its queue.
+        """
+        if not by_priority:
+            return [(draw + turn) % count for turn in range(count)]
+        return list(range(count))[:: -1 if self.high_is_urgent else 1]

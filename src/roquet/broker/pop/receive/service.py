@@ -127,7 +127,8 @@ class PopService:
     async def pop(self, request: PopRequest) -> PopResult:
         """Take messages; none may be there. Raises Refusal, and StoreFault when a read failed."""
         topic, wanted = self._checks.pop(request)
-        draw = Draw(self._rules, self._rng)
+        urgent_percent = self._checks.urgent_percent(topic, request)
+        draw = Draw(self._rules, self._rng, urgent_percent=urgent_percent)
         now_ms = self._clock.now_ms()
         is_ordered = request.is_ordered
         revive_queue = ORDER_REVIVE_QUEUE if is_ordered else self._revive_log.next_queue()
@@ -154,7 +155,7 @@ class PopService:
         )
 
     async def _queues(self, run: _Round, topic: TopicConfig | None, draw: Draw) -> None:
-        """Go through the queues of a topic from any of them on."""
+        """Go through the queues of a topic."""
         for name, queue_id in draw.turned(topic):
             await self._queue(run, name, queue_id)
 

@@ -568,9 +568,39 @@ def test_lock_of_queues_that_do_not_exist_or_by_strangers_grants_nothing(tmp_pat
 
         assert await granted(FakePeer(), body(real)) == frozenset()
         assert await granted(peer, body(real, client_id="two")) == frozenset()
-        assert await granted(peer, body(real, group="other")) == frozenset()
         assert await granted(peer, body(unreal)) == frozenset()
         assert await granted(peer, body(real | unreal)) == real
+
+    asyncio.run(story())
+
+
+def test_locks_of_a_group_behind_a_proxy_are_granted_on_any_connection(tmp_path: Path) -> None:
+    real = frozenset({MessageQueue("T", "broker-a", n) for n in range(3)})
+    unreal = frozenset({MessageQueue("T", "broker-a", 3), MessageQueue("U", "broker-a", 0)})
+
+    def body(client_id: str, queues: frozenset[MessageQueue]) -> bytes:
+        asked = LockRequest(client_id=client_id, group="g", queues=queues)
+        return dataclasses.replace(asked, only_this_broker=True).encode()
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        desk.topics.put(TopicConfig(name="T", read_queues=3, write_queues=3))
+
+        async def granted(asker: FakePeer, asked: bytes) -> frozenset[MessageQueue]:
+            return decode_locked((await desk.ask(asker, 41, asked)).body)
+
+        one, two = FakePeer(), FakePeer()
+        assert await granted(one, body("a", real | unreal)) == real
+        assert await granted(two, body("b", real)) == frozenset()
+        # The proxy has several connections, and takes any of them.
+        assert await granted(two, body("a", real)) == real
+        await desk.ask(one, 42, body("a", real))
+        assert await granted(two, body("b", real)) == real
+        await desk.ask(one, 42, body("b", real))
+        # Once the group has members here, it is they alone.
+        member = await desk.join("c")
+        assert await granted(one, body("b", real)) == frozenset()
+        assert await granted(member, body("c", real)) == real
 
     asyncio.run(story())
 

@@ -2,6 +2,9 @@
 
 A lease is granted on a queue that this broker has, of a topic that the group subscribes to, to a
 client whose heartbeat has put this connection into the group. Java grants whatever is asked for.
+
+A group without any member here may have its clients behind a proxy, which keeps their heartbeats
+to itself and asks for them over connections of its own: then whoever asks is taken for a client.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.locks import QueueLocks
-    from roquet.broker.clients.registry import ConsumerGroup, Registry
+    from roquet.broker.clients.registry import Registry
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.locks import LockRequest
     from roquet.store.topics import TopicTable
@@ -85,8 +88,7 @@ class Locks:
         votes = self._needed_votes
         if votes is not None and not asked.only_this_broker:
             # Others are asked only for what this broker may grant at all.
-            group = self._group(key, asked)
-            real = [] if group is None else self._real(group, asked.queues)
+            real = self._real(asked) if self._is_client(key, asked) else []
             asked = dataclasses.replace(asked, queues=frozenset(real))
             granted = await votes.confirm(asked, granted)
         return granted
@@ -99,8 +101,8 @@ class Locks:
         await self._check(asked, caller)
         await self._take_back(key, asked)
         votes = self._needed_votes
-        is_member = self._group(key, asked) is not None
-        if votes is not None and is_member and not asked.only_this_broker:
+        is_client = self._is_client(key, asked)
+        if votes is not None and is_client and not asked.only_this_broker:
             await votes.release(asked)
 
     @property
@@ -130,10 +132,9 @@ class Locks:
         granted: list[MessageQueue] = []
         for part in _slices(asked.queues):
             # Between two slices the client may have left the group.
-            group = self._group(key, asked)
-            if group is None:
+            if not self._is_client(key, asked):
                 break
-            queues = self._real(group, part)
+            queues = self._real(dataclasses.replace(asked, queues=frozenset(part)))
             now_ms = self._now_ms()
             granted += self._locks.lock(asked.group, asked.client_id, queues, now_ms, holder)
             await give_way()
@@ -141,31 +142,32 @@ class Locks:
 
     async def _take_back(self, key: int, asked: LockRequest) -> None:
         for part in _slices(asked.queues):
-            is_member = self._group(key, asked) is not None
             # Who has left the group still gives back what this connection took.
-            holder = None if is_member else ("connection", key)
+            is_client = self._is_client(key, asked)
+            holder = None if is_client else ("connection", key)
             self._locks.unlock(asked.group, asked.client_id, part, holder)
             await give_way()
 
-    def _group(self, key: int, asked: LockRequest) -> ConsumerGroup | None:
-        """Return the group if the client is in it: on this connection, or a replica asks for it."""
+    def _is_client(self, key: int, asked: LockRequest) -> bool:
+        """Tell whether the client is in the group: on this connection, or a replica asks for it."""
         group = self._registry.consumer(asked.group)
         if group is None:
-            return None
+            return True
         if self._is_vote(asked):
-            return group if group.member_with_id(asked.client_id) is not None else None
+            return group.member_with_id(asked.client_id) is not None
         member = group.members.get(key)
-        return group if member is not None and member.client.client_id == asked.client_id else None
+        return member is not None and member.client.client_id == asked.client_id
 
     def _is_vote(self, asked: LockRequest) -> bool:
         return self._needed_votes is not None and asked.only_this_broker
 
-    def _real(self, group: ConsumerGroup, asked: Iterable[MessageQueue]) -> list[MessageQueue]:
+    def _real(self, asked: LockRequest) -> list[MessageQueue]:
         """Return those queues that exist here and are of topics that the group subscribes to."""
+        group = self._registry.consumer(asked.group)
         return [
             queue
-            for queue in asked
-            if queue.topic in group.subscriptions
+            for queue in asked.queues
+            if (group is None or queue.topic in group.subscriptions)
             and queue.broker_name == self._broker_name
             and 0 <= queue.queue_id < self._queues_of(queue.topic)
         ]

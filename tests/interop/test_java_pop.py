@@ -310,13 +310,15 @@ def has_messages(broker: TimerBroker, topic: str, count: int) -> bool:
     return int(ext["offset"]) == count
 
 
+@pytest.mark.parametrize("merges", ["false", "true"])
 @pytest.mark.parametrize("first", OTHER)
 def test_handles_of_one_make_are_settled_at_the_other(
-    first: str, jars: Path, driver: Driver, tmp_path: Path
+    first: str, merges: str, jars: Path, driver: Driver, tmp_path: Path
 ) -> None:
     topic = "PopMoves"
     with TimerWorld(jars, tmp_path) as world:
-        broker = world.broker("mover")
+        # With the merge buffer the stop is what stores the checkpoint and the acknowledgement.
+        broker = world.broker("mover", {"enablePopBufferMerge": merges})
         broker.open(first)
         namesrv = broker.plan.namesrv
         make_topic(driver, namesrv, broker.plan, topic, 1)

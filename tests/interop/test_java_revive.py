@@ -102,6 +102,53 @@ def shown(broker: TimerBroker, record: Record) -> dict[str, object]:
     }
 
 
+@pytest.fixture(params=["false", "true"])
+def merging(
+    jars: Path, driver: Driver, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[dict[str, TimerBroker]]:
+    """Like `twins`, with the merge buffer: acknowledgements one by one, or as batches."""
+    more = {
+        "enablePopBufferMerge": "true",
+        "popCkStayBufferTime": "6000",
+        "enablePopBatchAck": request.param,
+    }
+    with TimerWorld(jars, tmp_path) as world:
+        both = {make: world.broker("merge-" + make, more) for make in MAKES}
+        with ThreadPoolExecutor(2) as pool:
+            for opened in [pool.submit(it.open, make) for make, it in both.items()]:
+                opened.result()
+        for broker in both.values():
+            namesrv = broker.plan.namesrv
+            make_topic(driver, namesrv, broker.plan, TOPIC, 1)
+            driver.mqadmin("updateSubGroup", "-n", namesrv, "-b", broker.plan.address, "-g", GROUP)
+        yield both
+
+
+def test_records_of_the_merge_buffer_are_those_of_java(merging: dict[str, TimerBroker]) -> None:
+    for broker in merging.values():
+        for number in range(4):
+            assert broker.send(b"%d" % number, topic=TOPIC).code == 0
+        until("messages can be read", partial(has_records, broker, TOPIC, 4))
+        command = pop_command(TOPIC, invisibleTime="30000", maxMsgNums="3")
+        got = popped(broker.ask(command), broker.plan.name)
+        for number in (0, 2):
+            assert broker.ask(ack_command(got.handles[number], TOPIC)).code == 0
+        # Acknowledged whole: nothing of it is ever stored.
+        whole = popped(broker.ask(pop_command(TOPIC, invisibleTime="30000")), broker.plan.name)
+        assert whole.bodies == [b"3"]
+        assert broker.ask(ack_command(whole.handles[0], TOPIC)).code == 0
+        assert not has_records(broker, names.TIMER_TOPIC, 1)
+    is_batch = merging["ours"].plan.extra["enablePopBatchAck"] == "true"
+    tables: dict[str, list[dict[str, object]]] = {}
+    for make, broker in merging.items():
+        until("the checkpoint is stored", partial(has_records, broker, names.TIMER_TOPIC, 2), 30)
+        until("acknowledgements", partial(has_records, broker, names.TIMER_TOPIC, 3 - is_batch), 5)
+        tables[make] = [shown(broker, it) for it in broker.delivered(names.TIMER_TOPIC)]
+    for ours, java in zip(tables["ours"], tables["java"], strict=True):
+        assert ours == java
+    assert len(tables["java"]) == 3 - is_batch
+
+
 def has_records(broker: TimerBroker, topic: str, count: int) -> bool:
     """Tell whether queue 0 of a topic has so many messages."""
     return len(broker.delivered(topic)) >= count

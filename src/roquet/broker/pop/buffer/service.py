@@ -207,8 +207,8 @@ def _ack(checkpoint: PopCheckpoint, bits: Sequence[int], *, is_batch: bool) -> P
         queue_id=checkpoint.queue_id,
         start_offset=checkpoint.start_offset,
         pop_time_ms=checkpoint.pop_time_ms,
-        # Java's batches of the buffer name no broker.
+        # Java's batches of the buffer name no broker, and the offset that nobody set.
         broker_name=None if is_batch else checkpoint.broker_name,
-        offset=-1 if is_batch else offsets[bits[0]],
+        offset=0 if is_batch else offsets[bits[0]],
         batch=tuple(offsets[bit] for bit in bits) if is_batch else None,
     )

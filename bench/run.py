@@ -52,13 +52,15 @@ Figures = dict[str, float]
 
 
 def loadgen(
-    scenario: Scenario, address: str, secs: float, access: Access | None = None
+    scenario: Scenario, address: str, secs: float, access: Access | None = None, *, kind: str = ""
 ) -> list[str]:
-    """Return the load generator's command line for a scenario."""
+    """Return the load generator's command line for a scenario; `kind` is the broker's."""
     topic = TOPIC + scenario.topic
     command = [str(LOADGEN), scenario.mode, address, topic, "--secs", str(int(secs))]
     for name, value in {"queues": QUEUES, **scenario.options}.items():
         command += [f"--{name}", str(value)]
+    if scenario.mode == "pop":
+        command += ["--broker", f"bench-{kind}"]
     return command + (access.load_options() if access else [])
 
 
@@ -84,7 +86,7 @@ def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool 
         beside = subprocess.Popen(load, stdout=subprocess.PIPE)
         time.sleep(1)
     before = broker.cpu_s()
-    load = loadgen(scenario, broker.address, secs, broker.access)
+    load = loadgen(scenario, broker.address, secs, broker.access, kind=broker.kind)
     done = subprocess.run(load, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise RuntimeError(f"{scenario.name} on {broker.kind}: {done.stderr}")
@@ -270,6 +272,8 @@ def _groups(arguments: argparse.Namespace) -> list[Group]:
         Group("shapes", "async", ours, shapes),
         Group("sync", "sync", kinds, scenarios.SYNC),
         Group("services", "async", kinds, scenarios.SERVICES, scenarios.SERVICES_CONFIG),
+        Group("pop", "async", kinds, scenarios.POP, scenarios.POP_CONFIG),
+        Group("pop buffer", "async", kinds, scenarios.POP_BUFFER, scenarios.POP_BUFFER_CONFIG),
         Group("processors", "async", kinds, scenarios.SLOW, scenarios.SLOW_CONFIG),
         Group("secure", "async", kinds, scenarios.SECURE, access=scenarios.ACCESS),
     ]

@@ -98,6 +98,27 @@ SERVICES = [
 
 SERVICES_CONFIG = dict.fromkeys(("roquet", "java"), ("enablePropertyFilter=true",))
 
+POP = [
+    Scenario(
+        f"pop 32, single acks, {conns} consumer{'s' * (conns > 1)}",
+        "pop",
+        {"conns": conns, "batch": 32},
+        cpu_at_most=1 / 4,
+        rate_at_least=3,
+        topic=FILLED,
+    )
+    for conns in (1, 8)
+]
+"""Every message is popped and acknowledged by a request of its own."""
+
+POP_CONFIG = dict.fromkeys(("roquet", "java"), ("timerWheelEnable=true",))
+
+POP_BUFFER = [dataclasses.replace(each, name=f"{each.name}, merge buffer") for each in POP]
+
+POP_BUFFER_CONFIG = dict.fromkeys(
+    ("roquet", "java"), ("timerWheelEnable=true", "enablePopBufferMerge=true")
+)
+
 SLOW = [
     dataclasses.replace(each, name=f"processors only: {each.name}", cpu_at_most=1.0)
     for each in ASYNC

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use crate::options::Options;
 
 /// One request as (code, opaque, fields, body), in the encoding of the options and signed when they have an account.
-pub fn push(out: &mut Vec<u8>, options: &Options, code: u16, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
+pub fn push(out: &mut Vec<u8>, options: &Options, code: u32, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
     let Some(signer) = &options.signer else {
         return push_plain(out, options.binary_header(), code, opaque, fields, body);
     };
@@ -14,10 +14,12 @@ pub fn push(out: &mut Vec<u8>, options: &Options, code: u16, opaque: u32, fields
     push_plain(out, options.binary_header(), code, opaque, &all, body);
 }
 
-fn push_plain(out: &mut Vec<u8>, binary: bool, code: u16, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
+fn push_plain(out: &mut Vec<u8>, binary: bool, code: u32, opaque: u32, fields: &[(&str, &str)], body: &[u8]) {
     let start = out.len();
     out.extend_from_slice(&[0; 8]);
-    if binary {
+    // Codes of POP do not fit in a binary header.
+    let small = u16::try_from(code).ok().filter(|_| binary);
+    if let Some(code) = small {
         push_binary(out, code, opaque, fields);
     } else {
         push_json(out, code, opaque, fields);
@@ -25,7 +27,7 @@ fn push_plain(out: &mut Vec<u8>, binary: bool, code: u16, opaque: u32, fields: &
     let header = (out.len() - start - 8) as u32;
     let total = 4 + header + body.len() as u32;
     out[start..start + 4].copy_from_slice(&total.to_be_bytes());
-    out[start + 4..start + 8].copy_from_slice(&(header | u32::from(binary) << 24).to_be_bytes());
+    out[start + 4..start + 8].copy_from_slice(&(header | u32::from(small.is_some()) << 24).to_be_bytes());
     out.extend_from_slice(body);
 }
 
@@ -45,7 +47,7 @@ fn push_binary(out: &mut Vec<u8>, code: u16, opaque: u32, fields: &[(&str, &str)
     }
 }
 
-fn push_json(out: &mut Vec<u8>, code: u16, opaque: u32, fields: &[(&str, &str)]) {
+fn push_json(out: &mut Vec<u8>, code: u32, opaque: u32, fields: &[(&str, &str)]) {
     out.extend_from_slice(format!("{{\"code\":{code},\"extFields\":{{").as_bytes());
     for (index, (name, value)) in fields.iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
@@ -117,6 +119,12 @@ impl Answers {
         }
         Ok(Some((self.from + 8 + header, self.from + 4 + total)))
     }
+}
+
+/// The text after `"name":`, which has no quotes in it.
+pub fn text<'a>(header: &'a str, name: &str) -> Option<&'a str> {
+    let rest = &header[header.find(&format!("\"{name}\":\""))? + name.len() + 4..];
+    rest.split('"').next()
 }
 
 /// The digits after `"name":` (quoted or bare), as a number.

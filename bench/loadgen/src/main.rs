@@ -3,6 +3,7 @@
 mod frames;
 mod measure;
 mod options;
+mod pop;
 mod pull;
 mod send;
 mod signer;
@@ -26,6 +27,7 @@ fn main() {
         "send" => (send::run, options.number("conns", 1)),
         "transactions" => (send::transactions, options.number("conns", 1)),
         "pull" => (pull::run, options.number("conns", 1)),
+        "pop" => (pop::run, options.number("conns", 1)),
         "tail" => (pull::tail, options.number("groups", 1)),
         _ => {
             eprintln!("{}", options::USAGE);

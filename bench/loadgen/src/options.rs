@@ -1,11 +1,11 @@
-//! The command line: `loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...`
+//! The command line: `loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...`
 
 use std::collections::HashMap;
 
 use crate::signer::Signer;
 
 pub const USAGE: &str = "\
-usage: loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...
+usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
   all:   --conns 1  --secs 10  --queues 4  --seed 1  --topics 1 (TOPIC, or TOPIC-0 .. TOPIC-n)
          --access-key KEY --secret-key KEY (sign every request)  --tls 0|1 (takes any certificate)
   send:  --depth 1 (frames in flight a connection)  --window 0|1 (1: refill one by one)
@@ -16,6 +16,7 @@ usage: loadgen send|transactions|pull|tail HOST:PORT TOPIC [--name value]...
   transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)
          --filter none|tag|sql (Tag0, or an expression that is true for the same; counts what was delivered)
+  pop:   --batch 32 --broker broker-a (its name; pops the topic from its start, acknowledges one by one; JSON headers)
   tail:  --batch 32  --groups 1 (every group reads every queue from its end, by long poll)";
 
 pub struct Options {
@@ -49,6 +50,10 @@ impl Options {
                 std::process::exit(2);
             }
         }
+    }
+
+    pub fn text(&self, name: &str, default: &str) -> String {
+        self.named.get(name).map_or(default, String::as_str).to_string()
     }
 
     pub fn flag(&self, name: &str) -> bool {

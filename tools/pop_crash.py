@@ -1,6 +1,7 @@
 """Kill the broker with -9 while messages are popped, and account for every one of them.
 
-`make crash-pop CYCLES=n`, or `python -m tools.pop_crash --cycles n [--seed s] [--flush f]`.
+`make crash-pop CYCLES=n`, or `python -m tools.pop_crash --cycles n [--seed s] [--flush f]`. With
+`--buffer on` the broker keeps checkpoints in memory until they are acknowledged.
 
 A sender adds messages while poppers take them, acknowledge most, ask for another invisible time
 for some and forget the rest; the broker is killed at a drawn moment, one start in four as well.
@@ -39,6 +40,13 @@ TOPIC, GROUP = "CrashPop", "crash_poppers"
 QUEUES = 2
 POPPERS = 3
 INVISIBLE_MS = (1000, 3000)
+BUFFER = {
+    "enablePopBufferMerge": "true",
+    "popCkStayBufferTime": "2500",
+    "popCkStayBufferTimeOut": "1200",
+}
+BUFFERED_MS = (2000, 5000)
+"""Invisible times then: from 2.7 s on a checkpoint waits in memory; for 1 s it meets its acks."""
 LATE_MS = 5000
 CALM_MESSAGES = 150
 CALM_S = 20.0
@@ -170,10 +178,16 @@ class Popper(threading.Thread):
     """Pops until it is stopped or the broker is gone."""
 
     def __init__(
-        self, address: str, account: Account, rng: random.Random, ack_share: float
+        self,
+        address: str,
+        account: Account,
+        rng: random.Random,
+        ack_share: float,
+        invisible_ms: tuple[int, int] = INVISIBLE_MS,
     ) -> None:
         """Acknowledge a share of the messages, and ask for another time for one in ten."""
         super().__init__(daemon=True)
+        self._invisible_ms = invisible_ms
         self._address, self._account, self._rng = address, account, rng
         self._ack_share = ack_share
         self.stopping = threading.Event()
@@ -192,7 +206,7 @@ class Popper(threading.Thread):
             "topic": TOPIC,
             "queueId": "-1",
             "maxMsgNums": str(self._rng.randint(1, 16)),
-            "invisibleTime": str(self._rng.randint(*INVISIBLE_MS)),
+            "invisibleTime": str(self._rng.randint(*self._invisible_ms)),
             "pollTime": "0",
             "bornTime": str(now_ms()),
             "initMode": "0",
@@ -226,7 +240,7 @@ class Popper(threading.Thread):
             self._account.refused[f"ack {answer.code} {answer.remark[:100]}"] += 1
 
     def _change(self, client: RawClient, name: str, handle: list[str], delivery: Delivery) -> None:
-        invisible_ms = self._rng.randint(*INVISIBLE_MS)
+        invisible_ms = self._rng.randint(*self._invisible_ms)
         answer = client.call(CHANGE, {**named(handle), "invisibleTime": str(invisible_ms)})
         if answer.code != 0:
             self._account.refused[f"change {answer.code} {answer.remark[:100]}"] += 1
@@ -294,10 +308,13 @@ def read(answer: Frame) -> list[tuple[str, list[str], int, int]]:
 class Campaign:
     """Cycles of work and kills on one store."""
 
-    def __init__(self, folder: Path, flush: str, seed: int, calm_s: float) -> None:
+    def __init__(
+        self, folder: Path, flush: str, seed: int, calm_s: float, *, is_buffered: bool = False
+    ) -> None:
         """Write the settings of the broker; the round without kills takes `calm_s`."""
         self.account = Account()
         self._calm_s = calm_s
+        self._invisible_ms = BUFFERED_MS if is_buffered else INVISIBLE_MS
         self._rng = random.Random(seed)
         port = free_port(random.Random(seed ^ time.monotonic_ns()))
         more = {
@@ -306,6 +323,7 @@ class Campaign:
             "timerFlushIntervalMs": "200",
             "mappedFileSizeTimerLog": "65536",
             "reviveInterval": "200",
+            **(BUFFER if is_buffered else {}),
         }
         self._broker = Broker(folder, port, flush, more=more)
 
@@ -355,9 +373,9 @@ class Campaign:
         self._broker.kill()
 
     def _poppers(self, ack_share: float) -> list[Popper]:
-        draw = self._rng.random
+        address, draw = self._broker.address, self._rng.random
         return [
-            Popper(self._broker.address, self.account, random.Random(draw()), ack_share)
+            Popper(address, self.account, random.Random(draw()), ack_share, self._invisible_ms)
             for _ in range(POPPERS)
         ]
 
@@ -386,34 +404,40 @@ class Campaign:
         self.account.kills_ms.append(now_ms())
 
 
-def campaign(folder: Path, flush: str, options: argparse.Namespace) -> bool:
+def campaign(folder: Path, flush: str, options: argparse.Namespace, *, is_buffered: bool) -> bool:
     """Run all cycles in one flush mode; True when every promise was kept."""
-    work = Campaign(folder, flush, options.seed, 8.0 if options.short else CALM_S)
+    calm_s = 8.0 if options.short else CALM_S
+    work = Campaign(folder, flush, options.seed, calm_s, is_buffered=is_buffered)
     try:
         for number in range(options.cycles):
             work.cycle(number)
         work.last()
     finally:
         work.end()
-    work.account.report(f"{flush} flush")
+    work.account.report(f"{flush} flush, buffer {'on' if is_buffered else 'off'}")
     return not work.account.problems
 
 
 def main() -> int:
     """Run the command; the exit code says whether every promise was kept."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cycles", type=int, default=40, help="kills in each flush mode")
+    parser.add_argument(
+        "--cycles", type=int, default=40, help="kills in each flush mode and buffer"
+    )
     parser.add_argument("--seed", type=int, default=1, help="draws the moments of the kills")
     parser.add_argument("--flush", choices=("sync", "async", "both"), default="both")
+    parser.add_argument("--buffer", choices=("on", "off", "both"), default="both")
     parser.add_argument("--short", action="store_true", help="a short round without kills")
     parser.add_argument("--keep", type=Path, help="a folder for the stores")
     options = parser.parse_args()
     kept = True
     with tempfile.TemporaryDirectory(prefix="roquet-pop-") as temporary:
-        for flush in ("sync", "async") if options.flush == "both" else (options.flush,):
-            folder = (options.keep or Path(temporary)) / flush
+        modes = ("sync", "async") if options.flush == "both" else (options.flush,)
+        buffers = ("off", "on") if options.buffer == "both" else (options.buffer,)
+        for flush, buffer in itertools.product(modes, buffers):
+            folder = (options.keep or Path(temporary)) / f"{flush}-buffer-{buffer}"
             folder.mkdir(parents=True, exist_ok=False)
-            kept &= campaign(folder, flush, options)
+            kept &= campaign(folder, flush, options, is_buffered=buffer == "on")
     say(f"seed {options.seed}: " + ("every promise kept" if kept else "PROMISES BROKEN"))
     return 0 if kept else 1
 

@@ -13,9 +13,11 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.timeout(170)
-def test_popped_messages_survive_a_few_kills() -> None:
+@pytest.mark.parametrize("buffer", ["off", "on"])
+def test_popped_messages_survive_a_few_kills(buffer: str) -> None:
+    options = ("--cycles", "2", "--flush", "async", "--buffer", buffer, "--short")
     done = subprocess.run(
-        [sys.executable, "-m", "tools.pop_crash", "--cycles", "2", "--flush", "async", "--short"],
+        [sys.executable, "-m", "tools.pop_crash", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

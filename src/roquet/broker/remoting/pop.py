@@ -34,16 +34,17 @@ from roquet.remoting.router import Ports, Request, Route
 from roquet.store.results import GetStatus, StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.api.pop import PopResult
-    from roquet.broker.pop.receive.acks import PopAcks
+    from roquet.broker.pop.receive.acks import KnownBounds, PopAcks, Settling
     from roquet.broker.pop.receive.browse import PopBrowser
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.polls import PopPolls
     from roquet.broker.pop.receive.reads import Reader
     from roquet.broker.pop.receive.service import PopService
+    from roquet.remoting.router import Fail
     from roquet.service.lanes import Lane
 
 _W = TypeVar("_W", PopRequest, NotificationRequest)
@@ -156,24 +157,47 @@ class PopAckAdapter:
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
         return [
-            Route((RequestCode.ACK_MESSAGE,), self.ack, "ack"),
+            Route((RequestCode.ACK_MESSAGE,), self.ack, "ack", together=self.acks),
             Route((RequestCode.BATCH_ACK_MESSAGE,), self.ack_batch, "ack"),
             Route((RequestCode.CHANGE_MESSAGE_INVISIBLETIME,), self.change_invisible, "ack"),
         ]
 
     async def ack(self, request: Request) -> Command:
         """Answer 200051 when the acknowledgement is stored."""
-        header = headers.AckMessageRequest.decode(request.command.ext)
-        _refuse_lite(header.lite_topic)
-        wanted = PopAckRequest(
-            topic=header.topic,
-            group=header.consumer_group,
-            queue_id=header.queue_id,
-            offset=header.offset,
-            handle=header.extra_info,
-        )
-        await self._acks.ack(wanted, request.peer.address)
+        await self._acks.ack(_ack_of(request), request.peer.address)
         return reply_to(request.command)
+
+    def acks(self, requests: Iterator[Request], fail: Fail) -> Awaitable[None] | None:
+        """Answer requests as `ack` does; those that were read together are stored together."""
+        # Nothing else runs meanwhile: what was found of a queue holds for all of them.
+        known: KnownBounds = {}
+        waiting: list[tuple[Request, Settling]] = []
+        for request in requests:
+            try:
+                settling = self._acks.begin(_ack_of(request), request.peer.address, known)
+            except Exception as error:  # noqa: BLE001  (the router sees it)
+                fail(request, error)
+                continue
+            if settling is None:
+                request.reply(reply_to(request.command))
+            else:
+                waiting.append((request, settling))
+        return self._store(waiting, fail) if waiting else None
+
+    async def _store(self, waiting: Sequence[tuple[Request, Settling]], fail: Fail) -> None:
+        try:
+            results = await self._acks.store([settling for _, settling in waiting])
+        except Exception as error:  # noqa: BLE001  (the router sees it)
+            for request, _ in waiting:
+                fail(request, error)
+            return
+        for (request, _), result in zip(waiting, results, strict=True):
+            try:
+                self._acks.check_stored(result)
+            except Refusal as refusal:
+                fail(request, refusal)
+            else:
+                request.reply(reply_to(request.command))
 
     async def ack_batch(self, request: Request) -> Command:
         """Answer 200151 when all of them are stored."""
@@ -306,6 +330,18 @@ class PopBrowseAdapter:
         answer = self._answer(request, wanted)
         if answer is not None:
             request.reply(answer)
+
+
+def _ack_of(request: Request) -> PopAckRequest:
+    header = headers.AckMessageRequest.decode(request.command.ext)
+    _refuse_lite(header.lite_topic)
+    return PopAckRequest(
+        topic=header.topic,
+        group=header.consumer_group,
+        queue_id=header.queue_id,
+        offset=header.offset,
+        handle=header.extra_info,
+    )
 
 
 def _attempt(attempt_id: str | None) -> str | None:

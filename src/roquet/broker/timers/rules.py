@@ -99,6 +99,11 @@ class TimerRules:
 class Slots(Protocol):
     """What a conversion asks of the wheel."""
 
+    @property
+    def is_turning(self) -> bool:
+        """Whether there is a wheel at work."""
+        ...
+
     def waiting_at(self, time_ms: int) -> int | None:
         """Return how many messages wait for a step of time; None when the wheel does not turn."""
         ...
@@ -122,8 +127,7 @@ class TimerConversion:
         """
         # Only this broker says when a message is due.
         draft.properties.pop(props.TIMER_OUT_MS, None)
-        waiting = self._slots.waiting_at(0) if self.rules.enabled else None
-        if waiting is None:
+        if not self.rules.enabled or not self._slots.is_turning:
             return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="the timer wheel is off")
         now_ms = self._clock.now_ms()
         due_ms = _due_ms(draft.properties, now_ms)
@@ -156,6 +160,8 @@ class TimerConversion:
 
     def _is_crowded(self, out_ms: int) -> bool:
         limit = self.rules.congestion
+        if limit == _I32_MAX:
+            return False
         waiting = self._slots.waiting_at(out_ms) or 0
         if waiting <= limit:
             return False

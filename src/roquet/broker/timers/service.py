@@ -127,6 +127,11 @@ class TimerService:
 
     # --- what others ask ------------------------------------------------------------------------
 
+    @property
+    def is_turning(self) -> bool:
+        """Whether there is a wheel at work."""
+        return self._wheel is not None
+
     def waiting_at(self, time_ms: int) -> int | None:
         """Return how many messages wait for a step of time; None when the wheel does not turn."""
         return None if self._wheel is None else self._wheel.waiting_at(time_ms)

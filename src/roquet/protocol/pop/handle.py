@@ -6,6 +6,7 @@ tables of an answer, brokers take it with an acknowledgement; both may be Java's
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -56,20 +57,14 @@ class ReceiptHandle(NamedTuple):
     @classmethod
     def decode(cls, text: str) -> Self:
         """Read a handle. Raises HandleError."""
+        # Handles of one pop differ in the last field only: the rest of them is read once.
+        shared, _, last = text.rpartition(" ")
+        if len(text) <= LENGTH_MAX and shared.count(" ") == _FIELDS - 2:
+            return cls(*_shared_fields(shared), _number(last))
         parts = text.split(" ")
         if len(text) > LENGTH_MAX or len(parts) < _FIELDS:
             raise HandleError(f"{text[:80]!r} is no receipt handle")
-        start, popped, invisible, revive, flag, broker, queue, offset = parts[:_FIELDS]
-        return cls(
-            _number(start),
-            _number(popped),
-            _number(invisible),
-            _number(revive, _I32_MAX),
-            flag,
-            broker,
-            _number(queue, _I32_MAX),
-            _number(offset),
-        )
+        return cls(*_fields_of(parts[: _FIELDS - 1]), _number(parts[_FIELDS - 1]))
 
 
 class Taken(NamedTuple):
@@ -153,6 +148,28 @@ def _entries(text: str) -> list[tuple[str, str, str]]:
             raise HandleError(f"{entry[:80]!r} is no entry of a table of offsets")
         found.append((parts[0], parts[1], parts[2]))
     return found
+
+
+_Shared = tuple[int, int, int, int, str, str, int]
+
+
+def _fields_of(parts: Sequence[str]) -> _Shared:
+    start, popped, invisible, revive, flag, broker, queue = parts
+    return (
+        _number(start),
+        _number(popped),
+        _number(invisible),
+        _number(revive, _I32_MAX),
+        flag,
+        broker,
+        _number(queue, _I32_MAX),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared_fields(text: str) -> _Shared:
+    """Read all fields of a handle but the last. Raises HandleError."""
+    return _fields_of(text.split(" "))
 
 
 def _number(text: str, limit: int = _I64_MAX) -> int:

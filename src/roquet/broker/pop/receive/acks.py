@@ -8,7 +8,7 @@ anything else may ask again, as a second record does no harm.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.broker.api.pop import ChangedInvisible
 from roquet.broker.api.refusal import Reason, Refusal
@@ -34,6 +34,19 @@ BATCHES_MAX = 4096
 
 SAME_MS_MAX = 1000
 """How far a pop time may run ahead of the clock so that no two of a message are equal."""
+
+
+KnownBounds = dict[tuple[str, int], tuple[int, int]]
+"""(topic, queue id) -> (first offset, offset behind the last)."""
+
+
+class Settling(NamedTuple):
+    """An acknowledgement that has to be stored."""
+
+    ack: PopAck
+    revive_queue: int
+    revive_ms: int
+    """When its checkpoint is due."""
 
 
 _MERGED = PutResult(PutStatus.PUT_OK)
@@ -80,9 +93,23 @@ class PopAcks:
 
     async def ack(self, request: PopAckRequest, client: str) -> None:
         """Acknowledge a message. `client` is its address. Raises Refusal and StoreFault."""
+        settling = self.begin(request, client, {})
+        if settling is not None:
+            (result,) = await self.store([settling])
+            self.check_stored(result)
+
+    def begin(self, request: PopAckRequest, client: str, known: KnownBounds) -> Settling | None:
+        """Check an acknowledgement; return what has to be stored of it, None when it is done.
+
+        `known` keeps what was found of queues, for requests between which nothing else runs.
+        Raises Refusal and StoreFault.
+        """
         topic, queue_id = request.topic, request.queue_id
         self._checks.settled_queue(topic, queue_id, client)
-        lowest, highest = self._bounds(topic, queue_id)
+        bounds = known.get((topic, queue_id))
+        if bounds is None:
+            bounds = known[topic, queue_id] = self._bounds(topic, queue_id)
+        lowest, highest = bounds
         if not lowest <= request.offset <= highest:
             raise Refusal(
                 Reason.NO_MESSAGE,
@@ -93,9 +120,22 @@ class PopAcks:
         if handle.is_ordered:
             key = topic, request.group, queue_id
             self._ordered.ack(key, request.offset, handle.pop_time_ms)
-            return
-        stored = await self._acked((topic, request.group, queue_id), handle, request.offset)
-        _require(stored, "put ack msg error")
+            return None
+        return self._merged((topic, request.group, queue_id), handle, request.offset)
+
+    async def store(self, settlings: Sequence[Settling]) -> list[PutResult]:
+        """Store acknowledgements together; each has an outcome of its own."""
+        results = await self._revive_log.acks([it[:3] for it in settlings])
+        for settling, result in zip(settlings, results, strict=True):
+            if result.status.is_stored:
+                ack = settling.ack
+                key = str(ack.topic), str(ack.group), ack.queue_id
+                self._in_flight.settled(key, (ack.pop_time_ms, ack.start_offset))
+        return results
+
+    def check_stored(self, result: PutResult) -> None:
+        """Raise Refusal unless an acknowledgement is stored."""
+        _require(result, "put ack msg error")
 
     async def ack_batch(self, broker_name: str, batches: Sequence[PopBatchAck]) -> None:
         """Acknowledge messages of several checkpoints, as far as there are such messages.
@@ -155,7 +195,9 @@ class PopAcks:
         failed = "append checkpoint or ack origin failed"
         _require(await self._revive_log.checkpoint(checkpoint, handle.revive_queue), failed)
         key = topic, request.group, queue_id
-        _require(await self._acked(key, handle, offset), failed)
+        settling = self._merged(key, handle, offset)
+        if settling is not None:
+            _require((await self.store([settling]))[0], failed)
         self._in_flight.popped(key, (now_ms, offset), checkpoint.revive_ms, 1)
         return ChangedInvisible(
             pop_time_ms=now_ms,
@@ -175,10 +217,18 @@ class PopAcks:
         store = self._store
         return store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
 
-    async def _acked(
+    def _merged(
         self, key: tuple[str, str, int], handle: ReceiptHandle, offset: int
-    ) -> PutResult:
+    ) -> Settling | None:
+        """Merge an acknowledgement with its checkpoint in memory, or return what to store."""
         topic, group, queue_id = key
+        merge = self._buffer.merge
+        of = handle.start_offset, handle.pop_time_ms
+        if len(merge) and merge.ack(
+            (topic, group, queue_id, *of, self._broker_name), (offset,), self._clock.now_ms()
+        ):
+            self._in_flight.settled(key, (handle.pop_time_ms, handle.start_offset))
+            return None
         ack = PopAck(
             topic=topic,
             group=group,
@@ -188,11 +238,7 @@ class PopAcks:
             broker_name=self._broker_name,
             offset=offset,
         )
-        revive_ms = handle.pop_time_ms + handle.invisible_ms
-        stored = await self._kept(ack, handle.revive_queue, revive_ms)
-        if stored.status.is_stored:
-            self._in_flight.settled(key, (handle.pop_time_ms, handle.start_offset))
-        return stored
+        return Settling(ack, handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
 
     async def _kept(self, ack: PopAck, revive_queue: int, revive_ms: int) -> PutResult:
         """Merge an acknowledgement with its checkpoint in memory, or store it."""

@@ -232,20 +232,24 @@ _MAY_WAIT = (sys_flag.TRANSACTION_NONE, sys_flag.TRANSACTION_COMMIT)
 
 def asks_for_timer(properties: dict[str, str]) -> bool:
     """Tell whether a message is for the timer wheel; a delay level wins and clears the rest."""
-    if not props.TIMER_DELAYS & properties.keys():
+    if props.TIMER_DELAYS.isdisjoint(properties):
         return False
     if delay_level(properties) > 0:
-        for name in (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS):
+        for name in _TIMES:
             properties.pop(name, None)
         return False
-    return bool(
-        {props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS} & properties.keys()
-    )
+    return any(name in properties for name in _TIMES)
+
+
+_TIMES = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
+"""Properties that say when a message is due."""
 
 
 def delay_level(properties: dict[str, str]) -> int:
     """Return the delay level a message asks for; text that is no number counts as 0."""
-    text = properties.get(props.DELAY, "")
+    text = properties.get(props.DELAY)
+    if text is None:
+        return 0
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
 
 

@@ -12,6 +12,7 @@ they are due. A checkpoint is due one second before its acknowledgements.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -233,15 +234,12 @@ class PopAck:
     def encode(self) -> bytes:
         """Write the body as Java does."""
         batch = self.batch
-        listed = b"" if batch is None else f'"aol":[{",".join(map(str, batch))}]'.encode()
-        return _joined(
-            b'"ao":%d' % self.offset,
-            listed,
-            _text(b"bn", self.broker_name),
-            _text(b"c", self.group),
-            f'"pt":{self.pop_time_ms},"q":{self.queue_id},"so":{self.start_offset}'.encode(),
-            _text(b"t", self.topic),
-        )
+        listed = "" if batch is None else f'"aol":[{",".join(map(str, batch))}],'
+        return (
+            f'{{"ao":{self.offset},{listed}{_member("bn", self.broker_name)}'
+            f'{_member("c", self.group)}"pt":{self.pop_time_ms},"q":{self.queue_id}'
+            f',"so":{self.start_offset}{_last_member("t", self.topic)}}}'
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes, *, batch: bool) -> PopAck:
@@ -312,6 +310,17 @@ def _java(text: str | None) -> str:
 
 def _properties(deliver_ms: int, key: str, tag: str) -> dict[str, str]:
     return {props.TIMER_DELIVER_MS: str(deliver_ms), props.UNIQ_KEY: key, props.TAGS: tag}
+
+
+@functools.lru_cache(maxsize=1024)
+def _member(name: str, value: str | None) -> str:
+    """Return a text as a member that others follow; the same few names come with every record."""
+    return "" if value is None else f'"{name}":{_quote(value).decode()},'
+
+
+def _last_member(name: str, value: str | None) -> str:
+    written = _member(name, value)
+    return f",{written[:-1]}" if written else ""
 
 
 def _text(name: bytes, value: str | None) -> bytes:

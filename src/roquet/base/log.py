@@ -14,10 +14,6 @@ from roquet.base.limits import LOG_TEXT_MAX
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roquet.base.clock import Clock
-
-_RECENT_MAX = 10_000
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogFile:
@@ -84,24 +80,3 @@ def safe(text: object, length_max: int | None = LOG_TEXT_MAX) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in shown
     )
-
-
-class RateLimit:
-    """Lets one line per kind and peer through in `every_ms`, and counts those it held back."""
-
-    def __init__(self, clock: Clock, every_ms: int = 10_000) -> None:
-        self._clock = clock
-        self._every_ms = every_ms
-        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
-
-    def allow(self, kind: str, peer: str = "") -> int | None:
-        """Return how many were held back since the last line, or None to hold this one back."""
-        now = self._clock.now_ms()
-        last, held = self._seen.get((kind, peer), (-self._every_ms, 0))
-        if 0 <= now - last < self._every_ms:
-            self._seen[kind, peer] = (last, held + 1)
-            return None
-        if len(self._seen) >= _RECENT_MAX:
-            self._seen.clear()
-        self._seen[kind, peer] = (now, 0)
-        return held

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.base import log
-from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +46,3 @@ def test_safe_text() -> None:
     assert log.safe("plain é") == "plain é"
     assert log.safe("a\nb") == "a\\nb"
     assert len(log.safe("x" * 1000)) == 301
-
-
-def test_rates() -> None:
-    clock = FakeClock()
-    limit = log.RateLimit(clock, every_ms=1000)
-    assert limit.allow("bad frame", "h:1") == 0
-    assert limit.allow("bad frame", "h:1") is None
-    assert limit.allow("bad frame", "h:2") == 0
-    assert limit.allow("other", "h:1") == 0
-    other = log.RateLimit(clock, every_ms=0)
-    assert other.allow("x") == 0
-    assert other.allow("x") == 0

@@ -223,6 +223,7 @@ def test_messages_are_in_flight_until_their_time_or_their_acknowledgements() -> 
     it.popped(KEY, (now_ms, 0), now_ms + 1, 3)
     it.popped(KEY, (now_ms, 3), now_ms, 5)
     assert it.count(KEY) == 3, "those that are due count no more"
+    assert it._queues == {KEY: {(now_ms, 0): (now_ms + 1, 3)}}, "and take no room"
     assert it.count(("t", "g", 1)) == 0
     it.settled(KEY, (now_ms, 0), 2)
     it.settled(KEY, (now_ms, 9))

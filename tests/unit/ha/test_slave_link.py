@@ -15,11 +15,12 @@ from roquet.base.clock import steady_ms
 from roquet.base.errors import UsageError
 from roquet.ha import master as module
 from roquet.ha import places
+from roquet.ha import tail as tails
 from roquet.ha.feed import FeedRules
 from roquet.ha.frames import HEADER, REPORT
 from roquet.ha.master import STRANGER_MS, Entrance, HaMaster, SlaveLink
 from roquet.ha.replicas import ReplicaRules, Replicas
-from roquet.ha.tail import Tail, Verdict, encode_verdict, tail_of
+from roquet.ha.tail import Tail, Verdict, encode_verdict, is_same, tail_of
 from roquet.testing.clock import FakeClock
 
 RULES = FeedRules(batch=4, heartbeat_ms=5_000, housekeeping_ms=20_000, file_bytes=16)
@@ -294,3 +295,53 @@ async def test_master_is_as_far_ahead_as_the_best_slave_is_behind() -> None:
     it.slave(8, "10.0.0.1")
     it.slave(30, "10.0.0.2")
     assert it.master.behind() == 10
+
+
+@on_loop
+async def test_tick_of_the_master_sends_what_has_grown() -> None:
+    it = World(b"abcd")
+    _, transport = it.slave(4)
+    it.log.data += b"ef"
+    await it.master.tick()
+    assert pieces(transport.written) == [(4, b"ef")]
+
+
+@on_loop
+async def test_view_of_a_slave_fed_by_a_thread_is_that_of_the_last_whole_second() -> None:
+    it = World()
+    link, _ = it.slave(8)
+    thread = SimpleNamespace(moved=100, acked=3, position=4)
+    link._thread, link._is_fed = cast("Any", thread), True
+    for second, moved, rate in ((1, 100, 100), (2, 170, 70), (2, 400, 70), (3, 450, 280)):
+        thread.moved = moved
+        link.check(second * 1000)
+        view = link.view()
+        assert view is not None
+        # It never has less than it first reported.
+        assert (view.bytes_per_second, view.acked, view.position) == (rate, 8, 8)
+    thread.acked, thread.position = 20, 30
+    link.check(3_500)
+    view = link.view()
+    assert view is not None
+    assert (view.acked, view.position) == (20, 30)
+    assert it.replicas.by_slave() == {"10.0.0.1": 20}
+    link._is_fed = False
+    assert link.view() is None
+
+
+@pytest.mark.parametrize(("begin", "size"), [(0, 40), (10, 30), (39, 1), (40, 0)])
+def test_tail_is_what_the_log_still_has_and_at_most_a_window(
+    monkeypatch: pytest.MonkeyPatch, begin: int, size: int
+) -> None:
+    log = cast("Any", Log(bytes(range(40))[begin:], begin))
+    whole = tail_of(log)
+    assert (whole.end, whole.size, whole.begin) == (40, size, begin)
+    monkeypatch.setattr(tails, "WINDOW", 8)
+    few = tail_of(log)
+    assert (few.end, few.size) == (40, min(8, size))
+    assert is_same(log, few) is (True if size else None)
+    other = cast("Any", Log(bytes(40 - begin), begin))
+    assert is_same(other, few) is (False if size else None)
+    # What lies before the log, or behind it, is not compared.
+    assert is_same(cast("Any", Log(b"x", 39)), Tail(40, 2, few.digest)) is None
+    assert is_same(log, Tail(41, 1, few.digest)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -398,6 +399,18 @@ async def test_caller_who_gave_up_hears_nothing_and_flush_goes_on() -> None:
         await producer.flush()
     assert len(world.sent) == 2
     await producer.flush()
+
+
+@on_loop
+async def test_failure_that_flush_told_is_not_told_again_by_the_loop() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    producer = await World(BUSY, retries=0).start()
+    _ = await producer.submit("t", b"m")
+    with pytest.raises(Refused):
+        await producer.flush()
+    gc.collect()
+    assert told == []
 
 
 @on_loop

@@ -230,9 +230,10 @@ audit: setup ## known vulnerabilities in what we depend on: a report, not a gate
 bench: setup interop-jars ## send, pull, start and memory beside Java, in one run
 	$(PY) -m bench.run
 
-bench-spark: setup ## the Spark sources beside Spark's own ceiling, planning, and each job over real data; some 20 minutes
+bench-spark: setup ## the Spark sources beside Spark's own ceiling, planning, the sink, and each job over real data; some 20 minutes
 	$(PY) -m bench.spark
 	$(PY) -m bench.spark_planning 1000000
+	$(PY) -m bench.spark_sink
 	$(PY) -m bench.spark_jobs
 
 bench-relay: setup ## the relay beside one hop of bare asyncio

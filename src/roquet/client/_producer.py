@@ -155,6 +155,16 @@ class Producer:
             receipts += await self._deliver(part, chooser, timeout_s)
         return receipts
 
+    async def send_encoded(
+        self, encoded: Encoded, *, queue: MessageQueue, timeout_s: float | None = None
+    ) -> list[SendReceipt]:
+        """Send what is encoded already, a message or the body of a batch, to a queue.
+
+        For those that encode many messages at once; the caller answers for what is in it. Raises
+        as `send` does.
+        """
+        return await self._deliver(encoded, lambda _: queue, timeout_s)
+
     async def send_one_way(
         self,
         topic: str | Message,

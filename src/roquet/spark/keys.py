@@ -8,7 +8,6 @@ within partitions over columns that tell all rows apart.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -16,18 +15,14 @@ from pyspark import TaskContext
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roquet.spark.options import SinkOptions
-
-    KeyMaker = Callable[[int], str]
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
 
-def of_task(options: SinkOptions, run: str | None) -> KeyMaker | None:
-    """Return what makes the keys of this task's rows; None when the client is to make them.
+def of_task(options: SinkOptions, run: str | None) -> str | None:
+    """Return the prefix of the keys of this task's rows; None when they are to be random.
 
     A stream gives no run: its query, which the checkpoint keeps, and the micro-batch name it.
     Raises UsageError outside of a task.
@@ -41,7 +36,7 @@ def of_task(options: SinkOptions, run: str | None) -> KeyMaker | None:
         run = _of_stream(context, options)
         if run is None:
             raise UsageError("uniqueKeys=plan: Spark does not say which micro-batch this is")
-    return maker(run, context.partitionId())
+    return prefix(run, context.partitionId())
 
 
 def place_of_task(options: SinkOptions, run: str | None) -> tuple[str, int]:
@@ -57,13 +52,9 @@ def _of_stream(context: TaskContext, options: SinkOptions) -> str | None:
     return f"{options.run_id or query}/{batch}" if query and batch else None
 
 
-def maker(run: str, partition: int) -> KeyMaker:
-    """Return a function from a row's number to 32 hexadecimal digits, the form of such keys."""
-    front = hashlib.sha256(f"{run}/{partition}/".encode())
+def prefix(run: str, partition: int) -> str:
+    """Return what the keys of a task are made of, in front of the row's number.
 
-    def key(row: int) -> str:
-        whole = front.copy()
-        whole.update(b"%d" % row)
-        return whole.hexdigest()[:32].upper()
-
-    return key
+    A key is the first half of the SHA-256 of both, 32 hexadecimal digits (`sink_key`).
+    """
+    return f"{run}/{partition}/"

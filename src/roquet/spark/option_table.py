@@ -205,13 +205,21 @@ SINK: Final[Table] = (
     ),
     Option(
         name="uniqueKeys",
-        default="random",
+        default="plan",
         doc="unique keys of rows without a column `uniqKey`: `plan` makes them of run, partition"
-        " and row, so that a repeated task makes the same ones",
+        " and row, so that a repeated task makes the same ones; `random` as clients make them",
         choices=UNIQUE_KEYS,
     ),
     _text("runId", "", "with `plan`: names the run; a stream has its query and micro-batch"),
     _text("group", "roquet_spark", "the producer group"),
+    _number(
+        "maxRowsPerSecond",
+        "",
+        "rows that each task sends in a second at most; Spark runs as many tasks at a time as it"
+        " has cores",
+        high=1_000_000_000,
+    ),
+    _text("metricsPath", "", "a folder of the driver for sink.prom, figures for Prometheus"),
 )
 
 

@@ -213,12 +213,15 @@ class SinkOptions:
     topic: str | None = None
     """For rows without a column `topic`."""
     partitioner: str = "none"
-    plan_keys: bool = False
+    plan_keys: bool = True
     """Unique keys are made of run, partition and row."""
     run_id: str | None = None
     group: str = "roquet_spark"
     broker: str | None = None
     """For rows that name no broker; None: any."""
+    rows_per_s: int | None = None
+    """Of each task; None: as fast as it goes."""
+    metrics_path: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -240,6 +243,8 @@ class SinkOptions:
             run_id=run_id,
             group=_group(options, "roquet_spark"),
             broker=options.text("brokerName") or None,
+            rows_per_s=options.number("maxRowsPerSecond"),
+            metrics_path=options.text("metricsPath") or None,
         )
 
 

@@ -10,13 +10,11 @@ import zlib
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
-from roquet.protocol import properties
-from roquet.protocol.java_hash import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roquet.client import Message, MessageQueue
+    from roquet.client import MessageQueue
 
 
 def first_turn(run: str, partition: int) -> int:
@@ -27,12 +25,9 @@ def first_turn(run: str, partition: int) -> int:
 class Placement:
     """The queues of one topic, as the options choose among them."""
 
-    def __init__(
-        self, topic: str, queues: Sequence[MessageQueue], partitioner: str, broker: str | None
-    ) -> None:
+    def __init__(self, topic: str, queues: Sequence[MessageQueue], broker: str | None) -> None:
         """Keep the order of `queues` for keys; `broker` is that of rows that name none."""
         self._topic = topic
-        self._partitioner = partitioner
         self._broker = broker
         self._all = queues
         self._mine = [it for it in queues if broker is None or it.broker_name == broker]
@@ -42,23 +37,23 @@ class Placement:
         """Whether a broker has queues of the topic; None: any."""
         return any(broker is None or it.broker_name == broker for it in self._all)
 
-    def queue(
-        self, message: Message, turn: int, broker: str | None, queue_id: int | None
-    ) -> MessageQueue:
-        """Return where a row goes that names `broker` and `queue_id`, or not. Raises UsageError."""
-        if self._partitioner == "queue":
-            return self._named(broker or self._broker, queue_id)
-        if self._partitioner == "key":
-            key = message.properties.get(properties.SHARDING_KEY) or "".join(message.keys[:1])
-            if key:
-                return self._mine[java_hash(key) % len(self._mine)]
+    @property
+    def for_keys(self) -> Sequence[MessageQueue]:
+        """The queues among which the hash of a row's key chooses."""
+        return self._mine
+
+    def in_turn(self, turn: int) -> MessageQueue:
+        """Return where rows of a turn go that may go anywhere."""
         return self._in_turn[turn % len(self._in_turn)]
 
-    def _named(self, broker: str | None, queue_id: int | None) -> MessageQueue:
+    def named(self, broker: str | None, queue_id: int | None) -> MessageQueue:
         """Return the queue of a number; without a broker always the same one of those that have it.
 
         So rows of one number stay in order, and all brokers get some of the numbers.
+
+        Raises UsageError.
         """
+        broker = broker or self._broker
         found = sorted(
             (
                 it

@@ -44,6 +44,8 @@ class Tries:
         self._wire = wire
         self._clock = clock
         self._now = now
+        self.again = 0
+        """Calls that were made once more."""
 
     async def make(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return what `call` returns. It may be made although an earlier one had its effect.
@@ -61,6 +63,7 @@ class Tries:
                 if attempt >= wire.retries and left_s <= 0:
                     raise
                 attempt += 1
+                self.again += 1
                 log.warning("try %d failed, another follows: %s", attempt, error)
             await self._clock.sleep(
                 wire.retry_pause_s if attempt <= wire.retries else min(PAUSE_S, left_s)

@@ -98,7 +98,9 @@ async def test_spark_s_tasks_write_and_read_by_their_environment(
 
     def write(it: Shut) -> None:
         schema = StructType([StructField("body", StringType())])
-        given = SinkOptions.parse({"nameServers": it.name_server, "topic": "orders"})
+        # There is no Spark task, whose number keys of a plan are made of.
+        options = {"nameServers": it.name_server, "topic": "orders", "uniqueKeys": "random"}
+        given = SinkOptions.parse(options)
         rows = iter([pa.RecordBatch.from_pydict({"body": bodies})])
         BatchWriter(given, schema, overwrite=False).write(rows)
 

@@ -16,6 +16,7 @@ from remoting_harness import on_loop
 from roquet import sync
 from roquet.base.errors import Refused, Unreachable
 from roquet.client import Message, MessageQueue
+from roquet.protocol import batch
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.spark import fetch, option_table, write
@@ -30,8 +31,9 @@ from roquet.spark.tries import Tries
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable
 
+    from roquet.client import Encoded
     from roquet.spark.options import Wire
 
 TESTS = Path(__file__).parents[2]
@@ -40,6 +42,7 @@ LOG_FILES = "unit/spark/test_spark_log.py"
 READERS = "unit/spark/test_spark_readers.py"
 LOG_META = "spark/test_spark_log_meta.py"
 SINK = "spark/test_spark_sink.py"
+RULES = "unit/spark/test_spark_rules.py"
 SOURCE = "spark/test_spark_source.py"
 TRUTH = "spark/test_spark_truth.py"
 WIRE = {
@@ -113,6 +116,8 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "brokerName": f"{TRUTH}::test_sink_small_tasks_spread_over_queues_and_brokers",
         "uniqueKeys": f"{SINK}::test_unique_keys_of_a_plan_are_made_again",
         "runId": f"{SINK}::test_unique_keys_of_a_plan_are_made_again",
+        "maxRowsPerSecond": f"{RULES}::test_pace_holds_back_what_is_beyond_the_rate",
+        "metricsPath": f"{RULES}::test_metrics_of_a_write_are_added_to_what_earlier_ones_wrote",
     },
 }
 PARSERS: list[Callable[[dict[str, str]], Wire]] = [
@@ -304,8 +309,8 @@ def test_sink_takes_servers_group_and_timeout_from_its_options(
         async def queues(self, topic: str) -> list[MessageQueue]:
             return [MessageQueue(topic, "broker-a", 0)]
 
-        async def send_batch(self, _: str, messages: Sequence[Message], **named: Any) -> None:
-            seen.append((len(messages), named["timeout_s"]))
+        async def send_encoded(self, encoded: Encoded, **named: Any) -> None:
+            seen.append((len(batch.decode(encoded.body)), named["timeout_s"]))
 
     class Client:
         @contextlib.asynccontextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark import TaskContext
 
+from roquet import _native as native
 from roquet.base.errors import UsageError
 from roquet.spark import keys
 
@@ -35,9 +36,9 @@ def key(run: str, partition: int, row: int) -> str:
 
 
 def test_keys_depend_on_run_partition_and_row() -> None:
-    make = keys.maker("run", 3)
-    assert [make(row) for row in (0, 1, 0)] == [key("run", 3, row) for row in (0, 1, 0)]
-    assert make(1) not in {keys.maker("run", 4)(1), keys.maker("other", 3)(1)}
+    made = [native.sink_key(keys.prefix("run", 3), row) for row in (0, 1, 0, 12345678901)]
+    assert made == [key("run", 3, row) for row in (0, 1, 0, 12345678901)]
+    assert made[1] not in {key("run", 4, 1), key("other", 3, 1)}
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,9 @@ def test_place_of_a_task_is_its_run_or_its_query_and_micro_batch(
     within(monkeypatch, local)
     assert keys.place_of_task(options(run_id=run_id), run) == (place, 3)
     if place:
-        make = keys.of_task(options(run_id=run_id), run)
-        assert make is not None
-        assert make(5) == key(place, 3, 5)
+        prefix = keys.of_task(options(run_id=run_id), run)
+        assert prefix is not None
+        assert native.sink_key(prefix, 5) == key(place, 3, 5)
     else:
         with pytest.raises(UsageError, match="which micro-batch"):
             keys.of_task(options(run_id=run_id), run)

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
 )
 
+from roquet import _native as native
 from roquet.base.errors import UsageError
 from roquet.spark import keys, planning
 from roquet.spark.batch import PushdownReader
@@ -314,16 +315,16 @@ def test_filters_narrow_what_is_read() -> None:
 
 def test_planned_keys_are_the_same_again_and_differ_between_rows_tasks_and_runs() -> None:
     def made(run: str, partition: int) -> list[str]:
-        make = keys.maker(run, partition)
-        return [make(row) for row in range(100)]
+        prefix = keys.prefix(run, partition)
+        return [native.sink_key(prefix, row) for row in range(100)]
 
     assert made("q/1", 2) == made("q/1", 2)
     every = [*made("q/1", 2), *made("q/1", 3), *made("q/2", 2), *made("q/12", 2), *made("q/1", 22)]
     assert len(set(every)) == len(every)
     assert all(len(key) == 32 and int(key, 16) >= 0 and key == key.upper() for key in every)
-    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t"})
+    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t", "uniqueKeys": "random"})
     assert keys.of_task(options, "run") is None
-    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t", "uniqueKeys": "plan"})
+    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t"})
     with pytest.raises(UsageError, match="no Spark task"):
         keys.of_task(options, "run")
 

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StringType, StructField, StructType
 
+from roquet import _native as native
 from roquet.client import MessageQueue
+from roquet.protocol import batch, properties
 from roquet.spark import keys
 from roquet.spark.offsets import Bounds, DataLoss, QueueKey, from_json
 from roquet.spark.options import SinkOptions, SourceOptions
 from roquet.spark.partitions import QueuePartition
+from roquet.spark.sink.sender import Pace, Sender
 from roquet.spark.stream import StreamReader
-from roquet.spark.write import _Sender
+from roquet.spark.write import StreamWriter, Written
 from spark_metadata import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
-    from roquet.client import Message, Producer
+    from roquet.client import Encoded, Producer
 
 OLD, NEW = QueueKey("t", "b0", 0), QueueKey("t", "b0", 1)
 
@@ -75,56 +79,114 @@ class Kept:
     """A producer that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Sequence[Message], Sequence[str] | None]] = []
+        self.sent: list[Encoded] = []
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         return [MessageQueue(topic, "b0", number) for number in range(4)]
 
-    async def send_batch(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue,
-        unique_keys: Sequence[str] | None,
-        timeout_s: float,
+    async def send_encoded(
+        self, encoded: Encoded, *, queue: MessageQueue, timeout_s: float
     ) -> None:
-        assert (topic, queue.topic) == ("t", "t")
+        assert (encoded.topic, queue.topic) == ("t", "t")
         assert timeout_s > 0
-        self.sent.append((messages, unique_keys))
+        self.sent.append(encoded)
 
 
-def keys_of(rows: list[dict[str, Any]], run: str = "run", partition: int = 3) -> dict[bytes, str]:
+def keys_of(columns: dict[str, list[Any]], prefix: str | None) -> dict[bytes, str]:
     """Send rows as a task does and return the unique key of each body."""
-    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t", "uniqueKeys": "plan"})
+    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t"})
     producer = Kept()
 
     async def send() -> None:
-        sender = _Sender(options, cast("Producer", producer), keys.maker(run, partition), 0)
-        for row in rows:
-            await sender.add(row)
-            await sender.drain()
+        sender = Sender(options, cast("Producer", producer), prefix, 0)
+        whole = pa.RecordBatch.from_pydict(columns)
+        for at in range(whole.num_rows):
+            await sender.add(whole.slice(at, 1))
         await sender.finish()
-        assert sender.rows == len(rows)
+        assert sender.sent.rows == whole.num_rows
 
     asyncio.run(send())
-    found: dict[bytes, str] = {}
-    for messages, given in producer.sent:
-        assert given is not None
-        found |= dict(zip((it.body for it in messages), given, strict=True))
-    return found
+    return {
+        body: properties.read(text)[properties.UNIQ_KEY]
+        for encoded in producer.sent
+        for _, body, text in batch.decode(encoded.body)
+    }
 
 
 def test_sink_gives_each_row_of_a_plan_the_key_of_its_number() -> None:
-    rows: list[dict[str, Any]] = pa.table({"body": [f"m{n}" for n in range(300)]}).to_pylist()
-    found = keys_of(rows)
-    make = keys.maker("run", 3)
-    assert found == {b"m%d" % number: make(number) for number in range(300)}
+    rows = {"body": [f"m{n}" for n in range(300)]}
+    prefix = keys.prefix("run", 3)
+    found = keys_of(rows, prefix)
+    assert found == {b"m%d" % number: native.sink_key(prefix, number) for number in range(300)}
     assert len(set(found.values())) == 300
-    assert keys_of(rows) == found, "a repeated task makes others"
+    assert keys_of(rows, prefix) == found, "a repeated task makes others"
 
 
 def test_sink_counts_rows_with_a_key_of_their_own_as_well() -> None:
-    rows: list[dict[str, Any]] = [{"body": "a"}, {"body": "b", "uniqKey": "theirs"}, {"body": "c"}]
-    make = keys.maker("run", 3)
-    assert keys_of(rows) == {b"a": make(0), b"b": "theirs", b"c": make(2)}
+    rows: dict[str, list[Any]] = {"body": ["a", "b", "c"], "uniqKey": [None, "theirs", ""]}
+    make = [native.sink_key(keys.prefix("run", 3), number) for number in range(3)]
+    assert keys_of(rows, keys.prefix("run", 3)) == {b"a": make[0], b"b": "theirs", b"c": make[2]}
+
+
+def test_sink_random_keys_differ_and_those_of_rows_stay() -> None:
+    rows: dict[str, list[Any]] = {"body": ["a", "b", "c"], "uniqKey": [None, "theirs", ""]}
+    one, other = keys_of(rows, None), keys_of(rows, None)
+    assert one[b"b"] == other[b"b"] == "theirs"
+    assert len({one[b"a"], one[b"c"], other[b"a"], other[b"c"]}) == 4
+    assert all(len(found[body]) == 32 for found in (one, other) for body in (b"a", b"c"))
+
+
+class Sleeper:
+    """A clock whose sleeps take no time and are kept."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        self.slept: list[float] = []
+
+    def now_ms(self) -> int:
+        return int(self.at_s * 1000)
+
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.at_s += seconds
+
+
+def test_pace_holds_back_what_is_beyond_the_rate() -> None:
+    clock = Sleeper()
+    options = SinkOptions.parse({"nameServers": "a:1", "topic": "t", "maxRowsPerSecond": "100"})
+    pace = Pace(options.rows_per_s, clock, lambda: clock.at_s)
+
+    async def go() -> None:
+        for rows in (50, 25, 1):
+            await pace.wait(rows)
+        clock.at_s += 10.0
+        await pace.wait(100)
+        await pace.wait(1)
+        await Pace(None, clock).wait(10**9)
+
+    asyncio.run(go())
+    assert clock.slept == pytest.approx([0.5, 0.25, 1.0])
+
+
+def test_metrics_of_a_write_are_added_to_what_earlier_ones_wrote(tmp_path: Path) -> None:
+    given = {"nameServers": "a:1", "topic": "t", "metricsPath": str(tmp_path / "m")}
+    schema = StructType([StructField("body", StringType())])
+    for batch_id in range(2):
+        # Spark makes a new writer for each micro-batch.
+        writer = StreamWriter(SinkOptions.parse(given), schema)
+        writer.commit([Written(5, 2, retries=1, bytes=70), None, Written(1, 1, bytes=7)], batch_id)
+    page = (tmp_path / "m/sink.prom").read_text()
+    for line in ("rows_total 12", "requests_total 6", "retries_total 2", "bytes_total 154"):
+        assert f"\nroquet_spark_sink_{line}\n" in page
+    assert page.endswith("roquet_spark_sink_writes_total 2\n")
+
+
+def test_metrics_a_disk_that_refuses_fails_no_write(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    given = {"nameServers": "a:1", "topic": "t", "metricsPath": str(tmp_path / "file" / "m")}
+    schema = StructType([StructField("body", StringType())])
+    StreamWriter(SinkOptions.parse(given), schema).commit([Written(5, 2)], 0)
+    assert (tmp_path / "file").read_text() == ""

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from remoting_harness import on_loop
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
-from roquet.client import Message, MessageQueue
+from roquet.client import MessageQueue
 from roquet.model.route import BrokerData
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import ResponseCode
@@ -220,9 +220,8 @@ QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number 
 
 @given(st.text(), st.integers(1, 40))
 def test_placement_small_tasks_use_all_queues_evenly(run: str, tasks: int) -> None:
-    placement = Placement("t", QUEUES, "none", None)
-    message = Message("t", b"x")
-    used = [placement.queue(message, first_turn(run, n), None, None) for n in range(tasks)]
+    placement = Placement("t", QUEUES, None)
+    used = [placement.in_turn(first_turn(run, n)) for n in range(tasks)]
     counts = [used.count(queue) for queue in QUEUES]
     assert max(counts) - min(counts) <= 1
     brokers = [queue.broker_name for queue in used]
@@ -230,26 +229,22 @@ def test_placement_small_tasks_use_all_queues_evenly(run: str, tasks: int) -> No
 
 
 def test_placement_number_has_one_queue_and_all_brokers_have_some() -> None:
-    placement = Placement("t", QUEUES, "queue", None)
-    message = Message("t", b"x")
-    found = [placement.queue(message, n, None, n % 4) for n in range(8)]
+    placement = Placement("t", QUEUES, None)
+    found = [placement.named(None, n % 4) for n in range(8)]
     assert found[:4] == found[4:]
     assert {queue.broker_name for queue in found} == {"a", "b"}
-    assert placement.queue(message, 0, "b", 2) == MessageQueue("t", "b", 2)
-    assert Placement("t", QUEUES, "queue", "a").queue(message, 0, None, 3).broker_name == "a"
+    assert placement.named("b", 2) == MessageQueue("t", "b", 2)
+    assert Placement("t", QUEUES, "a").named(None, 3).broker_name == "a"
     for broker, number in (("c", 0), ("a", 9), (None, None)):
         with pytest.raises(UsageError, match="topic t has"):
-            placement.queue(message, 0, broker, number)
+            placement.named(broker, number)
 
 
 def test_placement_broker_of_the_option_gets_all_rows() -> None:
-    placement = Placement("t", QUEUES, "none", "b")
-    for partitioner in ("none", "key"):
-        placement = Placement("t", QUEUES, partitioner, "b")
-        rows = [Message("t", b"x", keys=(f"k{n}",)) for n in range(20)]
-        found = {placement.queue(row, n, "a", 0) for n, row in enumerate(rows)}
-        assert {queue.broker_name for queue in found} == {"b"}
-        assert len(found) == 4
+    placement = Placement("t", QUEUES, "b")
+    assert {placement.in_turn(n) for n in range(20)} == set(placement.for_keys)
+    assert {queue.broker_name for queue in placement.for_keys} == {"b"}
+    assert len(placement.for_keys) == 4
     assert [placement.has(name) for name in ("a", "b", "c", None)] == [True, True, False, True]
 
 

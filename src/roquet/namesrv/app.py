@@ -12,6 +12,7 @@ from roquet.acl.guard import Guard
 from roquet.acl.needs import name_server_needs
 from roquet.namesrv.checks import body_max
 from roquet.namesrv.kv import KeyValues
+from roquet.namesrv.memory import EVERY_S, FILE, Memory
 from roquet.namesrv.notices import MinimumNotices
 from roquet.namesrv.operations import KeyValueRequests, TopicRequests
 from roquet.namesrv.queries import Queries
@@ -90,11 +91,15 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         "forget silent brokers", registrations.scan, config.scan_interval_ms / 1000, FIRST_SCAN_S
     )
     report = Timer("report key values", key_values.report, every_s=600, first_after_s=60)
+    kept = Path(config.kv_config_path).expanduser().with_name(FILE)
+    memory = Memory(kept, table, settings, clock)
+    remember = Timer("remember brokers", memory.write, EVERY_S, EVERY_S)
     parts = [
         Part("key_values", key_values, timers=(report,)),
+        Part("memory", memory, timers=(remember,)),
         Part("lanes", lanes),
         Part("notices", notices),
-        Part("routes", registrations, needs=("key_values", "notices"), timers=(scan,)),
+        Part("routes", registrations, needs=("key_values", "memory", "notices"), timers=(scan,)),
         Part("server", server, needs=("lanes", "routes")),
     ]
     if tls.is_on:

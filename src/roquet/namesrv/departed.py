@@ -6,7 +6,7 @@ brokers are kept by name for a while after the last of their members has gone, w
 unregistered, lost its connection or fell silent: none of the three says that it will not be back.
 Only who asks for them is told (`protocol.departed`); what other clients get does not change.
 
-Pure state: the time is passed in. What is kept is lost when the name server stops.
+Pure state: the time is passed in. `namesrv.memory` keeps it in a file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ TOPICS_MAX: Final = 1_000_000
 """Topics that are kept, over all names."""
 
 
+class Served(NamedTuple):
+    """What a broker served, in its cluster."""
+
+    cluster: str
+    topics: Collection[str]
+
+
 class _Left(NamedTuple):
     at_ms: int
+    cluster: str
     topics: set[str]
 
 
@@ -34,11 +42,11 @@ class DepartedBrokers:
 
     _left: dict[str, _Left] = dataclasses.field(default_factory=dict[str, "_Left"])
 
-    def add(self, served: Mapping[str, Collection[str]], now_ms: int) -> None:
-        """Keep what brokers served, by name, that have just left."""
-        for name, topics in served.items():
+    def add(self, served: Mapping[str, Served], at_ms: int) -> None:
+        """Keep what brokers served, by name, that left at a time."""
+        for name, it in served.items():
             self._left.pop(name, None)
-            self._left[name] = _Left(now_ms, set(topics))
+            self._left[name] = _Left(at_ms, it.cluster, set(it.topics))
         while len(self._left) > NAMES_MAX or (
             self._left and sum(len(it.topics) for it in self._left.values()) > TOPICS_MAX
         ):
@@ -48,15 +56,23 @@ class DepartedBrokers:
         """Drop a broker that says itself again what it serves."""
         self._left.pop(name, None)
 
-    def delete_topic(self, topic: str) -> None:
-        """Drop a topic that was deleted: it is not missed."""
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Drop a topic that was deleted, in one cluster or in all: it is not missed there."""
         for it in self._left.values():
-            it.topics.discard(topic)
+            if cluster in {None, it.cluster}:
+                it.topics.discard(topic)
 
     def expire(self, oldest_ms: int) -> None:
         """Drop those who left before a time."""
         for name in [name for name, it in self._left.items() if it.at_ms < oldest_ms]:
             del self._left[name]
+
+    def everyone(self) -> dict[str, tuple[int, Served]]:
+        """Return when each left and what it served, those who left first in front."""
+        return {
+            name: (it.at_ms, Served(it.cluster, sorted(it.topics)))
+            for name, it in self._left.items()
+        }
 
     def of(self, topic: str) -> list[str]:
         """Return the names of those that served a topic when they left, sorted."""

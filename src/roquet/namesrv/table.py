@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.errors import Refused
 from roquet.model.route import MASTER_ID, QueueData
 from roquet.model.topic import READ_WRITE, Perm
-from roquet.namesrv.departed import DepartedBrokers
+from roquet.namesrv.departed import DepartedBrokers, Served
 from roquet.namesrv.steps import ChangedPerms, ends
 from roquet.protocol.codes import ResponseCode
 
@@ -376,7 +376,7 @@ class RouteTable:
 
     def depart(self, leaving: Iterable[Departure], now_ms: int) -> None:
         """Forget brokers, as one step, and what only they served; `departed` keeps that."""
-        removed: set[str] = set()
+        removed: dict[str, str] = {}
         reduced: set[str] = set()
         for one in leaving:
             key = BrokerKey(one.cluster, one.address)
@@ -385,17 +385,26 @@ class RouteTable:
                 continue  # it has come back over a new connection meanwhile
             self.live.pop(key, None)
             self.filters.pop(key, None)
-            (removed if self._forget_address(one) else reduced).add(one.name)
-        served: dict[str, set[str]] = {}
-        for name in removed:
-            served[name] = set(self._topics_of.get(name, ()))
+            reduced.add(one.name)
+            if self._forget_address(one):
+                removed[one.name] = one.cluster
+        gone: dict[str, Served] = {}
+        for name, cluster in removed.items():
+            gone[name] = Served(cluster, set(self._topics_of.get(name, ())))
             self._taking.pop(name, None)
             self._later(self._queues_dropped(name, list(self._topics_of.pop(name, ()))))
-        for name in reduced - removed:
+        for name in reduced - removed.keys():
             entry = self.brokers.get(name)
             if entry is not None and entry.acting_master and entry.without_master():
                 self._later(self._perm_changed(name, lambda perm: perm & ~Perm.WRITE))
-        self.departed.add(served, now_ms)
+        self.departed.add(gone, now_ms)
+
+    def served(self) -> dict[str, Served]:
+        """Return what each broker that is there serves."""
+        return {
+            name: Served(entry.cluster, list(self._topics_of.get(name, ())))
+            for name, entry in self.brokers.items()
+        }
 
     def _later(self, work: Work[Any]) -> None:
         """Begin some work; what is left of it waits for `advance`."""
@@ -461,7 +470,7 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic everywhere, or only where brokers of one cluster serve it."""
-        self.departed.delete_topic(topic)
+        self.departed.delete_topic(topic, cluster)
         if topic not in self.topics:
             return
         if cluster is None:

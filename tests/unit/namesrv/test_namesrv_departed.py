@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from namesrv_harness import Asker, looped, serving
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import TopicConfig
 from roquet.namesrv import departed as departed_module
-from roquet.namesrv.departed import DepartedBrokers
+from roquet.namesrv import memory
+from roquet.namesrv.departed import DepartedBrokers, Served
 from roquet.protocol import departed
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.bodies.topics import TopicTableBody, decode_topic_list
@@ -18,8 +21,6 @@ from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from roquet.protocol.command import Command
 
@@ -115,9 +116,9 @@ def test_table_of_departed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departed_module, "TOPICS_MAX", 4)
     table = DepartedBrokers()
     for number in range(5):
-        table.add({f"b{number}": ["T"]}, number)
+        table.add({f"b{number}": Served("c1", ["T"])}, number)
     assert table.of("T") == ["b2", "b3", "b4"]
-    table.add({"b2": ["T", "U", "V"]}, 9)
+    table.add({"b2": Served("c1", ["T", "U", "V"])}, 9)
     assert table.of("T") == ["b2", "b4"]
     assert table.topics() == {"T", "U", "V"}
     table.expire(9)
@@ -129,3 +130,92 @@ def test_field_of_departed_is_bounded_and_checked() -> None:
     assert departed.read(departed.told(reversed(names))) == names[:100]
     for wrong in ("", "{}", "[1]", "[" * 100_000):
         assert departed.read({departed.NAMES: wrong}) is None
+
+
+@looped
+async def test_topic_deleted_in_one_cluster_is_still_missed_in_another(tmp_path: Path) -> None:
+    async with serving(tmp_path) as found:
+        asker = await found.connect()
+        await register(asker, "broker-a", "T", "A")
+        await register(asker, "broker-b", "T", "B", clusterName="c2")
+        for name, cluster in (("broker-a", "c1"), ("broker-b", "c2")):
+            await asker.ask(RequestCode.UNREGISTER_BROKER, who(name, clusterName=cluster))
+        assert departed.read((await route(asker, "T", ASK)).ext) == ["broker-a", "broker-b"]
+        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        await asker.ask(code, {"topic": "T", "clusterName": "c1"})
+        assert departed.read((await route(asker, "T", ASK)).ext) == ["broker-b"]
+        await asker.ask(code, {"topic": "T"})
+        assert departed.read((await route(asker, "T", ASK)).ext) == []
+
+
+@looped
+async def test_who_left_and_who_was_there_is_known_after_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as found:
+        asker = await found.connect()
+        await register(asker, "broker-a", "T", "A")
+        await register(asker, "broker-b", "T", "B", clusterName="c2")
+        await asker.ask(RequestCode.UNREGISTER_BROKER, who("broker-b", clusterName="c2"))
+    async with serving(tmp_path) as found:
+        asker = await found.connect()
+        assert departed.read((await route(asker, "T", ASK)).ext) == ["broker-a", "broker-b"]
+        assert await topics(asker, ASK) == ["A", "B", "T"]
+        assert await topics(asker, {}) == []
+        await register(asker, "broker-a", "T", "A")
+        assert departed.read((await route(asker, "T", ASK)).ext) == ["broker-b"]
+        await asker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "B", "clusterName": "c2"})
+        assert departed.read((await route(asker, "B", ASK)).ext) == []
+
+
+@looped
+async def test_who_left_is_forgotten_in_time_over_a_restart_too(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with serving(tmp_path, clock, departed_keep_ms=60_000) as found:
+        asker = await found.connect()
+        await register(asker, "broker-a", "T", "A")
+        await asker.ask(RequestCode.UNREGISTER_BROKER, who("broker-a"))
+    await clock.advance(59.0)
+    async with serving(tmp_path, clock, departed_keep_ms=60_000) as found:
+        assert departed.read((await route(await found.connect(), "T", ASK)).ext) == ["broker-a"]
+    await clock.advance(3.0)
+    async with serving(tmp_path, clock, departed_keep_ms=60_000) as found:
+        assert departed.read((await route(await found.connect(), "T", ASK)).ext) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"{",
+        b"[]\n",
+        b'{"broker":"b"}\n',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"broker":1,"cluster":"c","leftS":0,"topics":[]}',
+        b'{"broker":"b","cluster":"c","leftS":-1,"topics":[]}',
+    ],
+)
+@looped
+async def test_memory_that_is_damaged_is_not_used_and_written_anew(
+    tmp_path: Path, damage: bytes
+) -> None:
+    async with serving(tmp_path) as found:
+        await register(await found.connect(), "broker-a", "T", "A")
+    kept = tmp_path / memory.FILE
+    whole = kept.read_bytes()
+    kept.write_bytes(damage)
+    async with serving(tmp_path) as found:
+        asker = await found.connect()
+        assert departed.read((await route(asker, "T", ASK)).ext) == []
+        await register(asker, "broker-a", "T", "A")
+    assert memory.read(kept).keys() == {"broker-a"}
+    assert len(kept.read_bytes()) == len(whole)
+
+
+def test_memory_of_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "TOPICS_MAX", 2)
+    path = tmp_path / memory.FILE
+    path.write_bytes(memory.encode({"b": (0, Served("c", ["T", "U", "V"]))}))
+    with pytest.raises(ValueError, match="more than"):
+        memory.read(path)
+    monkeypatch.setattr(memory, "FILE_MAX", 10)
+    with pytest.raises(ValueError, match="longer than"):
+        memory.read(path)

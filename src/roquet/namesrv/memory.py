@@ -1,0 +1,141 @@
+"""What a name server remembers over its restart: which brokers there were, and what they served.
+
+Routes come again from brokers, but those of a name server that has just started lack all brokers
+that have not registered yet, and those that never will. So a file beside the key-value
+configuration has both, those that left and those that are there; after a start all of them have
+left until they register. It is written at each stop, and when something changed since the last
+look: what a kill takes with it is what registered or left since then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from roquet.base.durable import replace_file
+from roquet.namesrv.departed import NAMES_MAX, TOPICS_MAX, Served
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from roquet.base.clock import Clock
+    from roquet.namesrv.config import Settings
+    from roquet.namesrv.table import RouteTable
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "departedBrokers.json"
+EVERY_S: Final = 10.0
+FILE_MAX: Final = 256 * 1024 * 1024
+"""Bytes of a file that is read: a million topics with the longest names fit."""
+
+Remembered = dict[str, tuple[int, Served]]
+"""Broker name -> when it left, Unix milliseconds, and what it served."""
+
+
+class Memory:
+    """Keeps the table of those who left in a file. It fails no start, stop or request."""
+
+    def __init__(self, path: Path, table: RouteTable, settings: Settings, clock: Clock) -> None:
+        """Name the file; `start` reads it."""
+        self._path = path
+        self._table = table
+        self._settings = settings
+        self._clock = clock
+        self._written: bytes | None = None
+
+    async def start(self) -> None:
+        """Remember who was there when an earlier process ended."""
+        if not self._settings.now.departed_keep_ms:
+            return
+        try:
+            known = await asyncio.to_thread(read, self._path)
+        except (OSError, ValueError) as error:
+            log.warning("cannot use %s: who left before is not known: %s", self._path, error)
+            return
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        for name, (left_ms, served) in sorted(known.items(), key=lambda it: it[1][0]):
+            ago_ms = max(0, now_ms - left_ms)
+            self._table.departed.add({name: served}, steady_ms - ago_ms)
+        self._table.departed.expire(steady_ms - self._settings.now.departed_keep_ms)
+
+    async def stop(self) -> None:
+        """Write what is known at the end."""
+        await self.write()
+
+    async def write(self) -> None:
+        """Write the file if it would be another one. A disk that refuses is logged."""
+        if not self._settings.now.departed_keep_ms:
+            return
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        found: Remembered = {
+            name: (now_ms - (steady_ms - at_ms), served)
+            for name, (at_ms, served) in self._table.departed.everyone().items()
+        }
+        # Those that are there have no time: it would make each file another one.
+        found |= {name: (0, served) for name, served in self._table.served().items()}
+        try:
+            self._written = await asyncio.to_thread(_replaced, self._path, found, self._written)
+        except OSError as error:
+            log.warning("%s is not written: %s", self._path, error)
+
+
+def _replaced(path: Path, found: Remembered, before: bytes | None) -> bytes:
+    data = encode(found)
+    if data != before:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
+    return data
+
+
+def encode(found: Mapping[str, tuple[int, Served]]) -> bytes:
+    """Return the file's content, an object a line. Times to the second: clocks drift apart."""
+    return b"".join(
+        json.dumps(
+            {
+                "broker": name,
+                "cluster": served.cluster,
+                "leftS": left_ms // 1000,
+                "topics": sorted(served.topics),
+            }
+        ).encode()
+        + b"\n"
+        for name, (left_ms, served) in found.items()
+    )
+
+
+def read(path: Path) -> Remembered:
+    """Return what a file says; nothing when there is none. Who has no time leaves now.
+
+    Raises OSError, and ValueError for a file that is damaged or too long.
+    """
+    if not path.exists():
+        return {}
+    if path.stat().st_size > FILE_MAX:
+        raise ValueError(f"longer than {FILE_MAX} bytes")
+    found: Remembered = {}
+    topics = 0
+    for line in path.read_bytes().splitlines():
+        name, left_s, served = _line(line)
+        found[name] = ((left_s or 1 << 40) * 1000, served)
+        topics += len(served.topics)
+        if len(found) > NAMES_MAX or topics > TOPICS_MAX:
+            raise ValueError(f"more than {NAMES_MAX} brokers or {TOPICS_MAX} topics")
+    return found
+
+
+def _line(line: bytes) -> tuple[str, int, Served]:
+    try:
+        said: Any = json.loads(line)
+        name, cluster, left_s, topics = (
+            said[it] for it in ("broker", "cluster", "leftS", "topics")
+        )
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError("a line is no broker") from error
+    texts = [name, cluster, *topics] if isinstance(topics, list) else [None]
+    if not all(isinstance(it, str) for it in texts) or type(left_s) is not int or left_s < 0:
+        raise ValueError("a line is no broker")
+    return name, left_s, Served(cluster, cast("list[str]", topics))

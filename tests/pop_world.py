@@ -226,7 +226,10 @@ class Tables:
         }
         self.groups = {GROUP: SubscriptionGroupConfig(name=GROUP, retry_max_times=3)}
         self.offsets: dict[tuple[str, str, int], int] = {}
-        self.is_complete = True
+        self.was_lost = False
+
+    def is_complete(self) -> bool:
+        return not self.was_lost
 
     def get(self, name: str) -> TopicConfig | None:
         return self.topics.get(name)

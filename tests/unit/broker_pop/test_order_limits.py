@@ -274,3 +274,18 @@ def test_copies_say_where_their_message_came_from() -> None:
         "DLQ_ORIGIN_TOPIC": "T",
         "DLQ_ORIGIN_MESSAGE_ID": "C",
     }
+
+
+@pytest.mark.parametrize("was_lost", [False, True])
+@on_loop
+async def test_messages_of_a_topic_that_a_lost_table_does_not_know_come_again(
+    *, was_lost: bool
+) -> None:
+    world = PopWorld()
+    await world.pop([world.send(b"x")], 5000)
+    del world.tables.topics["T"]
+    world.tables.was_lost = was_lost
+    await world.run(10)
+    assert [draft.body for draft in world.again()] == [b"x"] * was_lost
+    assert world.service.copies.counts.orphans == (not was_lost)
+    assert world.settled() == 0

@@ -93,7 +93,7 @@ class Copies:
         topic, group = _names(checkpoint)
         normal = pop_topics.normal_topic(topic, group) or topic
         # A table that was lost knows nothing: the messages are tried again later.
-        is_gone = self._topics.get(normal) is None and self._topics.is_complete
+        is_gone = self._topics.get(normal) is None and self._topics.is_complete()
         if is_gone or self._groups.find(group) is None:
             self.counts.orphans += 1
             self._log.warning(

@@ -1,8 +1,9 @@
-"""Tables of offsets and filters after any story: contents, file, counts and listeners agree."""
+"""Tables after any story: contents, indexes, file, counted bytes and listeners agree."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from roquet.base.errors import TableFull
+from roquet.model.group import SimpleSubscription, SubscriptionGroupConfig
 from roquet.model.subscription import SubscriptionData
+from roquet.model.topic import TopicConfig
 from roquet.store import filters as filters_module
+from roquet.store import topics as topics_module
 from roquet.store.files import JsonFile
 from roquet.store.filters import DEAD_KEPT_MS, LOADED_DEAD_MS, FilterTable
+from roquet.store.groups import GroupRules, GroupTable
 from roquet.store.offsets import OFFSETS_MAX, VERSION_STEP, OffsetTable
 from roquet.store.room import text_size
+from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -183,6 +189,103 @@ def test_version_of_offsets_moves_at_each_step_of_commits(tmp_path: Path, commit
     assert it.version == first
     it.commit("g", "a", 0, done, commits=commits)
     assert it.version.counter == first.counter + 1
+
+
+# --- topics and groups ---------------------------------------------------------------------------
+
+
+def topic_table(folder: Path) -> TopicTable:
+    rules = TopicRules(cluster="c", broker_name="b")
+    return TopicTable(JsonFile(folder / "topics.json"), rules, FakeClock())
+
+
+def group_table(folder: Path) -> GroupTable:
+    return GroupTable(JsonFile(folder / "subscriptionGroup.json"), GroupRules(), FakeClock())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_topics_and_groups_after_any_story_are_counted_told_and_saved(
+    tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+
+    async def run() -> None:
+        topics, groups = topic_table(tmp_path), group_table(tmp_path)
+        told: list[set[str]] = []
+        topics.listen(lambda names: told.append(set(names)))
+        groups.listen(lambda names: told.append(set(names)))
+        for _ in range(12):
+            told.clear()
+            name = draw.choice("xyz")
+            more = {draw.choice("kl"): "v" * draw.randrange(3)} if draw.random() < 0.5 else {}
+            topic = TopicConfig(name=name, read_queues=draw.randrange(1, 3), attributes=more)
+            group = SubscriptionGroupConfig(name=name, attributes=more, broker_id=draw.randrange(2))
+            before = topics.get(name), groups.get(name), groups.forbidden(name, "t")
+            match draw.randrange(5):
+                case 0:
+                    assert topics.put(topic) == (before[0] != topic)
+                    assert told == [{name}] * (before[0] != topic)
+                case 1:
+                    await topics.put_in_slices([topic, TopicConfig(name="other")])
+                case 2:
+                    assert groups.put(group) == (before[1] != group)
+                    assert told == [{name}] * (before[1] != group)
+                case 3:
+                    bits = draw.randrange(3)
+                    groups.set_forbidden(name, "t", bits)
+                    assert groups.forbidden(name, "t") == bits
+                    assert told == [{name}] * (before[2] != bits)
+                case _:
+                    assert (topics.remove(name), groups.remove(name)) == before[:2]
+                    assert told == [{name}] * sum(it is not None for it in before[:2])
+            await topics.persist()
+            await groups.persist()
+            for it, again in (
+                (topics, topic_table(tmp_path)),
+                (groups, group_table(tmp_path)),
+            ):
+                again.load()
+                assert again.all() == it.all()
+                rooms = [(table._room.entries, table._room.used) for table in (it, again)]
+                assert rooms[0] == rooms[1]
+
+    asyncio.run(run())
+
+
+def test_topics_and_groups_take_so_many_bytes(tmp_path: Path) -> None:
+    topics, groups = topic_table(tmp_path), group_table(tmp_path)
+
+    def grown(table: TopicTable | GroupTable, config: Any) -> int:
+        before = table._room.used
+        table.put(config)
+        return table._room.used - before
+
+    name, pair = text_size("orders"), text_size("k") + text_size("vv")
+    topic = TopicConfig(name="orders")
+    plain = grown(topics, topic)
+    assert plain == topics_module._TOPIC_SIZE + 2 * name
+    assert grown(topics, dataclasses.replace(topic, attributes={"k": "vv"})) == pair + 2
+    group = SubscriptionGroupConfig(name="orders")
+    assert grown(groups, group) == 900 + 2 * name
+    with_attributes = dataclasses.replace(group, attributes={"k": "vv"})
+    assert grown(groups, with_attributes) == pair + 8
+    one = SimpleSubscription(topic="t", expression="xx", expression_type="TAG", version=1)
+    with_one = dataclasses.replace(with_attributes, subscriptions=(one,))
+    assert grown(groups, with_one) == 120 + sum(map(text_size, ("t", "xx", "TAG")))
+    used = groups._room.used
+    groups.set_forbidden("orders", "topic", 1)
+    assert groups._room.used - used == name + text_size("topic") + 32
+
+
+@pytest.mark.parametrize(
+    ("name", "is_safe"),
+    [("a", True), ("a" * 255, True), ("a" * 256, False), ("", False), (".", False), ("..", False)],
+)
+def test_name_of_a_folder_has_at_most_255_bytes(name: str, *, is_safe: bool) -> None:
+    assert topics_module.is_path_safe(name) is is_safe
+    assert not topics_module.is_path_safe("\u00e9" * 128)
+    for mark in "/\\\0":
+        assert not topics_module.is_path_safe(f"a{mark}b")
 
 
 # --- filters -------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ def test_pattern_has_as_many_addresses_as_the_limit(monkeypatch: pytest.MonkeyPa
         ("fd00::ffff", "[fd00::ffff]:1", True),
         ("fd00::*", "[fd00::ffff]:1", True),
         ("1:2:3:4:5:6:7::", "[1:2:3:4:5:6:7:0]:1", True),
+        ("1:2:3:4:5:6:7:8::", "[1:2:3:4:5:6:7:8]:1", True),
         ("::1", "[::1]:1", True),
         ("::1", "0.0.0.1:1", False),
         ("fe80::1", "[fe80::1%eth0]:1", True),

@@ -151,3 +151,22 @@ fn a_queue_begins_with_the_first_message_that_the_log_has() {
         }
     });
 }
+
+#[test]
+fn a_queue_whose_messages_are_all_gone_goes_on_wherever_the_next_one_is() {
+    for (next, files) in [(3, 1), (4, 1), (9, 1), (10, 1), (25, 1), (1 << 40, 1)] {
+        let (disk, queues) = made(&[0, 1, 2], 10, true);
+        queues.correct_min(300).unwrap();
+        assert_eq!((queues.min("T", 0), queues.max("T", 0)), (3, 3));
+        put(&queues, next, 300);
+        queues.sync().unwrap();
+        assert_eq!(messages(&queues), [(next, 300)], "{next}");
+        assert_eq!(queues.min("T", 0), next);
+        assert_eq!(disk.files().len(), files, "{next}");
+    }
+    // As long as one is there, so wide a gap is refused.
+    let (_, queues) = made(&[0, 1, 2], 10, true);
+    queues.correct_min(200).unwrap();
+    assert!(queues.put("T", 0, 1 << 40, 300, 100, 0).is_err());
+    assert_eq!(queues.max("T", 0), 3);
+}

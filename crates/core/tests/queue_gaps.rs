@@ -143,6 +143,22 @@ fn a_new_file_has_those_before_the_newest_made_durable_and_no_others() {
 }
 
 #[test]
+fn units_are_written_in_blocks_and_read_all_the_same() {
+    for (count, writes) in [(1, 0), (204, 0), (205, 1), (408, 1), (409, 2)] {
+        let disk = SimDisk::new();
+        let queues = open(&disk, UNITS);
+        for n in 0..count {
+            put(&queues, n);
+        }
+        assert_eq!(disk.count(Op::Write), writes, "{count}");
+        is_whole(&queues, count);
+        // What a kill leaves is what was written.
+        let again = open(&disk, UNITS);
+        assert_eq!(again.max("T", 0), writes * 204, "{count}");
+    }
+}
+
+#[test]
 fn a_gap_of_sixteen_files_is_filled_and_a_wider_one_refused() {
     for (gap, filled) in [(0, true), (159, true), (160, true), (161, false)] {
         let queues = open(&SimDisk::new(), 10);

@@ -1,0 +1,362 @@
+"""Java's proxy before our broker, and the official clients of gRPC that come through it.
+
+The clients are programs in `tests/interop/grpc_clients`; what they need is pinned there and in
+`requirements/grpc-client.txt`, and kept beside the RocketMQ jars: it is fetched once.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from interop_world import has_route, until
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.remoting.blocking import BlockingConnection
+from roquet.testing.java import (
+    REPOSITORY,
+    Process,
+    cache_folder,
+    free_port,
+    java_command,
+)
+from timer_harness import TimerWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from roquet.acl.credentials import Credentials
+    from timer_harness import TimerBroker
+
+CLIENTS = REPOSITORY / "tests" / "interop" / "grpc_clients"
+REQUIREMENTS = REPOSITORY / "requirements" / "grpc-client.txt"
+FETCH_S = 280.0
+START_S = 60.0
+Message = dict[str, Any]
+SYNC_TOPIC = "DefaultHeartBeatSyncerTopic"
+"""By which proxies tell one another who is connected to them."""
+
+
+# --- what the clients need -------------------------------------------------------------------
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=FETCH_S
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def _fetched(name: str, pins: Sequence[Path], fetch: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache that `fetch` has filled once for these pins."""
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
+    folder = cache_folder() / f"grpc-{name}-{content}"
+    if not folder.exists():
+        draft = folder.with_name(f"{folder.name}.{os.getpid()}")
+        draft.mkdir(parents=True)
+        fetch(draft)
+        try:
+            draft.rename(folder)
+        except OSError:
+            # Another run was first.
+            shutil.rmtree(draft)
+    return folder
+
+
+def python_command(folder: Path, endpoint: str) -> list[str]:
+    """Return the command of the Python client."""
+
+    def fetch(draft: Path) -> None:
+        python = str(draft / "bin" / "python")
+        _run([sys.executable, "-m", "venv", "--without-pip", str(draft)], folder)
+        uv = str(Path(sys.executable).with_name("uv"))
+        pins = ["--require-hashes", "-r", str(REQUIREMENTS)]
+        _run([uv, "pip", "install", "-q", "--python", python, *pins], folder)
+
+    found = _fetched("python", [REQUIREMENTS], fetch)
+    return [str(found / "bin" / "python"), str(CLIENTS / "python_peer.py"), endpoint]
+
+
+def java_peer_command(folder: Path, endpoint: str) -> list[str]:
+    """Return the command of the Java client."""
+    pom = CLIENTS / "pom.xml"
+
+    def fetch(draft: Path) -> None:
+        maven = shutil.which("mvn")
+        assert maven is not None, "there is no mvn to fetch the Java client"
+        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
+        _run([maven, "-q", "-B", "-f", str(pom), *copy], folder)
+
+    found = _fetched("java", [pom], fetch)
+    classes = folder / "classes"
+    program = str(CLIENTS / "GrpcPeer.java")
+    _run(["javac", "-proc:none", "-d", str(classes), "-cp", f"{found}/*", program], folder)
+    command = java_command(found, folder, "GrpcPeer", heap="256m")
+    command[command.index("-cp") + 1] = f"{classes}:{found}/*"
+    command[1:1] = [f"-Dendpoint={endpoint}"]
+    return command
+
+
+def node_command(folder: Path, endpoint: str) -> list[str]:
+    """Return the command of the Node.js client."""
+    pins = [CLIENTS / "package.json", CLIENTS / "package-lock.json"]
+
+    def fetch(draft: Path) -> None:
+        npm = shutil.which("npm")
+        assert npm is not None, "there is no npm to fetch the Node.js client"
+        for path in pins:
+            shutil.copy(path, draft)
+        _run([npm, "ci", "--silent", "--ignore-scripts"], draft)
+
+    found = _fetched("node", pins, fetch)
+    program = folder / "node_peer.js"
+    shutil.copy(CLIENTS / "node_peer.js", program)
+    (folder / "node_modules").symlink_to(found / "node_modules")
+    return ["node", str(program), endpoint]
+
+
+COMMANDS: Mapping[str, Callable[[Path, str], list[str]]] = {
+    "python": python_command,
+    "java": java_peer_command,
+    "node": node_command,
+}
+
+
+# --- a client --------------------------------------------------------------------------------
+
+
+class Peer:
+    """One client of gRPC in a process of its own; its requests are in `python_peer.py`."""
+
+    def __init__(self, make: str, folder: Path, endpoint: str) -> None:
+        """Start it, and wait until it listens to requests."""
+        self.make = make
+        folder.mkdir(parents=True)
+        command = COMMANDS[make](folder, endpoint)
+        self._errors = (folder / "peer.err").open("ab")
+        self._child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "HOME": str(folder)},
+        )
+        self._buffer = b""
+        assert self._read(START_S) == {"ready": True}
+
+    def ask(self, do: str, limit_s: float = 60.0, **fields: Any) -> Any:
+        """Have the client do something; return what came of it."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+        self._child.stdin.flush()
+        answer = self._read(limit_s)
+        assert "error" not in answer, answer["error"]
+        return answer.get("result")
+
+    def send(self, topic: str, messages: Sequence[Message]) -> list[Message]:
+        """Send messages (body, tag, keys, group, due_ms, priority, properties)."""
+        found: list[Message] = self.ask("send", topic=topic, messages=[_coded(m) for m in messages])
+        return found
+
+    def receive(self, group: str, most: int = 16, invisible_s: int = 10) -> list[Message]:
+        """Receive once. A proxy that has not yet taken the settings has nothing to give."""
+        assert self._child.stdin is not None
+        fields = {"group": group, "most": most, "invisible_s": invisible_s}
+        request = json.dumps({"do": "receive", **fields}).encode() + b"\n"
+        self._child.stdin.write(request)
+        self._child.stdin.flush()
+        answer = self._read(60.0)
+        if '"settings" is null' in answer.get("error", ""):
+            time.sleep(0.1)
+            return []
+        assert "error" not in answer, answer["error"]
+        return [_plain(message) for message in answer["result"]]
+
+    def push(self, topic: str, group: str, count: int, **more: Any) -> list[Message]:
+        """Consume by a push consumer until `count` came."""
+        fields = {"timeout_s": 60, **more}
+        for name in fields.keys() & {"fail_once", "fail_always"}:
+            fields[name] = base64.b64encode(fields[name]).decode()
+        found = self.ask("push", 240.0, topic=topic, group=group, count=count, **fields)
+        return [_plain(message) for message in found]
+
+    def close(self) -> None:
+        """End it."""
+        self._child.kill()
+        self._child.wait()
+        for stream in (self._child.stdin, self._child.stdout, self._errors):
+            assert stream is not None
+            stream.close()
+
+    def _read(self, timeout_s: float) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        end = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                said = f"the client did not answer within {timeout_s} s: {self._errors.name}"
+                assert selector.select(end - time.monotonic()), said
+                chunk = os.read(self._child.stdout.fileno(), 1 << 20)
+                assert chunk, f"the client ended: {Path(self._errors.name).read_text()[-2000:]}"
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def _coded(message: Message) -> Message:
+    return {**message, "body": base64.b64encode(message["body"]).decode()}
+
+
+def _plain(message: Message) -> Message:
+    assert not message["corrupted"]
+    return {**message, "body": base64.b64decode(message["body"])}
+
+
+# --- the servers -----------------------------------------------------------------------------
+
+
+def _write_accounts(accounts: Accounts, broker: Path, proxy: Path) -> None:
+    """Write the broker's file of accounts, and the proxy's with its own."""
+    broker.mkdir(parents=True)
+    table = broker / "plain_acl.yml"
+    table.touch(0o600)
+    table.write_text(accounts.text)
+    mine = accounts.proxy
+    text = f"accessKey: {mine.access_key}\nsecretKey: {mine.secret_key}\n"
+    (proxy / "tools.yml").write_text(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Accounts:
+    """Who may do what at the broker."""
+
+    text: str
+    """The file of accounts (plain_acl.yml)."""
+    proxy: Credentials
+    admin: Credentials
+
+
+@dataclasses.dataclass
+class ProxyWorld:
+    """A name server and a broker of ours, and Java's proxy in cluster mode before them."""
+
+    broker: TimerBroker
+    endpoint: str
+    remoting: str
+    proxy: Process
+    folder: Path
+    _servers: TimerWorld
+    _accounts: Accounts | None = None
+    peers: dict[str, Peer] = dataclasses.field(default_factory=dict[str, Peer])
+
+    @classmethod
+    def start(
+        cls, jars: Path, folder: Path, make: str = "ours", *, accounts: Accounts | None = None
+    ) -> Self:
+        """Start all of them; `make` is that of the broker."""
+        servers = TimerWorld(jars, folder).__enter__()
+        more = {"enablePropertyFilter": "true"}
+        if accounts is not None:
+            more["aclEnable"] = "true"
+        broker = servers.broker("behind-proxy", more)
+        rng = random.Random()
+        home = folder / "proxy"
+        (home / "conf").mkdir(parents=True)
+        if accounts is not None:
+            _write_accounts(accounts, broker.folder / make / "conf", home / "conf")
+        grpc, remoting = free_port(rng), free_port(rng)
+        config = home / "rmq-proxy.json"
+        settings = {
+            "rocketMQClusterName": "DefaultCluster",
+            "proxyMode": "CLUSTER",
+            "proxyName": "proxy-a",
+            "namesrvAddr": servers.namesrv,
+            "grpcServerPort": grpc,
+            "remotingListenPort": remoting,
+            "remotingAccessAddr": "127.0.0.1",
+            "localServeAddr": "127.0.0.1",
+            "enableAclRpcHookForClusterMode": accounts is not None,
+        }
+        config.write_text(json.dumps(settings))
+        main = "org.apache.rocketmq.proxy.ProxyStartup"
+        command = java_command(jars, home, main, "-pc", str(config), heap="512m")
+        world = cls(
+            broker=broker,
+            endpoint=f"127.0.0.1:{grpc}",
+            remoting=f"127.0.0.1:{remoting}",
+            proxy=Process("proxy", command, home),
+            folder=folder,
+            _servers=servers,
+            _accounts=accounts,
+        )
+        try:
+            broker.open(make)
+            if accounts is not None:
+                # Only an administrator may make it.
+                world.topic(SYNC_TOPIC, "UNSPECIFIED")
+                world.group(f"CID_{SYNC_TOPIC}")
+            world.proxy.start("startup successfully")
+        except BaseException:
+            world.stop()
+            raise
+        return world
+
+    def peer(self, make: str) -> Peer:
+        """Return the client of a make; it is started once."""
+        if make not in self.peers:
+            self.peers[make] = Peer(make, self.folder / f"peer-{make}", self.endpoint)
+        return self.peers[make]
+
+    def stop(self) -> None:
+        """End everything."""
+        for peer in self.peers.values():
+            peer.close()
+        self.proxy.kill()
+        self._servers.__exit__(None, None, None)
+
+    def ask(self, command: Command) -> Command:
+        """Ask the broker itself, with the rights of an administrator."""
+        sign = None if self._accounts is None else self._accounts.admin.sign
+        with BlockingConnection(self.broker.plan.address, sign=sign) as connection:
+            return connection.call(command, 20.0)
+
+    def topic(self, name: str, kind: str, queues: int = 4) -> str:
+        """Make a topic for messages of one kind."""
+        fields = {
+            "topic": name,
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+            "attributes": f"+message.type={kind}",
+            "defaultTopic": "TBW102",
+        }
+        answer = self.ask(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+        assert answer.code == 0, answer.remark
+        plan = self.broker.plan
+        until("the route", partial(has_route, plan.namesrv, name, plan.name))
+        return name
+
+    def group(self, name: str, **more: Any) -> str:
+        """Make a group."""
+        body = json.dumps({"groupName": name, **more}).encode()
+        command = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        answer = self.ask(command)
+        assert answer.code == 0, answer.remark
+        return name

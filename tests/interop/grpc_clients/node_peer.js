@@ -1,0 +1,142 @@
+// The official Node.js client of gRPC, steered by lines of JSON.
+// Requests and answers are those of python_peer.py.
+'use strict';
+
+const readline = require('node:readline');
+const {
+  ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer,
+} = require('rocketmq-client-nodejs');
+
+const endpoints = process.argv[2];
+const logger = { info() {}, warn() {}, debug() {}, error: console.error };
+const common = { endpoints, logger, requestTimeout: 10000, namespace: '' };
+const producers = new Map();
+const consumers = new Map();
+const received = new Map();
+const sleep = ms => new Promise(done => setTimeout(done, ms));
+
+function shown(message) {
+  return {
+    id: message.messageId,
+    topic: message.topic,
+    body: message.body.toString('base64'),
+    tag: message.tag ?? null,
+    keys: [...message.keys].sort(),
+    properties: Object.fromEntries(message.properties),
+    group: message.messageGroup || null,
+    attempt: message.deliveryAttempt,
+    priority: message.priority ?? null,
+    at_ms: Date.now(),
+    corrupted: message.corrupted ?? false,
+  };
+}
+
+function made(topic, one) {
+  const message = { topic, body: Buffer.from(one.body, 'base64') };
+  if (one.tag) message.tag = one.tag;
+  if (one.keys) message.keys = [one.keys];
+  if (one.group) message.messageGroup = one.group;
+  if (one.due_ms) message.deliveryTimestamp = new Date(one.due_ms);
+  if (one.priority !== undefined) message.priority = one.priority;
+  if (one.properties) message.properties = new Map(Object.entries(one.properties));
+  return message;
+}
+
+async function producer(topic) {
+  if (!producers.has(topic)) {
+    const made = new Producer({ ...common, topic });
+    await made.startup();
+    producers.set(topic, made);
+  }
+  return producers.get(topic);
+}
+
+const known = {
+  async send({ topic, messages }) {
+    const via = await producer(topic);
+    const answers = [];
+    for (const one of messages) {
+      try {
+        const receipt = await via.send(made(topic, one));
+        answers.push({ id: receipt.messageId, recall: receipt.recallHandle || null });
+      } catch (error) {
+        answers.push({ error: String(error) });
+      }
+    }
+    return answers;
+  },
+  async recall({ topic, handle }) {
+    return (await (await producer(topic)).recallMessage(topic, handle)).messageId;
+  },
+  async open({ topic, group, expression = '*', wait_s = 5 }) {
+    const consumer = new SimpleConsumer({
+      ...common,
+      consumerGroup: group,
+      subscriptions: new Map([[ topic, new FilterExpression(expression) ]]),
+      awaitDuration: wait_s * 1000,
+    });
+    await consumer.startup();
+    consumers.set(group, consumer);
+    return null;
+  },
+  async receive({ group, most, invisible_s }) {
+    const found = await consumers.get(group).receive(most, invisible_s * 1000);
+    for (const message of found) received.set(message.messageId, message);
+    return found.map(shown);
+  },
+  async ack({ group, message }) {
+    await consumers.get(group).ack(received.get(message));
+    return null;
+  },
+  async change({ group, message, invisible_s }) {
+    await consumers.get(group).changeInvisibleDuration(received.get(message), invisible_s * 1000);
+    return null;
+  },
+  async close({ group }) {
+    await consumers.get(group).shutdown();
+    consumers.delete(group);
+    return null;
+  },
+  async push({ topic, group, count, timeout_s, linger_s = 0, fail_once = null }) {
+    const came = [];
+    const consumer = new PushConsumer({
+      ...common,
+      consumerGroup: group,
+      subscriptions: new Map([[ topic, FilterExpression.SUB_ALL ]]),
+      messageListener: {
+        async consume(message) {
+          came.push(shown(message));
+          if (fail_once !== null && message.body.toString('base64') === fail_once) {
+            fail_once = null;
+            return ConsumeResult.FAILURE;
+          }
+          return ConsumeResult.SUCCESS;
+        },
+      },
+    });
+    await consumer.startup();
+    const end = Date.now() + timeout_s * 1000;
+    while (came.length < count && Date.now() < end) await sleep(50);
+    await sleep(linger_s * 1000);
+    // It waits for polls that are under way.
+    consumer.shutdown().catch(() => {});
+    return came;
+  },
+};
+
+async function main() {
+  process.stdout.write('{"ready":true}\n');
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    let answer;
+    try {
+      const request = JSON.parse(line);
+      answer = { result: await known[request.do](request) };
+    } catch (error) {
+      answer = { error: String(error && error.stack) };
+    }
+    process.stdout.write(JSON.stringify(answer) + '\n');
+  }
+  process.exit(0);
+}
+
+main();

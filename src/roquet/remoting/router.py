@@ -95,7 +95,7 @@ A handler that cannot do it raises `base.errors.Refused(code, remark)`.
 Fail = Callable[[Request, Exception], None]
 """Answers a request with what went wrong."""
 
-Together = Callable[["Iterator[Request]", Fail], "Awaitable[None] | None"]
+BatchHandler = Callable[["Iterator[Request]", Fail], "Awaitable[None] | None"]
 """Answers requests that wait one behind the other, through `Request.reply` or the function given.
 
 Takes at least one, and none once it waits; what it returns is waited for. It raises nothing: the
@@ -114,7 +114,7 @@ class Route:
     handler: Handler
     lane: str
     ports: Ports = Ports.BOTH
-    together: Together | None = None
+    batch: BatchHandler | None = None
     """Does the same as the handler for many requests at a time, with less work for each."""
 
 
@@ -123,7 +123,7 @@ class _Row:
     route: Route
     lane: Lane | None
     """None: the handler is a plain function and runs at once."""
-    together: _Together | None = None
+    batched: _Batched | None = None
 
 
 class _Job:
@@ -157,10 +157,10 @@ class _Job:
         self._request.refuse(remark)
 
 
-class _Together:
+class _Batched:
     """Requests in a lane that are done together."""
 
-    def __init__(self, router: Router, handler: Together) -> None:
+    def __init__(self, router: Router, handler: BatchHandler) -> None:
         self._router = router
         self._handler = handler
 
@@ -223,8 +223,8 @@ class Router:
                 reply_to(request.command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             )
             request.done(request)
-        elif row.together is not None and row.lane is not None:
-            row.lane.submit_to(row.together, request)
+        elif row.batched is not None and row.lane is not None:
+            row.lane.submit_to(row.batched, request)
         elif row.lane is not None:
             row.lane.submit(_Job(self, request, row.route.handler))
         else:
@@ -235,8 +235,8 @@ class Router:
             getattr(route.handler, "__call__", None)  # noqa: B004  (an object with an async __call__)
         )
         lane = lanes[route.lane]
-        together = None if route.together is None else _Together(self, route.together)
-        return _Row(route, lane if waits else None, together)
+        batched = None if route.batch is None else _Batched(self, route.batch)
+        return _Row(route, lane if waits else None, batched)
 
     def _is_too_long(self, request: Request, body_max: Callable[[int], int]) -> bool:
         """Tell whether a request that is served has too long a body; such a one is answered."""

@@ -48,7 +48,7 @@ class Job(Waiting, Protocol):
         ...
 
 
-class Together(Protocol):
+class BatchHandler(Protocol):
     """Runs jobs of one kind together that wait one behind the other."""
 
     def run(self, jobs: Iterator[Any]) -> Awaitable[None] | None:
@@ -101,7 +101,7 @@ class Lane:
         self.config = config
         self._clock = clock
         self._tasks = tasks
-        self._queue: deque[tuple[Waiting, Together, int]] = deque()
+        self._queue: deque[tuple[Waiting, BatchHandler, int]] = deque()
         """Each with when it was read, by a clock that nobody can set."""
         self._running = 0
         self._spare = False
@@ -127,12 +127,12 @@ class Lane:
         """Run the job now, later, or refuse it."""
         self.submit_to(_ALONE, job)
 
-    def submit_to(self, together: Together, job: Waiting) -> None:
+    def submit_to(self, handler: BatchHandler, job: Waiting) -> None:
         """Have the job run with others of its kind, now or later, or refuse it."""
         room = self.config.queue_max + self.config.concurrency - self._running
         if len(self._queue) < room:
             waited_ms = max(0, self._clock.now_ms() - job.received_ms)
-            self._queue.append((job, together, self._clock.steady_ms() - waited_ms))
+            self._queue.append((job, handler, self._clock.steady_ms() - waited_ms))
             if not self._spare:
                 self._provide()
         else:
@@ -155,7 +155,7 @@ class Lane:
         return True
 
     def _refuse_old(
-        self, job: Waiting, _: Together, read_ms: int, reason: str = "TIMEOUT_CLEAN_QUEUE"
+        self, job: Waiting, _: BatchHandler, read_ms: int, reason: str = "TIMEOUT_CLEAN_QUEUE"
     ) -> None:
         waited_ms = self._clock.steady_ms() - read_ms
         self._refuse(
@@ -187,10 +187,10 @@ class Lane:
                 done = 0
                 await _give_way()
                 continue
-            together = self._queue[0][1]
+            handler = self._queue[0][1]
             taken: list[Waiting] = []
             try:
-                rest = together.run(self._taken(together, taken))
+                rest = handler.run(self._taken(handler, taken))
                 if rest is not None:
                     # Should this wait, the next task goes on with the queue meanwhile.
                     self._provide()
@@ -198,12 +198,12 @@ class Lane:
             finally:
                 self._running -= len(taken)
                 done += len(taken)
-                together.ended(taken)
+                handler.ended(taken)
 
-    def _taken(self, together: Together, taken: list[Waiting]) -> Iterator[Waiting]:
+    def _taken(self, handler: BatchHandler, taken: list[Waiting]) -> Iterator[Waiting]:
         """Take the jobs of a kind off the front of the queue, as many as may run."""
         queue, room = self._queue, min(TURN, self.config.concurrency - self._running)
-        while queue and queue[0][1] is together and len(taken) < room:
+        while queue and queue[0][1] is handler and len(taken) < room:
             job = queue.popleft()[0]
             self._running += 1
             taken.append(job)

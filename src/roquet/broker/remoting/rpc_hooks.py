@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from roquet.broker.hooks import Hooks
-    from roquet.remoting.router import Fail, Together
+    from roquet.remoting.router import BatchHandler, Fail
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ def hooked(routes: Sequence[Route], hooks: Hooks) -> list[Route]:
 
 
 def _around(route: Route, begin: _Begin) -> Route:
-    handler, together = route.handler, route.together
+    handler, batch = route.handler, route.batch
     if inspect.iscoroutinefunction(handler):
         handler = _around_waiting(cast("_Waiting", handler), begin)
     else:
         handler = _around_plain(cast("_Plain", handler), begin)
-    if together is not None:
-        together = _around_together(together, begin)
-    return dataclasses.replace(route, handler=handler, together=together)
+    if batch is not None:
+        batch = _around_batch(batch, begin)
+    return dataclasses.replace(route, handler=handler, batch=batch)
 
 
 def _around_waiting(handler: _Waiting, begin: _Begin) -> _Waiting:
@@ -80,7 +80,7 @@ def _around_plain(handler: _Plain, begin: _Begin) -> _Plain:
     return run
 
 
-def _around_together(together: Together, begin: _Begin) -> Together:
+def _around_batch(batch: BatchHandler, begin: _Begin) -> BatchHandler:
     def run(requests: Iterator[Request], fail: Fail) -> Awaitable[None] | None:
         def fail_watched(request: Request, error: Exception) -> None:
             watched = request.reply
@@ -90,7 +90,7 @@ def _around_together(together: Together, begin: _Begin) -> Together:
                 request = watched.request
             fail(request, error)
 
-        return together(_begun(requests, begin), fail_watched)
+        return batch(_begun(requests, begin), fail_watched)
 
     return run
 

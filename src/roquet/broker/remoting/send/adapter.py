@@ -76,8 +76,8 @@ class SendAdapter:
             RequestCode.SEND_MESSAGE_V2,
             RequestCode.SEND_BATCH_MESSAGE,
         )
-        together = None if self._batching is None else self._batching.run
-        return [Route(codes, self.send, "send", together=together)]
+        batch = None if self._batching is None else self._batching.run
+        return [Route(codes, self.send, "send", batch=batch)]
 
     async def send(self, request: Request) -> Command:
         """Store one message or a batch."""

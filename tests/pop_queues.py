@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from roquet.broker.api.pop import PopRequest
+from roquet.broker.clients.expressions import EVERYTHING
 from roquet.broker.pop.receive.browse import PopBrowser
-from roquet.broker.pop.receive.checks import EVERYTHING
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.locks import PopLocks
 from roquet.broker.pop.receive.orders import PopOrders

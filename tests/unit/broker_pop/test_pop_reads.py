@@ -8,7 +8,7 @@ import pytest
 
 from pop_queues import RETRY, Queues, World, record, result
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
-from roquet.broker.pop.receive.checks import EVERYTHING, Wanted
+from roquet.broker.clients.expressions import EVERYTHING, Choice
 from roquet.broker.pop.receive.reads import as_original, has_wanted, offsets_of, read_for
 from roquet.protocol import properties as props
 from roquet.protocol.pop.handle import ReceiptHandle
@@ -49,10 +49,10 @@ def test_offsets_of_a_read_are_those_of_its_records() -> None:
 def test_queue_has_something_wanted_among_as_many_as_are_looked_at(by: str) -> None:
     store = Queues()
     store.fill("t", 0, 1, 1, 2)
-    wanted = Wanted(codes=(2,)) if by == "codes" else Wanted(filter_by=cast("Any", (2,)))
-    nothing = Wanted(codes=(9,)) if by == "codes" else Wanted(filter_by=cast("Any", (9,)))
+    wanted = Choice(codes=(2,)) if by == "codes" else Choice(filter_by=cast("Any", (2,)))
+    nothing = Choice(codes=(9,)) if by == "codes" else Choice(filter_by=cast("Any", (9,)))
 
-    def has(begin: int, end: int, what: Wanted, most: int = 9) -> bool:
+    def has(begin: int, end: int, what: Choice, most: int = 9) -> bool:
         return has_wanted(store, ("t", 0), begin, end, wanted=what, most=most)
 
     assert has(0, 3, wanted)
@@ -69,7 +69,7 @@ def test_queue_has_something_wanted_among_as_many_as_are_looked_at(by: str) -> N
 
 def test_filtered_look_ends_where_a_read_does_not_go_on() -> None:
     store = Queues()
-    wanted = Wanted(filter_by=cast("Any", (2,)))
+    wanted = Choice(filter_by=cast("Any", (2,)))
     for answer, has in (
         (result(GetStatus.NO_MATCHED_MESSAGE, 0, 3), False),
         (result(GetStatus.OFFSET_TOO_SMALL, 2, 3), False),
@@ -130,7 +130,7 @@ def test_notification_looks_at_so_many_messages_for_its_filter(
 ) -> None:
     it = World(tmp_path, **rules)
     it.store.fill("t", 0, 1, 1, 1)
-    it.wanted = Wanted(codes=(2,))
+    it.wanted = Choice(codes=(2,))
     request = NotificationRequest(topic="t", group="g", queue_id=0, poll_ms=0, born_ms=0)
     assert it.browser.has_messages(request) is has
     it.known["t", 0] = 3

@@ -10,7 +10,7 @@ import pytest
 from pop_queues import RETRY, RETRY_V2, World, result, shown
 from remoting_harness import on_loop
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
-from roquet.broker.pop.receive.checks import EVERYTHING, Wanted
+from roquet.broker.clients.expressions import EVERYTHING, Choice
 from roquet.store.records import read_records
 from roquet.store.results import GetStatus, PutStatus, StoreFault
 
@@ -170,7 +170,7 @@ async def test_position_that_is_not_in_the_queue_moves_to_where_the_store_says(
 @on_loop
 async def test_messages_that_are_for_nobody_here_are_passed_for_good(tmp_path: Path) -> None:
     it = World(tmp_path)
-    it.wanted = Wanted(codes=(2,))
+    it.wanted = Choice(codes=(2,))
     it.store.fill("t", 0, 1, 1, 2, 1)
     got = await it.pop(queue_id=0)
     assert (shown(got), got.advanced, it.known) == ([("t", 0, [2])], False, {("t", 0): 4})

@@ -221,9 +221,6 @@ class Recalls:
     def _export(self) -> TimerMetricsBody | None:
         return None if self.exported is None else TimerMetricsBody(topics=())
 
-    def _export(self) -> TimerMetricsBody | None:
-        return None if self.exported is None else TimerMetricsBody(topics=())
-
     async def _append(self, message: Draft) -> PutResult:
         self.drafts.append(message)
         return PutResult(self.status, why="a test says so")

@@ -157,7 +157,7 @@ class PopAckAdapter:
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
         return [
-            Route((RequestCode.ACK_MESSAGE,), self.ack, "ack", together=self.acks),
+            Route((RequestCode.ACK_MESSAGE,), self.ack, "ack", batch=self.acks),
             Route((RequestCode.BATCH_ACK_MESSAGE,), self.ack_batch, "ack"),
             Route((RequestCode.CHANGE_MESSAGE_INVISIBLETIME,), self.change_invisible, "ack"),
         ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from roquet.broker.api.pop import PopRequest
 from roquet.broker.clients.expressions import EVERYTHING
+from roquet.broker.pop.buffer.rules import BufferRules
+from roquet.broker.pop.buffer.service import PopBuffer
 from roquet.broker.pop.receive.browse import PopBrowser
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.locks import PopLocks
@@ -152,12 +154,18 @@ class World:
         self.in_flight = PopInFlight(self.clock, is_enabled=True)
         self.rules = PopRules(**({"limits_in_flight": False} | rules))
         offsets = SimpleNamespace(
-            begin=self._begin, commit=self._commit, rest=self._rest, seen=self._seen
+            begin=self._begin,
+            passed=self._commit,
+            move=self._commit,
+            is_reset=lambda key: key[0] in self.resets,
+            rest=self._rest,
+            seen=self._seen,
         )
         rng: Any = SimpleNamespace(randrange=lambda _n: draw)
         shared: dict[str, Any] = {
             "checks": SimpleNamespace(
                 pop=lambda _r: (self.topics["t"], self.wanted),
+                urgent_percent=lambda *_: 0,
                 peek=lambda _r: self.topics["t"],
                 notification=lambda _r: (self.topics["t"], self.wanted),
             ),
@@ -174,6 +182,13 @@ class World:
             locks=self.locks,
             revive_log=cast(
                 "Any", SimpleNamespace(next_queue=lambda: 5, checkpoint=self._checkpoint)
+            ),
+            buffer=PopBuffer(
+                cast("Any", SimpleNamespace()),
+                cast("Any", SimpleNamespace()),
+                is_gone=lambda *_: False,
+                rules=BufferRules(),
+                clock=self.clock,
             ),
             in_flight=self.in_flight,
             alarms=cast("Any", SimpleNamespace(set=self.alarms.append)),

@@ -223,7 +223,9 @@ async def test_messages_whose_checkpoint_is_not_stored_stay_where_they_are(tmp_p
     it.status = PutStatus.PUT_OK
     it.on_store = lambda: cast("Any", it.topics.pop("t", None))
     topic = it.topics["t"]
-    it.service._checks = cast("Any", SimpleNamespace(pop=lambda _r: (topic, EVERYTHING)))
+    it.service._checks = cast(
+        "Any", SimpleNamespace(pop=lambda _r: (topic, EVERYTHING), urgent_percent=lambda *_: 0)
+    )
     got = await it.pop()
     assert (got.messages, it.known) == (0, {}), "the topic was deleted meanwhile"
     it.full = True

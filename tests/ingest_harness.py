@@ -84,6 +84,7 @@ def ingest_and_store(
         lacks_slave=slave == "lack",
         slave_timeout_ms=60,
         body_max=4096,
+        batch_max=1000,
         store_host=HOST,
         stamps=[*SEND_EXT, ("CLUSTER", "C")],
         send_ext=SEND_EXT,

@@ -724,6 +724,7 @@ class Ingest:
         lacks_slave: bool,
         slave_timeout_ms: int,
         body_max: int,
+        batch_max: int,
         store_host: bytes,
         stamps: Sequence[tuple[str, str]],
         send_ext: Sequence[tuple[str, str]],

@@ -305,6 +305,7 @@ impl Ingest {
             },
             copy_timeout_ms: required(&values, "slave_timeout_ms")?,
             body_max: required(&values, "body_max")?,
+            batch_max: required(&values, "batch_max")?,
             store_host: required(&values, "store_host")?,
             stamps: required(&values, "stamps")?,
             send_ext: required(&values, "send_ext")?,

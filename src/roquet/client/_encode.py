@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from roquet.client._options import ProducerOptions
 
+BATCH_MAX = batch.messages_max(20)
+"""Messages of a batch that every broker takes, whatever its address."""
+
 
 def compose(
     topic: str | Message,
@@ -106,7 +109,8 @@ def encode_batches(
         _check(message, options)
         text = _properties(message, message_id, {}, options).encode()
         length = len(message.body) + len(text) + 22
-        if elements and size + length > options.message_size_max:
+        is_full = size + length > options.message_size_max or len(elements) == BATCH_MAX
+        if elements and is_full:
             found.append(_batch(first, elements, ids))
             elements, ids, size = [], [], 0
         elements.append((message.flag, message.body, text))

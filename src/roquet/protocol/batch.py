@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from roquet.protocol.bodies.fields import Steps
 
-MESSAGES_MAX = 65_536
+IDS_SIZE_MAX = 1 << 20
+"""What the header of the answer has room for: the ids of all messages, by commas."""
 STEP = 4_000
 """Messages that are cut between two pauses."""
 _HEAD = struct.Struct(">iiiii")
@@ -38,18 +39,26 @@ def encode(elements: Iterable[Element]) -> bytes:
     return b"".join(parts)
 
 
+def messages_max(host_size: int) -> int:
+    """Return how many messages a batch may have at a broker with an address of 8 or 20 bytes.
+
+    The answer names each of them: address and 8 bytes in hexadecimal.
+    """
+    return IDS_SIZE_MAX // (2 * (host_size + 8) + 1)
+
+
 def decode(data: bytes) -> list[Element]:
     """Cut a batch body. The total of an element is not believed, as in Java. Raises BatchError."""
-    return at_once(decoding(data))
+    return at_once(decoding(data, messages_max(8)))
 
 
-def decoding(data: bytes) -> Steps[list[Element]]:
-    """Cut a batch body in steps. Raises BatchError."""
+def decoding(data: bytes, most: int) -> Steps[list[Element]]:
+    """Cut a batch body of at most so many messages in steps. Raises BatchError."""
     found: list[Element] = []
     at = 0
     while at < len(data):
-        if len(found) == MESSAGES_MAX:
-            raise BatchError(f"more than {MESSAGES_MAX} messages")
+        if len(found) == most:
+            raise BatchError(f"more than {most} messages: no answer has room for their ids")
         if len(found) % STEP == STEP - 1:
             yield
         if len(data) - at < _HEAD.size:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import TYPE_CHECKING
 
 import pytest
+from roquet.broker.appender import Appender
+from roquet.broker.schedule import DelayLevels
 
-from broker_harness import dispatched, play
+from broker_harness import dispatched, ext, play
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.model.topic import TopicConfig
+from roquet.protocol.batch import encode as encode_batch
+from roquet.protocol.batch import messages_max
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.store.results import BatchDraft, Draft, PutStatus
 from roquet.testing.clock import FakeClock
+from roquet.testing.cluster import send_command
 from roquet.testing.memory_store import FakeStore
 
 if TYPE_CHECKING:
@@ -112,3 +118,31 @@ def test_sends_that_arrive_together_are_counted_one_by_one(tmp_path: Path, fast:
         assert info["msgPutTotalTodayNow"] == "40"
 
     play(tmp_path, tell, fastPathEnable=fast)
+
+
+@pytest.mark.parametrize("fast", ["true", "false"])
+def test_batch_whose_answer_no_client_could_read_is_refused_before_it_is_stored(
+    tmp_path: Path, fast: str
+) -> None:
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=1, write_queues=1))
+        await it.broker.metadata.topics.persist()
+        most = messages_max(len(it.broker.identity.store_host))
+
+        async def sent(count: int) -> Command:
+            body = encode_batch([(0, b"x", b"")] * count)
+            command = send_command("orders", body, m="true")
+            return await it.call(dataclasses.replace(command, code=RequestCode.SEND_BATCH_MESSAGE))
+
+        refused = await sent(most + 1)
+        assert (refused.code, refused.remark) == (
+            13,
+            f"the batch is illegal: more than {most} messages: no answer has room for their ids",
+        )
+        assert it.broker.store.max_offset("orders", 0) == 0
+        taken = await sent(most)
+        assert taken.code == 0, taken.remark
+        assert len(set(ext(taken)["msgId"].split(","))) == most
+        assert it.broker.path.native.counters()["sends"] == (1 if fast == "true" else 0)
+
+    play(tmp_path, tell, fastPathEnable=fast, mappedFileSizeCommitLog=str(16 << 20))

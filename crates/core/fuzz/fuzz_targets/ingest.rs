@@ -59,6 +59,7 @@ fn table(mode: u8) -> Table {
                 Slaves::None
             },
             body_max: 4096,
+            batch_max: 64,
             store_host: HOST.to_vec(),
             parked_max: 8,
             pulling: Pulling {

@@ -20,9 +20,6 @@ use crate::store::Store;
 /// Room for records beyond this is not kept for the next ones.
 const ROOM_MAX: usize = 1 << 20;
 
-/// A batch of more messages is for the processors, who refuse it.
-const BATCH_MAX: usize = 65_536;
-
 /// A send that was taken and is not appended yet.
 struct Taken<'t, 'f> {
     frame: Frame<'f>,
@@ -201,11 +198,12 @@ impl<'t, 'f> Sends<'t, 'f> {
     /// Encodes the messages of a batch, all or none.
     fn push_batch(&mut self, topic: &'t str, mut record: NewRecord<'_>) -> Option<usize> {
         let mark = self.prepared.mark();
-        let body_max = self.table.state.body_max as u64;
+        let state = &self.table.state;
+        let (body_max, batch_max) = (state.body_max as u64, state.batch_max);
         let mut records = 0;
         for element in batch::elements(record.body) {
             let plain = element.ok().filter(|element| {
-                records < BATCH_MAX && scan::plain_in_a_batch(element.properties)
+                records < batch_max && scan::plain_in_a_batch(element.properties)
             });
             let pushed = plain.and_then(|element| {
                 record.flag = element.flag;

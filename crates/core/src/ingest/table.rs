@@ -127,6 +127,8 @@ pub struct State {
     pub copy_timeout_ms: i64,
     /// Longest body in bytes.
     pub body_max: usize,
+    /// Most messages of a batch; one of more is for the processors, who refuse it.
+    pub batch_max: usize,
     /// This broker's address as records keep it.
     pub store_host: Vec<u8>,
     /// Properties that every message gets, in this order; a message that has one is not taken.
@@ -161,6 +163,7 @@ impl Default for State {
             slaves: Slaves::None,
             copy_timeout_ms: 3000,
             body_max: 0,
+            batch_max: 0,
             store_host: Vec::new(),
             stamps: Vec::new(),
             send_ext: Vec::new(),

@@ -16,6 +16,7 @@ from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
 from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
+from roquet.protocol.batch import messages_max
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import VERSION
 from roquet.service.lanes import OVERLOAD
@@ -258,6 +259,7 @@ class Admission:
             lacks_slave=self._state.lacks_slave,
             slave_timeout_ms=self._state.slave_timeout_ms,
             body_max=broker_properties.rules.message_size_max,
+            batch_max=messages_max(len(broker_properties.identity.store_host)),
             store_host=broker_properties.identity.store_host,
             stamps=[*ext, (props.CLUSTER, broker_properties.identity.cluster)],
             send_ext=ext,

@@ -26,13 +26,13 @@ _NOT_IN_A_BATCH = (
 )
 
 
-async def batch_elements(body: bytes) -> list[batches.Element]:
+async def batch_elements(body: bytes, most: int) -> list[batches.Element]:
     """Take a batch apart; nothing of one that cannot be stored whole is stored (B8).
 
     Thousands of messages are taken apart in turns. Raises Refusal(ILLEGAL_MESSAGE) for the whole
     batch.
     """
-    return await in_turns(_elements(body))
+    return await in_turns(_elements(body, most))
 
 
 async def offset_ids(store_host: bytes, offsets: Sequence[int]) -> list[str]:
@@ -40,9 +40,9 @@ async def offset_ids(store_host: bytes, offsets: Sequence[int]) -> list[str]:
     return [offset_id(store_host, at) async for at in in_slices(offsets, IDS_AT_ONCE)]
 
 
-def _elements(body: bytes) -> Steps[list[batches.Element]]:
+def _elements(body: bytes, most: int) -> Steps[list[batches.Element]]:
     try:
-        elements = yield from batches.decoding(body)
+        elements = yield from batches.decoding(body, most)
     except batches.BatchError as error:
         raise Refusal(Reason.ILLEGAL_MESSAGE, f"the batch is illegal: {error}") from error
     for number, (_, _, properties) in enumerate(elements):

@@ -24,6 +24,7 @@ from roquet.broker.services.topic_checks import SendChecks, check_queue, group_f
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol import hosts, names, sys_flag
 from roquet.protocol import properties as props
+from roquet.protocol.batch import messages_max
 from roquet.protocol.message_id import offset_id
 from roquet.protocol.recall_handle import RecallHandle
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
@@ -274,14 +275,15 @@ class Sends:
             raise Refusal(Reason.ILLEGAL_MESSAGE, "queue.type BatchCQ is not supported here")
         self._check_size(len(request.messages))
         properties = request.properties
+        store_host = self._broker_properties.identity.store_host
         batch = BatchDraft(
             topic=request.topic,
             queue_id=self._queue(request, config),
-            elements=await batch_elements(request.messages),
+            elements=await batch_elements(request.messages, messages_max(len(store_host))),
             sys_flag=_sys_flag(request, config),
             born_timestamp=request.born_ms,
             born_host=hosts.host_bytes(caller.address),
-            store_host=self._broker_properties.identity.store_host,
+            store_host=store_host,
             reconsume_times=request.attempts or 0,
             wait=properties.get(props.WAIT, "true").lower() != "false",
         )

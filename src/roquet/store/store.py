@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
 from roquet.protocol import properties as props
+from roquet.store.batches import append_batch
 from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
     BatchDraft,
@@ -193,16 +194,8 @@ class MessageStore:
     async def put_batch(self, batch: BatchDraft) -> BatchResult:
         """Append the messages of a batch, all or none, and wait for their durability."""
         try:
-            status, offsets, end, queue_offset, store_time = self.native.put_batch(
-                batch.topic,
-                batch.queue_id,
-                batch.elements,
-                sys_flag=batch.sys_flag,
-                born_timestamp=batch.born_timestamp,
-                born_host=batch.born_host,
-                store_host=batch.store_host,
-                reconsume_times=batch.reconsume_times,
-            )
+            done = await append_batch(self.native, batch)
+            status, offsets, end, queue_offset, store_time = done
         except (StoreError, StoreFault, ValueError) as error:
             status_, why = _failed(error)
             return BatchResult(status_, [], why=why)

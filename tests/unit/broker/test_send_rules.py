@@ -8,8 +8,6 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from roquet.broker.appender import Appender
-from roquet.broker.schedule import DelayLevels
 
 from broker_harness import dispatched, ext, play
 from roquet.broker.messages.appender import Appender

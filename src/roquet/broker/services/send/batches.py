@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.fields import Steps
 
 IDS_AT_ONCE = 5_000
+CHECKED_AT_ONCE = 1_000
+"""Messages whose properties are read before others have their turn."""
 _NOT_IN_A_BATCH = (
     props.DELAY,
     props.TIMER_DELAY_SEC,
@@ -46,7 +48,7 @@ def _elements(body: bytes, most: int) -> Steps[list[batches.Element]]:
     except batches.BatchError as error:
         raise Refusal(Reason.ILLEGAL_MESSAGE, f"the batch is illegal: {error}") from error
     for number, (_, _, properties) in enumerate(elements):
-        if number % batches.STEP == batches.STEP - 1:
+        if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
             yield
         if not properties:
             continue

@@ -61,6 +61,9 @@ _WIDE = {
     "destGroup": "g2",
     "compareGroup": "g",
 }
+BODY_MAX = 4 << 20
+_SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
+_SEND |= {"h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
 _MANY_NAMES = ";".join(f"topic-{number}" for number in range(50_000))[: 1 << 19]
 
 
@@ -101,11 +104,35 @@ def _topic(name: str, perm: int = 6) -> Callable[[int], Command]:
 
 
 def _batch(number: int) -> Command:
+    """Return a batch of as many messages as one may have."""
     del number
-    body = batch.encode([(0, b"x", b"")] * BATCH_MESSAGES)
-    ext = {"a": "p", "b": "topic-1", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
-    ext |= {"h": "0", "i": "", "j": "0", "k": "false", "m": "true"}
-    return Command(Code.SEND_BATCH_MESSAGE, ext=ext, body=body)
+    body = batch.encode([(0, b"x", b"")] * batch.messages_max(8))
+    return Command(Code.SEND_BATCH_MESSAGE, ext={**_SEND, "m": "true"}, body=body)
+
+
+def _batch_with_keys(number: int) -> Command:
+    """Return a batch whose messages have a property and 18 keys each; its body is full."""
+    keys = " ".join(f"k{number}-{at}" for at in range(18))
+    element = (0, b"x", f"UNIQ_KEY\x01U\x02KEYS\x01{keys}\x02a\x01b\x02".encode())
+    count = min(BODY_MAX // len(batch.encode([element])), batch.messages_max(8))
+    body = batch.encode([element] * count)
+    return Command(Code.SEND_BATCH_MESSAGE, ext={**_SEND, "m": "true"}, body=body)
+
+
+def _send(number: int) -> Command:
+    """Return a send with the longest body and many properties."""
+    del number
+    properties = "".join(f"p{at}\x01v\x02" for at in range(3_500))
+    return Command(Code.SEND_MESSAGE_V2, ext={**_SEND, "i": properties}, body=b"x" * BODY_MAX)
+
+
+def _pull(number: int) -> Command:
+    """Return a pull that looks at as many units as one may, for a tag that nothing has."""
+    del number
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "queueOffset": "0"}
+    ext |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+    ext |= {"subscription": "none", "subVersion": "0", "expressionType": "TAG"}
+    return Command(Code.PULL_MESSAGE, ext=ext)
 
 
 def _settings(number: int) -> Command:
@@ -123,8 +150,6 @@ def _everything(body_max: int = 4_000) -> list[Asked]:
     ]
 
 
-# The ids of more fit no header that our own client reads (1 MiB).
-BATCH_MESSAGES = 30_000
 _NO_ANSWER = {Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE}
 _ALL_QUEUES = (
     Code.GET_TOPIC_STATS_INFO,
@@ -139,6 +164,9 @@ BROKER = [
     Asked(
         "0 nothing", _always(Command(Code.GET_MAX_OFFSET, ext={"topic": "wide", "queueId": "0"}))
     ),
+    # Before tables grow: a frame has room for them as they are now.
+    _plain(Code.GET_ALL_TOPIC_CONFIG, "all topics"),
+    _plain(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "all groups"),
     *(_named(name) for name in WORST if name != "new groups"),
     Asked("34 new groups", _members),
     Asked("18 new topics", _new_topics),
@@ -153,8 +181,6 @@ BROKER = [
     _plain(Code.QUERY_CORRECTION_OFFSET, "all queues", _WIDE),
     _plain(Code.CLONE_GROUP_OFFSET, "all queues", _WIDE),
     _plain(Code.GET_ALL_CONSUMER_OFFSET, "all offsets", answer=None),
-    _plain(Code.GET_ALL_TOPIC_CONFIG, "all topics"),
-    _plain(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "all groups"),
     _plain(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "a page", {"groupSeq": "1", "maxGroupNum": "2"}),
     _plain(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "all topics"),
     _plain(Code.QUERY_TOPIC_CONSUME_BY_WHO, "all groups", _WIDE),
@@ -162,11 +188,18 @@ BROKER = [
     _plain(Code.GET_BROKER_RUNTIME_INFO, "all figures"),
     _plain(Code.GET_BROKER_CONFIG, "all settings"),
     Asked("25 settings", _settings),
-    Asked("320 batch", _batch),
+    Asked("320 batch", _batch, 0),
     Asked("17 wide topic", _topic("wider")),
     *_everything(),
     _plain(Code.DELETE_TOPIC_IN_BROKER, "wide topic", {"topic": "wider0"}),
     _plain(Code.DELETE_SUBSCRIPTIONGROUP, "group", {"groupName": "g", "cleanOffset": "true"}),
+]
+
+PROCESSORS = [
+    Asked("310 send", _send, 0),
+    Asked("320 batch", _batch, 0),
+    Asked("320 batch with keys", _batch_with_keys, 0),
+    Asked("11 pull", _pull, 20),
 ]
 
 ACCOUNTS = [
@@ -258,4 +291,9 @@ NAME_SERVER = [
     _plain(Code.UNREGISTER_BROKER, "all topics", _BROKER),
 ]
 
-REQUESTS = {"broker": BROKER, "accounts": ACCOUNTS, "namesrv": NAME_SERVER}
+REQUESTS = {
+    "broker": BROKER,
+    "processors": PROCESSORS,
+    "accounts": ACCOUNTS,
+    "namesrv": NAME_SERVER,
+}

@@ -87,6 +87,22 @@ async def full_broker(folder: Path, offsets: int) -> AsyncGenerator[tuple[Caller
 
 
 @contextlib.asynccontextmanager
+async def processors_only(folder: Path) -> AsyncGenerator[tuple[Caller, Turns]]:
+    """Run a broker without its fast path: as every topic is served that the core leaves alone."""
+    turns = Turns(folder / "turns")
+    broker = BrokerProcess(
+        folder,
+        env=_env(folder),
+        module="tools.loop_turns",
+        fastPathEnable="false",
+        mappedFileSizeCommitLog=str(32 << 20),
+    )
+    with contextlib.closing(_Ending(broker)):
+        async with broker.client() as it:
+            yield it, turns
+
+
+@contextlib.asynccontextmanager
 async def broker_with_accounts(folder: Path) -> AsyncGenerator[tuple[Caller, Turns]]:
     """Run a broker that checks the signature and the rights of every request."""
     turns = Turns(folder / "turns")

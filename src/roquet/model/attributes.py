@@ -115,6 +115,7 @@ TOPIC_ATTRIBUTES = Attributes(
         ("queue.type", "RocksDBCQ"): "consume queues in RocksDB",
         ("cleanup.policy", "COMPACTION"): "compacted topics",
         ("lite.topic.expiration", ""): "lite topics",
+        (MESSAGE_TYPE, "LITE"): "lite topics",
     },
 )
 

@@ -101,6 +101,7 @@ def test_attributes_of_missing_features_are_refused_by_the_features_name(tmp_pat
             ("+queue.type=RocksDBCQ", "consume queues in RocksDB"),
             ("+cleanup.policy=COMPACTION", "compacted topics"),
             ("+lite.topic.expiration=30", "lite topics"),
+            ("+message.type=LITE", "lite topics"),
         ):
             fields = {**TOPIC, "attributes": attribute}
             answer = await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)

@@ -162,6 +162,21 @@ def test_simple_consumer_gets_what_its_tags_take(world: ProxyWorld, peer: Peer) 
     peer.ask("close", group=group)
 
 
+@pytest.mark.parametrize(("make", "kind"), [("python", "SQL"), ("java", "SQL92")])
+def test_simple_consumer_gets_what_its_sql_takes(world: ProxyWorld, make: str, kind: str) -> None:
+    peer = world.peer(make)
+    topic = world.topic(f"Sql-{make}", "NORMAL")
+    group = world.group(f"sql-{make}")
+    given = [
+        {"body": b"m%d" % number, "properties": {"number": str(number)}} for number in range(6)
+    ]
+    sent(peer, topic, given)
+    peer.ask("open", topic=topic, group=group, expression="number > 2", kind=kind)
+    came = received(peer, group, 3)
+    assert sorted(one["body"] for one in came) == [b"m3", b"m4", b"m5"]
+    peer.ask("close", group=group)
+
+
 @pytest.mark.parametrize("make", ["python", "java"])
 def test_halves_end_as_their_producer_says(world: ProxyWorld, make: str) -> None:
     peer = world.peer(make)

@@ -7,6 +7,8 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING
 
+import pytest
+
 from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock, steady_ms
 from roquet.broker.clients.lock_votes import LockRules, LockVotes
@@ -72,7 +74,10 @@ class Replicas:
 
 
 @contextlib.asynccontextmanager
-async def replicas(folder: Path, *, strict: bool = True) -> AsyncIterator[Replicas]:
+async def replicas(
+    folder: Path, *, strict: bool = True, behind_proxy: bool = False
+) -> AsyncIterator[Replicas]:
+    """Run the replicas; heartbeats of clients behind a proxy do not come here."""
     it = Replicas()
     clock = FakeClock()
     lanes = Lanes([LaneConfig("admin", 16, 1000)], clock)
@@ -120,7 +125,7 @@ async def replicas(folder: Path, *, strict: bool = True) -> AsyncIterator[Replic
         it.addresses[number] = f"127.0.0.1:{server.port}"
     for name, consumer in it.consumers.items():
         await consumer.start()
-        for address in it.addresses.values():
+        for address in () if behind_proxy else it.addresses.values():
             await consumer.call(address, Command(RequestCode.HEART_BEAT, {"id": name}), 20.0)
     try:
         yield it
@@ -135,9 +140,12 @@ async def replicas(folder: Path, *, strict: bool = True) -> AsyncIterator[Replic
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 
 
-def test_a_lock_holds_on_every_replica_and_so_does_giving_it_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind_proxy", [False, True])
+def test_a_lock_holds_on_every_replica_and_so_does_giving_it_back(
+    tmp_path: Path, *, behind_proxy: bool
+) -> None:
     async def story() -> None:
-        async with replicas(tmp_path) as it:
+        async with replicas(tmp_path, behind_proxy=behind_proxy) as it:
             assert await it.ask(0, "one", LOCK) == QUEUES
             # Whichever replica is asked, the queues are taken.
             assert await it.ask(1, "two", LOCK) == frozenset()

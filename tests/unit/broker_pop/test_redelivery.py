@@ -9,6 +9,7 @@ from broker_harness import dispatched, play, properties, records
 from pop_harness import GROUP, TOPIC, ack_command, pop
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.pop.topics import REVIVE_GROUP, revive_topic
+from transaction_harness import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,8 @@ def test_unacked_message_comes_again_and_one_without_tries_left_is_dead(tmp_path
         topics = it.broker.metadata.topics
         assert topics.get(f"%RETRY%{GROUP}_{TOPIC}") is not None
         assert topics.get(f"%RETRY%{ONCE}_{TOPIC}") is None
-        offsets = it.broker.metadata.offsets.queues(REVIVE_GROUP, revive_topic("DefaultCluster"))
-        assert offsets, "what is settled is committed"
+        offsets = it.broker.metadata.offsets
+        revived = REVIVE_GROUP, revive_topic("DefaultCluster")
+        await until(lambda: bool(offsets.queues(*revived)), "what is settled is committed")
 
     play(tmp_path, tell, **FAST)

@@ -281,4 +281,5 @@ class MergeBuffer:
     def _check_clock(self, now_ms: int) -> None:
         if now_ms < self._last_ms - BACK_MS:
             self._times = [(0, turn, entry) for _, turn, entry in self._times]
+            heapq.heapify(self._times)
         self._last_ms = now_ms

@@ -11,8 +11,7 @@ from roquet.broker.api.offsets import CommitRequest, CommittedRequest, QueueRequ
 from roquet.broker.api.pop import PopAckRequest, PopRequest
 from roquet.broker.api.query import QueryRequest, ViewRequest
 from roquet.broker.api.receive import Filter, ReceiveRequest
-from roquet.broker.api.send import SendBatchRequest, SendRequest
-from roquet.broker.api.send_back import SendBackRequest
+from roquet.broker.api.send import SendBackRequest, SendBatchRequest, SendRequest
 from roquet.broker.api.topics import PutTopic
 from roquet.model.topic import TopicConfig
 

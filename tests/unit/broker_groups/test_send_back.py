@@ -9,7 +9,7 @@ import pytest
 
 from roquet.acl.rights import EVERYBODY
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.api.send_back import SendBackRequest
+from roquet.broker.api.send import SendBackRequest
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
 from roquet.broker.messages.schedule import DelayLevels, DelaySchedule

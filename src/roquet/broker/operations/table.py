@@ -30,8 +30,13 @@ if TYPE_CHECKING:
     from roquet.broker.api.query import QueryRequest, QueryResult, ViewRequest
     from roquet.broker.api.receive import ReceiveRequest, ReceiveResult
     from roquet.broker.api.replies import ReplyResult
-    from roquet.broker.api.send import RecallRequest, SendBatchRequest, SendRequest, SendResult
-    from roquet.broker.api.send_back import SendBackRequest
+    from roquet.broker.api.send import (
+        RecallRequest,
+        SendBackRequest,
+        SendBatchRequest,
+        SendRequest,
+        SendResult,
+    )
     from roquet.broker.api.topics import PutTopic, TopicListing
     from roquet.broker.api.transactions import EndTransactionRequest
     from roquet.broker.clients.long_polling import Waiter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.broker.api.send_back import SendBackRequest
+from roquet.broker.api.send import SendBackRequest
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import ConsumerSendMsgBackRequest

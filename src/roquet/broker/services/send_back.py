@@ -19,7 +19,7 @@ from roquet.store.results import Draft, PutStatus
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
-    from roquet.broker.api.send_back import SendBackRequest
+    from roquet.broker.api.send import SendBackRequest
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.proof import ProvenMessages
     from roquet.broker.state import BrokerState, Identity

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Unreachable
+from roquet.broker.api.admin import DirectRequest
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.remoting.admin.pages import NOT_SET
-from roquet.broker.services.admin.connections import DirectRequest
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.clients import (
     encode_producer_connections,

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.broker.api.admin import CloneRequest, ResetRequest
 from roquet.broker.services.admin.offsets import (
     OFFSETS_AT_ONCE,
     QUEUES_AT_ONCE,
-    CloneRequest,
-    ResetRequest,
 )
 from roquet.protocol.bodies.fields import QueueText
 from roquet.protocol.bodies.offsets import correction_offsets_body, queue_offsets_body

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from roquet.broker.api.admin import UnitsRequest
 from roquet.broker.remoting.admin.pages import NOT_SET
-from roquet.broker.services.admin.queues import UnitsRequest
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.clients import subscription_json
 from roquet.protocol.codes import RequestCode

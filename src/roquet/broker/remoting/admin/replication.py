@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.broker.services.admin.replication import MasterAddresses
+from roquet.broker.api.admin import MasterAddresses
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.broker import (

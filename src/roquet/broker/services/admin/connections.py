@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from roquet.broker.api.admin import Direct
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.access import Access
 from roquet.protocol.bodies.clients import Connection, ConsumerConnection, ProducerInfo
 from roquet.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
+    from roquet.broker.api.admin import DirectRequest
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.registry import Client, Registry
     from roquet.broker.messages.proof import ProvenMessages
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
 
 _KNOWS_STATUS = 28
 _KNOWS_RUNNING_INFO = 62
-
-
-class DirectRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Have one consumer process one stored message now."""
-
-    group: str
-    client_id: str
-    topic: str
-    message_id: str
-
-
-class Direct(msgspec.Struct, frozen=True, kw_only=True):
-    """What such a consumer is given."""
-
-    client: Client
-    record: bytes
-    topic_sys_flag: int | None
-    """None: there is no such topic."""
-    group_sys_flag: int | None
-    """None: there is no such group, and it may not be made."""
 
 
 class Connections:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.service.background import give_way
 from roquet.service.slices import in_slices
@@ -18,6 +16,7 @@ from roquet.service.slices import in_slices
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.broker.api.admin import CloneRequest, ResetRequest
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.registry import Registry
     from roquet.broker.state import BrokerState
@@ -34,30 +33,6 @@ QUEUES_AT_ONCE = 100
 """Queues that are looked at, on disk as well, before others have their turn."""
 OFFSETS_AT_ONCE = 2_000
 """Offsets of the table that are looked at before others have their turn."""
-
-
-class ResetRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Let a group go on elsewhere."""
-
-    topic: str
-    group: str
-    queue_id: int | None
-    """None: all queues."""
-    offset: int | None
-    """Where to go on in that one queue; None: at the time."""
-    time_ms: int
-    """Unix milliseconds; below 0: at the end."""
-
-
-class CloneRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Give one group the offsets of another."""
-
-    source: str
-    target: str
-    topic: str | None
-    """None: all topics in which the source has offsets."""
-    is_offline: bool
-    """Also topics to which a connected source does not subscribe."""
 
 
 class OffsetAdmin:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from roquet.broker.api.admin import UnitsResult
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol import properties as props
 
 if TYPE_CHECKING:
+    from roquet.broker.api.admin import UnitsRequest
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.registry import Registry
     from roquet.model.subscription import SubscriptionData
@@ -17,27 +17,6 @@ if TYPE_CHECKING:
     from roquet.store.topics import TopicTable
 
 COUNT_MAX = 256
-
-
-class UnitsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Show units of a queue from an index on, and whether a group would get them."""
-
-    topic: str
-    queue_id: int
-    index: int
-    count: int
-    group: str | None = None
-
-
-class UnitsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of a queue."""
-
-    min_index: int
-    max_index: int
-    """The first index behind the last unit."""
-    units: list[dict[str, Any]] | None
-    """None: there is no unit at the index."""
-    subscription: SubscriptionData | None
 
 
 class QueueUnits:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from roquet.broker.api.admin import MasterAddresses
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol.bodies.replication import FollowInfo, HaStatusBody, SlaveInfo
 from roquet.protocol.hosts import split_address
@@ -24,16 +23,6 @@ log = logging.getLogger(__name__)
 
 IN_SYNC_GAP = 256 * 1024 * 1024
 """A slave within it is shown as in sync."""
-
-
-class MasterAddresses(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a master is, and how far its log is flushed."""
-
-    address: str | None = None
-    """For clients, `ip:port`."""
-    ha_address: str | None = None
-    """For slaves, `ip:port`."""
-    flushed: int | None = None
 
 
 class ReplicationAdmin:

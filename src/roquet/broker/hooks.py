@@ -10,8 +10,10 @@ Hooks run on the loop, in the order of their names, before and after the broker'
 must not wait. Raising `roquet.base.errors.Refused` in a `before_…` method ends the request with
 that code and remark, raising `roquet.broker.api.refusal.Refusal` with the code of its reason; any
 other exception is logged and changes nothing. Hooks on sends and reads are around the operations of
-every front, those on requests around the handlers of frames. While a hook is there, no
-request takes the fast path; without one, none of this runs.
+every front, those on requests around the handlers of frames: a frame that is refused before it is
+read as a send or a read (overload, a header field missing, no body) is seen by the latter alone.
+While a hook is there, no request takes the fast path, and with a hook on sends each is appended by
+itself; without one, none of this runs.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from demo.servers import free_port
 
 from roquet import sync
-from roquet.client import Message, MessageQueue
+from roquet.client import Encoded, Message, MessageQueue, connect
+from roquet.protocol import properties
 from roquet.testing.cluster import running_broker, running_name_server
 from roquet.testing.pair import wait_until
 
@@ -82,6 +83,18 @@ class World:
                         made = [Message(topic, b"%d" % n) for n in range(begin, begin + count)]
                         if made:
                             producer.send_batch(topic, made, queue=queue)
+
+    def put(self, topic: str, broker: str, found: dict[str, str]) -> None:
+        """Make a topic of one queue on one broker, and put a message with any properties in it."""
+
+        async def send() -> None:
+            async with connect(self.name_servers) as mq, mq.producer("put") as producer:
+                await mq.admin().create_topic(topic, queues=1, brokers=[broker])
+                queue = MessageQueue(topic, broker, 0)
+                text = properties.write(found)
+                await producer.send_encoded(Encoded(topic, b"x", text, ("u",)), queue=queue)
+
+        asyncio.run(send())
 
     async def _begin(self) -> None:
         stack = contextlib.AsyncExitStack()

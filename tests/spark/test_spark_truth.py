@@ -170,6 +170,33 @@ def test_jobs_broker_away_is_waited_for_or_named(
         world.start_broker("broker-b")
 
 
+def test_dlq_broker_that_has_originals_alone_is_waited_for_or_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    own = World(tmp_path / "world")
+    own.start()
+    try:
+        own.put("Origin", "broker-b", {"UNIQ_KEY": "u"})
+        own.put("%DLQ%g", "broker-a", {"UNIQ_KEY": "u", "RETRY_TOPIC": "Origin"})
+        given = {
+            "out": str(tmp_path / "out"),
+            "nameServers": own.name_servers,
+            "unreachableTimeoutMs": "500",
+        }
+        own.stop_broker("broker-b")
+        try:
+            with pytest.raises(Unreachable, match="broker broker-b is not registered"):
+                dlq.run(spark, given, print)
+        finally:
+            own.start_broker("broker-b")
+        dlq.run(spark, {**given, "unreachableTimeoutMs": "60000"}, print)
+        (letter,) = spark.read.parquet(str(tmp_path / "out" / "letters")).collect()
+        assert (letter.originTopic, letter.originBrokerName) == ("Origin", "broker-b")
+        assert letter.original == "found"
+    finally:
+        own.stop()
+
+
 def test_stream_broker_away_is_no_lost_message(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:

@@ -137,13 +137,16 @@ class _Messages:
         """Topics that exist and have no read permission."""
         self._perms: dict[str, int] = {}
         if wanted.name_servers:
-            _wait_for_brokers(wanted)
-            reading = {"nameServers": wanted.name_servers, **wanted.presence}
-            reading.pop("brokers", None)
-            meta = spark.read.format("roquet-meta").options(**reading)
-            rows = meta.option("table", "topics").load().collect()
-            for row in rows:
-                self._perms[row.topic] = self._perms.get(row.topic, 0) | row.perm
+            _wait_for_brokers(wanted, {"subscribePattern": LETTERS})
+            self._learn()
+
+    def _learn(self) -> None:
+        """Take down which topics there are, and what may be done with them."""
+        reading = {"nameServers": self._wanted.name_servers, **self._wanted.presence}
+        reading.pop("brokers", None)
+        meta = self._spark.read.format("roquet-meta").options(**reading)
+        for row in meta.option("table", "topics").load().collect():
+            self._perms[row.topic] = self._perms.get(row.topic, 0) | row.perm
 
     def dead(self) -> DataFrame:
         """Return all dead letters, with bodies."""
@@ -163,6 +166,10 @@ class _Messages:
 
     def originals(self, topics: list[str], begin_ms: int, end_ms: int) -> DataFrame:
         """Return what may be originals, without bodies: of the live topics, and of the lake."""
+        if self._wanted.name_servers and topics:
+            # A topic whose only broker is away is in no route, as if it were deleted.
+            _wait_for_brokers(self._wanted, {"subscribe": ",".join(topics)})
+            self._learn()
         stored = {"startingTimestamp": str(begin_ms), "endingTimestamp": str(end_ms)}
         made = self._live(topics, _HEADER, stored)
         for folder in dict.fromkeys((self._wanted.originals, self._wanted.lake)):
@@ -196,14 +203,18 @@ class _Messages:
         return self._spark.read.schema(ddl(columns)).parquet(folder).select(*columns)
 
 
-def _wait_for_brokers(wanted: DlqOptions) -> None:
-    """Wait for brokers of dead letters and retries that are away. Raises Unreachable naming one."""
-    given = {"nameServers": wanted.name_servers, "subscribePattern": LETTERS, **wanted.presence}
+def _wait_for_brokers(wanted: DlqOptions, topics: Mapping[str, str]) -> None:
+    """Wait for brokers of topics that are away; topics that nobody has are gone.
+
+    Raises Unreachable naming a broker.
+    """
+    given = {"nameServers": wanted.name_servers, **topics, **wanted.presence}
     options = SourceOptions.parse(given, streaming=False)
     metadata = Metadata(options.wire)
     try:
         need = planning.needed(options)
-        settled(metadata, options.topics, need, Patience(options.wire.unreachable_s))
+        patience = Patience(options.wire.unreachable_s)
+        settled(metadata, options.topics, need, patience, missing_ok=True)
     finally:
         metadata.close()
 

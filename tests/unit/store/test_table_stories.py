@@ -433,6 +433,10 @@ def test_table_that_is_not_written_is_written_the_next_time(
             await story.it.persist()
         monkeypatch.undo()
         await story.check()
+        path = story.file.path
+        path.unlink()
+        await story.it.persist()
+        assert not path.exists(), "nothing has changed"
 
     asyncio.run(run())
 

@@ -47,7 +47,7 @@ def backup(store: Path, target: Path, progress: Callable[[int], None] = lambda _
     (target / "commitlog").mkdir(parents=True, exist_ok=True)
     _copy_tables(store, target)
     _drop_gone(target, {path.name for path in files})
-    copied = count = end = 0
+    copied = count = 0
     for path in files:
         done = _copy_log_file(
             path,
@@ -57,8 +57,8 @@ def backup(store: Path, target: Path, progress: Callable[[int], None] = lambda _
         )
         if done is None:
             continue
-        copied, count, end = copied + done, count + bool(done), int(path.name) + path.stat().st_size
-    end = _end_of(target) if files else end
+        copied, count = copied + done, count + bool(done)
+    end = _end_of(target)
     copied = max(copied - _unwritten(target, end), 0)
     write_synced(target / MARK, json.dumps({"format": 1, "log_end": end}).encode())
     sync_folder(target)

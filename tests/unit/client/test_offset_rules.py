@@ -150,3 +150,14 @@ def test_lock_is_trusted_for_less_than_its_time() -> None:
     assert queue.lock_is_fresh(1000 + LOCK_TRUST_MS - 1)
     assert not queue.lock_is_fresh(1000 + LOCK_TRUST_MS)
     assert (queue.commit_offset, queue.bounds, queue.span) == (NOTHING, (0, 0), 0)
+
+
+def test_offset_moves_forward_alone_and_from_nothing_to_the_first() -> None:
+    held = offsets(Calls())
+    held.move(A, -1)
+    assert (held.get(A), held.to_commit(A)) == (None, 0)
+    for offset, after in ((0, 0), (5, 5), (5, 5), (4, 5)):
+        held.move(A, offset)
+        assert (held.get(A), held.to_commit(A)) == (after, after)
+    held.set(A, 2)
+    assert held.get(A) == 2

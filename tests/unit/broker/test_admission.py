@@ -261,3 +261,71 @@ def test_group_with_a_pending_reset_has_no_row(tmp_path: Path) -> None:
     assert "g" not in it.look().groups
     assert it.base.metadata.offsets.take_reset("g", "orders", 0) == 7
     assert "g" in it.look().groups
+
+
+def test_change_of_another_fact_of_the_broker_writes_its_state_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.topic()
+    before = world.look().written
+    world.base.state.slave_timeout_ms += 1
+    rows = world.look()
+    assert rows.state["slave_timeout_ms"] == world.base.state.slave_timeout_ms
+    assert rows.written == before
+
+
+class Counted:
+    """Notes which figures are told of, with what."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **named: self.told.append((name, given, named))
+
+
+PULLS = {
+    "group": "g",
+    "topic": "t",
+    "queue_id": 1,
+    "offset": None,
+    "commit": None,
+    "commits": 0,
+    "reads": 0,
+    "misses": 0,
+    "messages": 3,
+    "size": 40,
+    "behind": 5,
+    "took_us": 1_600,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pulled", "committed", "told"),
+    [
+        ({}, None, None, []),
+        ({"offset": 0}, 0, None, []),
+        ({"commit": 0, "commits": 2}, None, 0, []),
+        (
+            {"reads": 2},
+            None,
+            None,
+            [("found_many", ("g", "t", 1, 3, 40), {"behind": 5, "reads": 2, "took_ms": 2})],
+        ),
+        ({"misses": 4}, None, None, [("missed_many", (4,), {})]),
+    ],
+)
+def test_pulls_of_the_fast_path_are_noted_as_a_processor_would(
+    tmp_path: Path,
+    *,
+    changes: dict[str, Any],
+    pulled: int | None,
+    committed: int | None,
+    told: list[Any],
+) -> None:
+    world = World(tmp_path)
+    counted = Counted()
+    world.admission._traffic = cast("Any", counted)
+    world.admission.pulled(cast("Any", SimpleNamespace(**(PULLS | changes))))
+    offsets = world.base.metadata.offsets
+    assert (offsets.pulled("g", "t", 1), offsets.committed("g", "t", 1)) == (pulled, committed)
+    assert counted.told == told

@@ -17,7 +17,16 @@ from roquet.relay.app import build
 from roquet.relay.config import RelayConfig, load_config
 from roquet.relay.packets import Claim, PacketError
 from roquet.relay.registry import Registry
-from roquet.relay.servers import SCHEMA, Entry, LastGood, ServerList, ServersError, encode, parse
+from roquet.relay.servers import (
+    ANSWER_SIZE_MAX,
+    SCHEMA,
+    Entry,
+    LastGood,
+    ServerList,
+    ServersError,
+    encode,
+    parse,
+)
 from roquet.testing.clock import FakeClock
 
 GOOD = {"id": 1001, "type": 3, "host": "10.0.0.5", "port": 7001, "name": "lobby-1"}
@@ -205,3 +214,49 @@ def test_a_proof_holds_for_its_side_secret_and_nonces_only() -> None:
         Claim("server", "mine", "theirs", 6),
     ):
         assert not other.holds("secret-one", proof)
+
+
+@pytest.mark.parametrize(
+    ("field", "inside", "outside"),
+    [
+        ("id", [1, 2**31 - 1], [0, 2**31, True, 1.0, "1", None]),
+        ("type", [1, 2**31 - 1], [0, 2**31, True]),
+        ("port", [1, 65_535], [0, 65_536, False]),
+        ("host", ["h", "h" * 255], ["", "h" * 256, "a\nb", 5]),
+        ("name", ["", "n" * 255], ["n" * 256, "a\tb", 5]),
+    ],
+)
+def test_field_of_a_server_is_within_its_limits(
+    field: str, inside: list[object], outside: list[object]
+) -> None:
+    whole: dict[str, object] = {"id": 2, "type": 3, "host": "h", "port": 4, "name": "n"}
+
+    def read(value: object) -> ServerList:
+        answer = {"version": 1, "servers": [whole | {field: value}]}
+        return parse(json.dumps(answer).encode(), 1)
+
+    for value in inside:
+        ((_, entry),) = read(value).servers.items()
+        assert getattr(entry, field) == value
+        assert parse(encode(read(value)), 1) == read(value)
+    for value in outside:
+        with pytest.raises(ServersError, match=field):
+            read(value)
+
+
+def test_answer_is_as_long_and_has_as_many_servers_as_the_limits() -> None:
+    def listed(count: int, version: object = 0) -> bytes:
+        rows = [{"id": number + 1, "type": 1} for number in range(count)]
+        return json.dumps({"version": version, "servers": rows}).encode()
+
+    assert len(parse(listed(2), 2).servers) == 2
+    with pytest.raises(ServersError, match="3 servers: servers_max is 2"):
+        parse(listed(3), 2)
+    data = listed(1)
+    assert parse(data.ljust(ANSWER_SIZE_MAX), 1).version == 0
+    with pytest.raises(ServersError, match="the limit is"):
+        parse(data.ljust(ANSWER_SIZE_MAX + 1), 1)
+    assert parse(listed(1, 2**63 - 1), 1).version == 2**63 - 1
+    for version in (-1, 2**63, True, None):
+        with pytest.raises(ServersError, match="version"):
+            parse(listed(1, version), 1)

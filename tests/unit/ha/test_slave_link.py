@@ -345,3 +345,30 @@ def test_tail_is_what_the_log_still_has_and_at_most_a_window(
     # What lies before the log, or behind it, is not compared.
     assert is_same(cast("Any", Log(b"x", 39)), Tail(40, 2, few.digest)) is None
     assert is_same(log, Tail(41, 1, few.digest)) is None
+
+
+def test_tail_of_a_log_that_gives_no_more_bytes_is_that_of_what_it_gave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short = Log(b"abcd")
+    whole = tail_of(cast("Any", short))
+    monkeypatch.setattr(short, "read", lambda offset, _size: b"abcd"[offset:3])
+    assert tail_of(cast("Any", short)).digest == tail_of(cast("Any", Log(b"abc"))).digest
+    assert tail_of(cast("Any", short)).digest != whole.digest
+
+
+@on_loop
+async def test_master_that_stops_closes_its_port_and_every_connection() -> None:
+    it = World()
+    did: list[str] = []
+
+    async def wait_closed() -> None:
+        did.append("waited")
+
+    server = SimpleNamespace(close=lambda: did.append("closed"), wait_closed=wait_closed)
+    it.master._server = cast("Any", server)
+    _, slave = it.slave()
+    _, stranger = it.link("10.0.0.2")
+    await it.master.stop()
+    await it.master.stop()
+    assert (did, slave.ended, stranger.ended) == (["closed", "waited"], "close", "close")

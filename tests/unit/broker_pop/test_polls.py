@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from typing import TYPE_CHECKING
 
 from roquet.broker.pop.receive.polls import Poll, PopPolls, Waiting
@@ -197,6 +198,30 @@ def test_closed_connection_takes_its_polls_along() -> None:
     assert len(world.polls) == 1
     assert world.polls.wake("t", "g", 0)
     assert not world.polls.wake("t", "g", ALL)
+
+
+def test_polls_end_in_order_after_many_others_were_woken() -> None:
+    async def run() -> None:
+        draw = random.Random(7)
+        world = World()
+        await world.polls.start()
+        waits = draw.sample(range(1, 301), 300)
+        for wait_s in waits:
+            world.hold(str(wait_s), wait_s, wait_ms=wait_s * 1000)
+        for wait_s in waits[60:]:
+            world.polls.wake("t", "g", wait_s)
+        while await world.settle():
+            pass
+        # The next one makes the list of deadlines short again.
+        world.hold("301", 301, wait_ms=301_000)
+        assert len(vars(world.polls)["_deadlines"]) == 61
+        stay = {*waits[:60], 301}
+        for second in range(1, 302):
+            await world.clock.advance(1)
+            world.polls.expire()
+            assert await world.settle() == [str(second)] * (second in stay)
+
+    asyncio.run(run())
 
 
 def test_polls_that_were_woken_leave_nothing_behind() -> None:

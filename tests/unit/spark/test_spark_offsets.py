@@ -186,3 +186,10 @@ def test_offset_is_a_number_up_to_the_largest_and_no_larger() -> None:
 def test_rest_of_a_division_of_rows_goes_to_the_largest_parts() -> None:
     # Beyond one each: 4, 3 and 2 rows of 9 share 4, which are 16/9, 12/9 and 8/9.
     assert limited({A: 0, B: 0, C: 0}, {A: 5, B: 4, C: 3}, 7) == {A: 3, B: 2, C: 2}
+
+
+@pytest.mark.parametrize(("begin", "end", "size"), [(5, 5, 0), (5, 6, 1), (5, 4, 0), (0, 3, 3)])
+def test_range_is_as_long_as_its_offsets_and_never_below_zero(
+    begin: int, end: int, size: int
+) -> None:
+    assert len(Range(A, begin, end)) == size

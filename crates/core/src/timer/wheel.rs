@@ -202,3 +202,117 @@ impl Wheel {
         (slot.step > 0 && slot.last >= 0).then_some(slot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Slot, Unit, Wheel};
+    use crate::file_disk::FileDisk;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Slots of two pages and a bit.
+    const SLOTS: u64 = 300;
+
+    struct File(PathBuf);
+
+    impl File {
+        fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("roquet-wheel-{}-{number}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn open(&self, slots: u64) -> (Wheel, bool) {
+            Wheel::open(&FileDisk::new(), &self.0, slots, 100).unwrap()
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn unit(slot_ms: i64, cancels: bool) -> Unit {
+        Unit {
+            previous: -1,
+            rolls: false,
+            cancels,
+            written_ms: slot_ms,
+            wait_ms: 0,
+            physical_offset: 0,
+            size: 1,
+            topic_hash: 0,
+        }
+    }
+
+    fn slot(step: i64, first: i64, last: i64, count: i32) -> Slot {
+        Slot {
+            step,
+            first,
+            last,
+            count,
+        }
+    }
+
+    #[test]
+    fn a_slot_keeps_the_ends_of_its_chain_and_how_many_wait() {
+        let file = File::new();
+        let (mut wheel, _) = file.open(SLOTS);
+        assert_eq!(wheel.get(500), None);
+        for (cancels, at) in [(false, 0), (false, 52), (true, 104), (false, 156)] {
+            wheel.chain(&unit(500, cancels), at);
+        }
+        let want = slot(5, 0, 156, 2);
+        // All times of a step are one.
+        let found = [499, 500, 599, 600].map(|ms| wheel.get(ms));
+        assert_eq!(found, [None, Some(want), Some(want), None]);
+        // One turn later the place is another's, and is taken over.
+        let later = 500 + 100 * SLOTS.cast_signed();
+        assert_eq!(
+            (wheel.get(later), wheel.occupant(later)),
+            (None, Some(want))
+        );
+        wheel.chain(&unit(later, true), 208);
+        let other = slot(305, 208, 208, -1);
+        assert_eq!((wheel.get(later), wheel.get(500)), (Some(other), None));
+        assert_eq!(wheel.occupant(500), Some(other));
+    }
+
+    #[test]
+    fn what_was_synced_is_there_when_it_is_opened_again() {
+        let file = File::new();
+        let (mut wheel, found) = file.open(SLOTS);
+        assert!(!found);
+        // The first and the last place of each page, and of the file.
+        let steps = [1, 127, 128, 255, 256, 299, 300];
+        for step in steps {
+            wheel.chain(&unit(step * 100, false), step.cast_unsigned());
+        }
+        let want: Vec<_> = [300, 1, 127, 128, 255, 256, 299]
+            .map(|step| (step * 100, slot(step, step, step, 1)))
+            .into();
+        assert_eq!(wheel.used().collect::<Vec<_>>(), want);
+        assert!(file.open(SLOTS).0.used().next().is_none(), "not written");
+        wheel.sync().unwrap();
+        let (mut again, found) = file.open(SLOTS);
+        assert!(found);
+        assert_eq!(again.used().collect::<Vec<_>>(), want);
+        // What is changed later is written as well, and nothing else.
+        again.chain(&unit(12_700, false), 900);
+        again.sync().unwrap();
+        let (mut third, _) = file.open(SLOTS);
+        assert_eq!(third.get(12_700), Some(slot(127, 127, 900, 2)));
+        assert_eq!(third.used().count(), want.len());
+        third.clear();
+        assert!(third.used().next().is_none());
+        third.sync().unwrap();
+        assert!(file.open(SLOTS).0.used().next().is_none());
+        // A file of another length is no wheel.
+        for slots in [SLOTS - 1, SLOTS + 1] {
+            let (other, found) = file.open(slots);
+            assert!(!found && other.used().next().is_none());
+        }
+    }
+}

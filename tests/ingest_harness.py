@@ -120,3 +120,7 @@ def answers(data: bytes) -> dict[int, tuple[int, str | None]]:
     frames, used = decode_frames(data)
     assert used == len(data)
     return {frame[5]: (frame[1], frame[6]) for frame in frames}
+
+
+def codes(released: list[tuple[int, bytes]]) -> dict[int, int]:
+    return {opaque: code for _, data in released for opaque, (code, _) in answers(data).items()}

@@ -8,7 +8,7 @@ import select
 import socket
 from typing import TYPE_CHECKING
 
-from ingest_harness import HEARTBEAT, HOST, answers, feed, ingest, ingest_and_store, send
+from ingest_harness import HEARTBEAT, HOST, answers, codes, feed, ingest, ingest_and_store, send
 from roquet.protocol.java_hash import java_hash
 from roquet.protocol.sql92.compiler import compile_sql
 from roquet.roquet_native import Filter, decode_frames, decode_records, encode_command
@@ -81,10 +81,6 @@ def test_late_failed_and_orphaned_answers(tmp_path: Path) -> None:
         assert it.counters()["waiting"] == 0
 
 
-def codes(released: list[tuple[int, bytes]]) -> dict[int, int]:
-    return {opaque: code for _, data in released for opaque, (code, _) in answers(data).items()}
-
-
 def test_a_copy_on_a_slave_is_waited_for_beside_the_flush(tmp_path: Path) -> None:
     with ingest(tmp_path, slave="wait") as it:
         feed(it, 1, send(1) + send(2), 1000)
@@ -134,28 +130,6 @@ def test_who_does_not_wait_is_not_parked(tmp_path: Path) -> None:
         assert it.counters()["waiting"] == 0
         ((topic, queue_id, messages, _, sends, _),) = it.take_stored()
         assert (topic, queue_id, messages, sends) == ("T", 1, 2, 2)
-
-
-def test_what_the_log_does_not_take_is_left_to_the_processors_in_order(tmp_path: Path) -> None:
-    with ingest_and_store(tmp_path) as (it, store):
-        store.close()
-        replies, frames, broken = feed(it, 1, send(1) + send(2) + send(3, flag=2), 1000)
-        assert (replies, broken) == (b"", None)
-        assert [frame[5] for frame in frames] == [1, 2, 3]
-        counters = it.counters()
-        assert (counters["returned"], counters["sends"], counters["waiting"]) == (3, 0, 0)
-        assert it.take_stored() == []
-
-
-def test_bytes_counted_are_those_in_the_log(tmp_path: Path) -> None:
-    with ingest_and_store(tmp_path) as (it, store):
-        for bodies in ([b"a"], [b"abc" * 100, b"de", b"f"]):
-            before = store.max_physical_offset()
-            data = b"".join(send(n, body=body) for n, body in enumerate(bodies))
-            assert feed(it, 1, data, 1000)[1:] == ([], None)
-            grown = store.max_physical_offset() - before
-            assert grown > 91 * len(bodies)
-            assert [line[:4] for line in it.take_stored()] == [("T", 1, len(bodies), grown)]
 
 
 def test_a_delayed_message_waits_elsewhere_and_counts_there(tmp_path: Path) -> None:

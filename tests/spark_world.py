@@ -89,7 +89,7 @@ class World:
 
         async def send() -> None:
             async with connect(self.name_servers) as mq, mq.producer("put") as producer:
-                await mq.admin().create_topic(topic, queues=1, brokers=[broker])
+                await mq.admin().topics.create(topic, queues=1, brokers=[broker])
                 queue = MessageQueue(topic, broker, 0)
                 text = properties.write(found)
                 await producer.send_encoded(Encoded(topic, b"x", text, ("u",)), queue=queue)

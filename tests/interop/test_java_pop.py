@@ -310,6 +310,7 @@ def has_messages(broker: TimerBroker, topic: str, count: int) -> bool:
     return int(ext["offset"]) == count
 
 
+@pytest.mark.timeout(170)
 @pytest.mark.parametrize("merges", ["false", "true"])
 @pytest.mark.parametrize("first", OTHER)
 def test_handles_of_one_make_are_settled_at_the_other(

@@ -68,6 +68,10 @@ async def until_recorded(it: Cluster, count: int) -> list[dict[str, object]]:
     raise AssertionError(f"{len(found)} records instead of {count}")
 
 
+def _never(_: int) -> bool:
+    return False
+
+
 def batch_command(got: Popped, *offsets: int) -> Command:
     """Return the acknowledgement of some of the messages."""
     first = got.handles[0]
@@ -282,7 +286,7 @@ def test_records_wait_for_their_flush_unless_they_may_not(
             return await settled(result, wait)
 
         monkeypatch.setattr(it.broker.store, "settled", noted)
-        monkeypatch.setattr(it.broker.store, "is_settled", lambda _: False)
+        monkeypatch.setattr(it.broker.store, "is_settled", _never)
         got = await pop(it)
         assert (await it.call(ack_command(got.handles[0]))).code == 0
         assert asked == [is_late, not is_late]

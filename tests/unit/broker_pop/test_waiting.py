@@ -212,7 +212,11 @@ def test_pop_that_found_a_queue_busy_is_tried_again_when_it_is_free(
 
         monkeypatch.setattr(it.broker.store, "settled", late)
         waits = [True]
-        monkeypatch.setattr(it.broker.store, "is_settled", lambda _: not (waits and waits.pop()))
+
+        def is_settled(_: int) -> bool:
+            return not (waits and waits.pop())
+
+        monkeypatch.setattr(it.broker.store, "is_settled", is_settled)
         async with asyncio.TaskGroup() as tasks:
             # The checkpoint of the first pop is not durable yet: it has the queue.
             holder = tasks.create_task(it.call(pop_command(queueId="0")))

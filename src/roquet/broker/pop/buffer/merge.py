@@ -99,6 +99,11 @@ class MergeBuffer:
         """The entries of all lists: what stands before committed offsets."""
         return sum(map(len, self._queues.values()))
 
+    @property
+    def times(self) -> int:
+        """The times kept, of checkpoints that have left as well."""
+        return len(self._times)
+
     def follow(self, rules: BufferRules) -> None:
         """Go by other settings from now on."""
         self._rules = rules

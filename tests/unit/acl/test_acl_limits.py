@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -12,8 +13,11 @@ from roquet.acl.accounts import Account, Perm, build, check_keys, check_perms, t
 from roquet.acl.addresses import compile_pattern, peer_parts
 from roquet.acl.documents import read_document
 from roquet.acl.files import AccountFiles
+from roquet.acl.guard import Guard
+from roquet.acl.needs import topic
+from roquet.acl.rights import Caller
 from roquet.acl.signature import is_signed, sign
-from roquet.base.errors import UsageError
+from roquet.base.errors import Refused, UsageError
 from roquet.protocol.command import Command
 from roquet.protocol.names import WAITING_ROOMS
 from roquet.testing.clock import FakeClock
@@ -226,6 +230,49 @@ def test_change_of_a_file_is_used_at_once_and_told_once(tmp_path: Path) -> None:
         assert (set(it.table.accounts), told) == ({"account1", "account2"}, [1, 2])
 
     asyncio.run(run())
+
+
+def test_file_that_cannot_be_read_stops_the_start_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "plain_acl.yml", yml("account1"))
+
+    def fails(_self: AccountFiles) -> None:
+        raise PermissionError(13, "Permission denied", "plain_acl.yml")
+
+    monkeypatch.setattr(AccountFiles, "_load", fails)
+    refused(lambda: loaded(tmp_path), "plain_acl.yml: Permission denied")
+
+
+# --- rights by the accounts in force -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "address", "said"),
+    [
+        ("account1", "9.9.9.9:1", ""),
+        ("account1", "10.0.0.1:1", ""),
+        ("", "10.0.0.1:1", ""),
+        ("gone", "10.0.0.1:1", ""),
+        ("", "9.9.9.9:1", "No accessKey is configured"),
+        ("gone", "9.9.9.9:1", "No accessKey is configured"),
+        ("account2", "9.9.9.9:1", "No default permission for topic:orders"),
+    ],
+)
+def test_rights_are_asked_of_the_accounts_in_force(key: str, address: str, said: str) -> None:
+    one = {**entry("account1"), "topicPerms": ["orders=SUB"]}
+    table = build(
+        {"a": {"accounts": [one, entry("account2")], "globalWhiteRemoteAddresses": ["10.0.0.1"]}}
+    )
+    guard = Guard(cast("Any", SimpleNamespace(table=table)), lambda _command: ())
+    caller = Caller(key, address)
+    needs = [topic("orders", Perm.SUB)]
+    assert guard.has(caller, needs) is (said == "")
+    if said:
+        with pytest.raises(Refused, match=said):
+            guard.require(caller, needs)
+    else:
+        guard.require(caller, needs)
 
 
 # --- signatures --------------------------------------------------------------------------------

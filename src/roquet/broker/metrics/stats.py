@@ -184,7 +184,7 @@ _OF_TOPICS = frozenset({"TOPIC_PUT", "TOPIC_PUT_LATENCY", "DLQ_PUT"})
 
 
 class BrokerStats:
-    """Meters by kind and key, told of traffic by the processors (`broker.traffic.Traffic`)."""
+    """Meters by kind and key, told of traffic by the services (`metrics/traffic.py`)."""
 
     def __init__(self, cluster: str, clock: Clock, daily_totals: DailyTotals | None = None) -> None:
         """Measure nothing yet; the sets of the whole broker have the cluster's name as key."""

@@ -8,10 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "store_recovery.rs": {
-        "folders_take_turns": ("storePathCommitLog",),
-        "nats_7549_damage_with_valid_records_behind_it_is_an_error": ("checkCRCOnRecover",),
-    },
     "test_acl_servers.py": {
         "test_the_settings_say_where_the_accounts_are": (
             "aclEnable",
@@ -316,6 +312,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "maxHashSlotNum",
             "maxIndexNum",
         ),
+        "test_log_is_kept_in_the_folder_of_the_settings": ("storePathCommitLog",),
         "test_members_hear_of_each_other_only_while_that_is_switched_on": (
             "notifyConsumerIdsChangedEnable",
         ),
@@ -324,6 +321,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_pause_between_two_deleted_files_is_the_one_of_the_settings": (
             "deleteCommitLogFilesInterval",
         ),
+        "test_recovery_without_checksums_keeps_what_follows_a_changed_body": ("checkCRCOnRecover",),
         "test_sends_wait_for_a_late_flush_as_long_as_the_settings_say": ("syncFlushTimeout",),
         "test_silent_client_is_forgotten_after_the_time_of_the_settings": (
             "channelExpiredTimeout",

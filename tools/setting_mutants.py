@@ -3,8 +3,7 @@
 `python -m tools.setting_mutants [--sample n --seed s] [key ...]`. `tools/java_settings_tests.py`
 says which test shows the effect of which setting; here each is run with
 `tools.mutants.ignored_setting`, which lets the setting keep its default, in the test and in the
-processes that it starts. A test that passes shows nothing, and is listed. Tests in Rust are left
-out.
+processes that it starts. A test that passes shows nothing, and is listed.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ FAILURES = ("\nFAILED ", "\nERROR ")
 def rows() -> Iterator[tuple[Path, str, str]]:
     """Yield (file, test, key)."""
     for name, tests in SHOWN_BY.items():
-        if name.endswith(".py"):
-            (path,) = (ROOT / "tests").rglob(name)
-            for test, keys in tests.items():
-                for key in keys:
-                    yield path, test, key
+        (path,) = (ROOT / "tests").rglob(name)
+        for test, keys in tests.items():
+            for key in keys:
+                yield path, test, key
 
 
 def notices(path: Path, test: str, key: str, temporary: str) -> bool:

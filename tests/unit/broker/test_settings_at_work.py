@@ -138,6 +138,34 @@ def test_everything_is_kept_in_the_folder_of_the_settings(
     assert not (tmp_path / "home").exists()
 
 
+def test_log_is_kept_in_the_folder_of_the_settings(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders")).code == 0
+
+    play(tmp_path, tell, storePathCommitLog=str(tmp_path / "log"))
+    assert [path.name for path in (tmp_path / "log").iterdir()][:1] == ["00000000000000000000"]
+    assert not (tmp_path / "broker-a" / "commitlog").exists()
+
+
+def test_recovery_without_checksums_keeps_what_follows_a_changed_body(tmp_path: Path) -> None:
+    ends: list[int] = []
+
+    async def tell(it: Cluster) -> None:
+        if not ends:
+            for body in (b"first", b"canary"):
+                assert (await it.send("orders", body)).code == 0
+            await dispatched(it)
+        ends.append(it.broker.store.native.max_physical_offset())
+
+    play(tmp_path, tell)
+    store = tmp_path / "broker-a"
+    log = store / "commitlog" / "00000000000000000000"
+    log.write_bytes(log.read_bytes().replace(b"canary", b"cAnary"))
+    (store / "abort").touch()
+    play(tmp_path, tell, checkCRCOnRecover="false")
+    assert ends[1] == ends[0]
+
+
 def test_index_files_have_the_slots_and_entries_of_the_settings(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         assert (await it.send("orders", properties="KEYS\x01k\x02")).code == 0

@@ -179,3 +179,41 @@ def test_a_row_may_have_a_delay(spark: SparkSession, running: Running) -> None:
         late = int(bytes(row.body)) % 2 == 0
         waited = row.storeTimestamp - row.bornTimestamp
         assert (waited.total_seconds() >= 0.9) or not late
+
+
+def test_transactional_stream_whose_commit_failed_writes_each_row_once(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    source, target = new_topic(running), new_topic(running)
+    orders(spark, 60).write.format("roquet").mode("append").options(
+        nameServers=running.name_servers, topic=source
+    ).save()
+
+    def copy() -> None:
+        query = (
+            spark.readStream.format("roquet")
+            .options(nameServers=running.name_servers, subscribe=source)
+            .option("startingOffsets", "earliest")
+            .load()
+            .select("body", "keys")
+            .writeStream.format("roquet")
+            .options(nameServers=running.name_servers, topic=target, delivery="transactional")
+            .option("transactionPath", str(tmp_path / "decisions"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(400)
+
+    # The tasks have sent their rows, and the driver cannot note what it decides.
+    (tmp_path / "decisions").write_text("")
+    with pytest.raises(PySparkException):
+        copy()
+    assert read(spark, running, target).count() == 0
+    (tmp_path / "decisions").unlink()
+    copy()
+    copy()
+    bodies = [bytes(row.body).decode() for row in read(spark, running, target).collect()]
+    assert sorted(bodies) == sorted(f"body {number}" for number in range(60))
+    (kept,) = (tmp_path / "decisions").iterdir()
+    assert '"done":true' in kept.read_text()

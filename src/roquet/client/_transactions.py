@@ -20,11 +20,13 @@ from roquet.client._requests import request
 from roquet.protocol import message_id, properties, sys_flag
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import EndTransactionRequest
+from roquet.protocol.properties import write as properties_text
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from roquet.client._encode import Encoded
     from roquet.client._options import ProducerOptions
     from roquet.client._replies import Replies
     from roquet.client._session import Session
@@ -185,6 +187,44 @@ class TransactionProducer(Producer):
             await end(TransactionState.ROLLBACK)
             raise Refused(CODE_OF_STATUS[receipt.status], f"half message: {receipt.status}")
         return Transaction(receipt, end)
+
+    async def send_half(
+        self, encoded: Encoded, *, queue: MessageQueue, timeout_s: float | None = None
+    ) -> SendReceipt:
+        """Send a message that is encoded already, which nobody sees before its `end`.
+
+        Its `offset_id` and `queue_offset` are what `end` needs. Raises as `begin` does.
+        """
+        (key,) = encoded.message_ids
+        system = {_PREPARED: "true", _GROUP: self.group, _TRANSACTION_ID: key}
+        half = dataclasses.replace(
+            encoded,
+            properties=encoded.properties + properties_text(system),
+            sys_flag=encoded.sys_flag | sys_flag.TRANSACTION_PREPARED,
+        )
+        (receipt,) = await self.send_encoded(half, queue=queue, timeout_s=timeout_s)
+        if not receipt.is_durable:
+            raise Refused(CODE_OF_STATUS[receipt.status], f"half message: {receipt.status}")
+        return receipt
+
+    async def end(  # noqa: PLR0917  (what names a half message on the wire)
+        self,
+        topic: str,
+        broker_name: str,
+        message_id: str,
+        log_offset: int,
+        half_offset: int,
+        state: TransactionState,
+    ) -> None:
+        """Commit or roll back a half message that any member of the group sent.
+
+        A commit that is made twice makes two messages. Raises Refused, Unreachable, OutcomeUnknown.
+        """
+        await self.queues(topic)
+        # Brokers take an end from a member of the group alone.
+        await self._session.beat_new()
+        command = self._end_command(state, _Half(topic, message_id, log_offset, half_offset))
+        await self._session.ask(self._session.master(broker_name), command)
 
     async def asked(
         self, address: str, header: CheckTransactionStateRequest, message: StoredMessage

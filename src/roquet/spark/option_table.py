@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PARTITIONERS: Final = ("none", "key", "queue")
+DELIVERIES: Final = ("at-least-once", "transactional")
 UNIQUE_KEYS: Final = ("random", "plan")
 LOG_TABLES: Final = ("messages", "damage")
 META_TABLES: Final = ("brokers", "topics", "queues", "groups", "members")
@@ -218,6 +219,19 @@ SINK: Final[Table] = (
         "rows that each task sends in a second at most; Spark runs as many tasks at a time as it"
         " has cores",
         high=1_000_000_000,
+    ),
+    Option(
+        name="delivery",
+        default="at-least-once",
+        doc="`transactional`: rows are half messages that the commit of the write releases, so that"
+        " no row comes twice",
+        choices=DELIVERIES,
+    ),
+    _text(
+        "transactionPath",
+        "checkpointLocation/roquet-sink",
+        "with `transactional`: a folder of the driver that keeps what was decided; a batch needs it"
+        " and `runId`",
     ),
     _text("metricsPath", "", "a folder of the driver for sink.prom, figures for Prometheus"),
 )

@@ -222,6 +222,10 @@ class SinkOptions:
     rows_per_s: int | None = None
     """Of each task; None: as fast as it goes."""
     metrics_path: str | None = None
+    transactional: bool = False
+    """Rows are half messages until the write is committed."""
+    transaction_path: str | None = None
+    """A folder of the driver."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -235,6 +239,9 @@ class SinkOptions:
         run_id = options.text("runId") or None
         if run_id is not None and len(run_id) > RUN_ID_LENGTH_MAX:
             raise UsageError(f"runId is longer than {RUN_ID_LENGTH_MAX}")
+        transactional = options.choice("delivery") == "transactional"
+        if transactional and options.choice("uniqueKeys") != "plan":
+            raise UsageError("delivery = transactional needs uniqueKeys = plan")
         return cls(
             wire=_wire(options),
             topic=topic,
@@ -245,6 +252,8 @@ class SinkOptions:
             broker=options.text("brokerName") or None,
             rows_per_s=options.number("maxRowsPerSecond"),
             metrics_path=options.text("metricsPath") or None,
+            transactional=transactional,
+            transaction_path=_decisions(options, given) if transactional else None,
         )
 
 
@@ -283,6 +292,23 @@ def _wire(options: Given) -> Wire:
         retry_pause_s=0.5 if pause is None else pause / 1000,
         unreachable_s=_unreachable_s(options),
     )
+
+
+def _decisions(options: Given, given: Mapping[str, str]) -> str | None:
+    """Return the folder for decisions, of a stream that of its checkpoint. Raises UsageError."""
+    named = options.text("transactionPath")
+    lower = {name.lower(): value for name, value in given.items()}
+    path = named or lower.get("checkpointlocation")
+    if not path:
+        return None
+    try:
+        folder = _local(path)
+    except UsageError as error:
+        raise UsageError(
+            f"transactionPath = {path[:200]!r}: decisions are kept in a folder that the driver has,"
+            " also where it runs the next time"
+        ) from error
+    return folder if named else f"{folder}/roquet-sink"
 
 
 def _unreachable_s(options: Given) -> float:

@@ -26,6 +26,8 @@ from roquet.spark import keys
 from roquet.spark.placing import first_turn
 from roquet.spark.schema import COLUMNS
 from roquet.spark.sink import metrics
+from roquet.spark.sink.decisions import HALVES_MAX, Decisions
+from roquet.spark.sink.release import commit, roll_back, undecided
 from roquet.spark.sink.sender import Sender, Sent
 
 if TYPE_CHECKING:
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from roquet.client import MQ, Producer
     from roquet.spark.options import SinkOptions
+    from roquet.spark.sink.decisions import Half
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +70,8 @@ class BatchWriter(DataSourceArrowWriter):
             raise UsageError("mode 'overwrite': a topic cannot be replaced; use mode 'append'")
         _check(options, schema)
         self._options = options
+        if options.transactional and not (options.run_id and options.transaction_path):
+            raise UsageError("delivery = transactional: a batch needs runId and transactionPath")
         # Made once for all tasks of this write and all their tries.
         self._run = options.run_id or uuid.uuid4().hex
 
@@ -76,7 +82,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _release(self._options, self._options.run_id, 0, messages)
         _tell(self._options, messages)
+
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Roll half messages back; other messages cannot be taken back."""
+        roll_back(self._options, _halves(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -85,6 +97,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Check as `BatchWriter` does."""
         _check(options, schema)
+        if options.transactional and not options.transaction_path:
+            raise UsageError("delivery = transactional: transactionPath is needed")
         self._options = options
 
     @override
@@ -94,12 +108,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what was written; it is there already."""
+        """Release what was written, unless it is there already, and say how much it was."""
+        _release(self._options, None, batchId, messages)
         _tell(self._options, messages)
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave what was written: messages cannot be taken back."""
+        """Roll half messages back; other messages cannot be taken back."""
+        roll_back(self._options, _halves(messages))
 
 
 def write(
@@ -119,15 +135,39 @@ async def _write(
     options: SinkOptions, batches: Iterator[Any], prefix: str | None, turn: int
 ) -> Written:
     sending = ProducerOptions(timeout_s=options.wire.timeout_s)
-    async with (
-        connect(options.wire.url) as mq,
-        mq.producer(options.group, options=sending) as producer,
-    ):
+    async with connect(options.wire.url) as mq, _producer(mq, options, sending) as producer:
         sender = Sender(options, producer, prefix, turn)
         for batch in batches:
             await sender.add(batch)
         await sender.finish()
-        return Written(**dataclasses.asdict(sender.sent))
+        return Written(**vars(sender.sent))
+
+
+def _producer(mq: MQ, options: SinkOptions, sending: ProducerOptions) -> Producer:
+    if options.transactional:
+        return mq.transaction_producer(options.group, undecided, options=sending)
+    return mq.producer(options.group, options=sending)
+
+
+def _halves(messages: Sequence[WriterCommitMessage | None]) -> list[Half]:
+    return [half for it in messages if isinstance(it, Written) for half in it.halves]
+
+
+def _release(
+    options: SinkOptions,
+    run: str | None,
+    epoch: int,
+    messages: Sequence[WriterCommitMessage | None],
+) -> None:
+    if not options.transactional:
+        return
+    halves = _halves(messages)
+    if len(halves) > HALVES_MAX:
+        roll_back(options, halves)
+        raise UsageError(f"delivery = transactional: more than {HALVES_MAX} rows in a write")
+    kept = Decisions(options.transaction_path or "", run)
+    released, dropped = commit(options, kept, epoch, halves)
+    log.info("epoch %d: %d messages released, %d rolled back", epoch, released, dropped)
 
 
 def _tell(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -42,6 +42,7 @@ LOG_FILES = "unit/spark/test_spark_log.py"
 READERS = "unit/spark/test_spark_readers.py"
 LOG_META = "spark/test_spark_log_meta.py"
 SINK = "spark/test_spark_sink.py"
+TRANSACTIONAL = "test_transactional_stream_whose_commit_failed_writes_each_row_once"
 RULES = "unit/spark/test_spark_rules.py"
 SOURCE = "spark/test_spark_source.py"
 TRUTH = "spark/test_spark_truth.py"
@@ -117,6 +118,8 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "uniqueKeys": f"{SINK}::test_unique_keys_of_a_plan_are_made_again",
         "runId": f"{SINK}::test_unique_keys_of_a_plan_are_made_again",
         "maxRowsPerSecond": f"{RULES}::test_pace_holds_back_what_is_beyond_the_rate",
+        "delivery": f"{SINK}::{TRANSACTIONAL}",
+        "transactionPath": f"{SINK}::{TRANSACTIONAL}",
         "metricsPath": f"{RULES}::test_metrics_of_a_write_are_added_to_what_earlier_ones_wrote",
     },
 }

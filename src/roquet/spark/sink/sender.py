@@ -8,19 +8,20 @@ import functools
 import os
 import uuid
 from array import array
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet import _native as native
 from roquet.base.clock import SystemClock, steady_s
-from roquet.base.errors import Unreachable
+from roquet.base.errors import Unreachable, UsageError
 from roquet.client import Encoded, ProducerOptions
 from roquet.protocol import batch, compression, properties
-from roquet.protocol.message_id import UniqueIds
+from roquet.protocol.message_id import UniqueIds, parse_offset_id
 from roquet.spark.placing import Placement
 from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
+from roquet.spark.sink.decisions import HALVES_MAX, Half
 from roquet.spark.sink.routing import BATCH_ROWS, Routing
 from roquet.spark.tries import Tries
 
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from roquet.base.clock import Clock
-    from roquet.client import MessageQueue, Producer
+    from roquet.client import MessageQueue, Producer, TransactionProducer
     from roquet.spark.options import SinkOptions
     from roquet.spark.sink.columns import Columns, Frame
 
 IN_FLIGHT: Final = 8
 """Requests of a task that wait for an answer."""
+HALVES_IN_FLIGHT: Final = 64
+"""Half messages of a task that wait for an answer."""
 OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of requests that are not full; above it all of them are sent."""
 _CLIENT: Final = ProducerOptions()
@@ -53,6 +56,8 @@ class Sent:
     """Requests that were sent once more."""
     bytes: int = 0
     """Of the bodies of requests, each counted once."""
+    halves: list[Half] = dataclasses.field(default_factory=list["Half"])
+    """Of a transactional write: what is to be released, in the order of each queue."""
 
 
 class Pace:
@@ -89,15 +94,21 @@ class Sender:
         self._producer = producer
         self._clock = SystemClock()
         self._random = prefix is None
+        self._halves = options.transactional
         self._ids = UniqueIds(uuid.uuid4().bytes[:4], os.getpid(), uuid.uuid4().int & 0xFFFFFFFF)
         self._encoder = native.SinkEncoder(
-            prefix or "", LEFT_OUT, size_max=SIZE_MAX, chunk_rows=BATCH_ROWS
+            prefix or "",
+            LEFT_OUT,
+            size_max=SIZE_MAX,
+            chunk_rows=BATCH_ROWS,
+            alone=self._halves,
         )
-        self._routing = Routing(options, turn)
+        self._routing = Routing(options, turn, alone=self._halves)
         self._tries = Tries(options.wire, self._clock)
         self._pace = Pace(options.rows_per_s, self._clock)
         self._placements: dict[str, Placement] = {}
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._half_slots = asyncio.Semaphore(HALVES_IN_FLIGHT)
         self._tails: dict[MessageQueue, asyncio.Lock] = {}
         self._sent = Sent()
 
@@ -113,6 +124,8 @@ class Sender:
         """
         columns = columns_of(given)
         topics = columns.topics(self._options.topic)
+        if self._halves:
+            self._check_halves(columns)
         delays = columns.delays(_CLIENT.delay_levels)
         await self._place(columns, set(topics))
         spread = delays or [0] * columns.rows
@@ -131,6 +144,17 @@ class Sender:
         await self._send_all(self._encoder.finish())
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _check_halves(self, columns: Columns) -> None:
+        """Raise UsageError for what a transactional write cannot have."""
+        for name in ("uniqKey", "delay"):
+            if name in columns.arrays:
+                raise UsageError(f"delivery = transactional: there may be no column {name!r}")
+        if self._sent.rows + columns.rows > HALVES_MAX:
+            raise UsageError(
+                f"delivery = transactional: more than {HALVES_MAX} rows in a task; take less in a"
+                " micro-batch (maxOffsetsPerTrigger)"
+            )
 
     def _keys(self, columns: Columns) -> Any:
         """Return the array of the keys that rows have, or get at random; None: all by the plan."""
@@ -175,6 +199,9 @@ class Sender:
     async def _send(self, number: int, body: bytes, rows: int, first_key: str) -> None:
         queue, alone = self._routing.lots[number]
         async with self._tails.setdefault(queue, asyncio.Lock()), self._slots:
+            if self._halves:
+                await self._send_halves(queue, body)
+                return
             if alone:
                 for _, one, written in batch.decode(body):
                     await self._request(queue, single(queue.topic, one, written.decode()), 1)
@@ -182,6 +209,28 @@ class Sender:
             text = properties.write({properties.UNIQ_KEY: first_key})
             encoded = Encoded(queue.topic, body, text, (first_key,), is_batch=True)
             await self._request(queue, encoded, rows)
+
+    async def _send_halves(self, queue: MessageQueue, body: bytes) -> None:
+        """Send half messages, many at a time: it is their release that has an order."""
+
+        async def send(one: bytes, text: str) -> Half:
+            encoded = single(queue.topic, one, text)
+            async with self._half_slots:
+                await self._pace.wait(1)
+                self._sent.requests += 1
+                self._sent.bytes += len(encoded.body)
+                producer = cast("TransactionProducer", self._producer)
+                receipt = await self._tries.make(
+                    lambda: producer.send_half(
+                        encoded, queue=queue, timeout_s=self._options.wire.timeout_s
+                    )
+                )
+            _, log_offset = parse_offset_id(receipt.offset_id)
+            place = (queue.topic, queue.broker_name, queue.queue_id)
+            return Half(*place, log_offset, receipt.queue_offset, encoded.message_ids[0])
+
+        sends = (send(one, text.decode()) for _, one, text in batch.decode(body))
+        self._sent.halves += await asyncio.gather(*sends)
 
     async def _request(self, queue: MessageQueue, encoded: Encoded, rows: int) -> None:
         await self._pace.wait(rows)

@@ -364,7 +364,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "timerPrecisionMs",
         ),
         "test_timer_send_is_refused_when_the_wheel_is_off": ("timerWheelEnable",),
-        "test_timer_send_with_a_bad_time_is_refused": ("timerMaxDelaySec",),
+        "test_longest_delay_of_a_timer_message_is_the_one_of_the_settings": ("timerMaxDelaySec",),
     },
     "test_transaction_settings.py": {
         "test_op_record_gathers_for_the_time_of_the_settings": ("transactionOpBatchInterval",),

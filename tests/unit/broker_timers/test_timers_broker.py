@@ -47,6 +47,9 @@ def test_timer_message_arrives_after_its_time_with_the_properties_of_java(tmp_pa
             handle = RecallHandle.decode((sent.ext or {})["recallHandle"])
             assert handle.due_ms == int(found[props.TIMER_OUT_MS]) + 1
             assert handle.unique_key == found[props.UNIQ_KEY]
+            # Their steps are those of the settings, not seconds.
+            later = props.read(third.properties)[props.TIMER_OUT_MS]
+            assert (int(later) - int(found[props.TIMER_OUT_MS])) % 1000
 
     asyncio.run(story())
 
@@ -148,6 +151,15 @@ def test_timer_send_with_a_bad_time_is_refused(
             answer = await running.send(b"x", **wanted)
             assert answer.code == code
             assert await running.pull() == []
+
+    asyncio.run(story())
+
+
+def test_longest_delay_of_a_timer_message_is_the_one_of_the_settings(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path, timerMaxDelaySec="5") as running:
+            assert (await running.send(b"x", TIMER_DELAY_SEC="6")).code == 13
+            assert (await running.send(b"x", TIMER_DELAY_SEC="5")).code == 0
 
     asyncio.run(story())
 

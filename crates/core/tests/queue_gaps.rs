@@ -159,6 +159,18 @@ fn units_are_written_in_blocks_and_read_all_the_same() {
 }
 
 #[test]
+fn units_that_were_written_do_not_count_as_held_in_memory() {
+    // All of them together are more than queues may hold: each would be written by itself then.
+    let count = (16 << 20) / 20 + 20_000;
+    let disk = SimDisk::new();
+    let queues = open(&disk, 1 << 20);
+    for n in 0..count {
+        put(&queues, n);
+    }
+    assert_eq!(disk.count(Op::Write), (count - 1) / 204);
+}
+
+#[test]
 fn a_gap_of_sixteen_files_is_filled_and_a_wider_one_refused() {
     for (gap, filled) in [(0, true), (159, true), (160, true), (161, false)] {
         let queues = open(&SimDisk::new(), 10);

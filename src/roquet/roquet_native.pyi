@@ -5,7 +5,7 @@
 # Calls that can take longer than a millisecond release the GIL.
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeAlias, final
+from typing import Any, ClassVar, Final, Literal, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -18,6 +18,8 @@ __all__ = [
     "LogLink",
     "LogReader",
     "SinkEncoder",
+    "NetConnection",
+    "NetThreads",
     "Store",
     "StoreError",
     "TimerWheel",
@@ -348,6 +350,74 @@ class TimerWheel:
         """Counters `enqueued fired rolled cancelled unreadable refused waits broken_chains`; `read_ms`, `write_ms` and `behind`; what the start found: `rebuilt_units` (-1 for none), `cut_bytes`, `replayed`."""
 
 @final
+class NetConnection:
+    """A connection that a thread of `NetThreads` serves."""
+
+    def write(self, data: Buffer) -> bool:
+        """Write whole frames behind all others.
+
+        True: the peer does not take what is there, and `drained` comes when it does again.
+        """
+    def unsent(self) -> int:
+        """Bytes that are not in the socket's buffer yet."""
+    def pause(self, paused: bool) -> None:
+        """Read no further, or go on."""
+    def close(self) -> None:
+        """Close once everything is written and no send waits for its answer."""
+    def abort(self) -> None:
+        """Close at once."""
+    def finish(self, frames: int) -> None:
+        """The processors have finished the first `frames` frames that came out, and have no other."""
+    def traffic(self) -> int:
+        """A number that moves with everything that is read or written."""
+
+@final
+class NetThreads:
+    """Threads that serve connections: they read, answer what the rows admit, and write. Linux only."""
+
+    def __new__(
+        cls,
+        threads: int,
+        ingest: Ingest | None = None,
+        *,
+        frame_size_max: int,
+        connection_max: int,
+        total_max: int,
+        high_water: int,
+    ) -> NetThreads:
+        """Start them; `ingest` was made for as many. Sizes are bytes. Raises OSError.
+
+        `connection_max` and `total_max` bound starts of frames and unwritten output; a connection
+        with more than `high_water` of output is not read.
+        """
+    def descriptors(self) -> list[int]:
+        """One a thread, readable while `take` has something."""
+    def adopt(self, fd: int, key: int, host: bytes, pulls: bool) -> NetConnection:
+        """Give a connected socket, which is the thread's from now on, to the thread with the fewest."""
+    def take(
+        self, thread: int
+    ) -> list[tuple[Literal["frames", "left", "drained", "closed"], int, list[_Frame], int, str]]:
+        """Take news: (what, connection, frames, when they were read in Unix ms, why it is closed).
+
+        `frames` are for the processors, `left` is a held pull for them, `closed` is the last of a
+        connection.
+        """
+    def set_now(self, now_ms: int) -> None:
+        """Go by the clock that says this now, in Unix milliseconds."""
+    def used(self) -> int:
+        """Bytes kept for all connections."""
+    def connections(self) -> list[int]:
+        """How many connections each thread has."""
+    def fail(self, remark: str) -> None:
+        """Refuse all sends that wait for a flush: it failed."""
+    def set_replicated(self, offset: int) -> None:
+        """Slaves have copied the log up to `offset`."""
+    def lapse(self, offset: int) -> None:
+        """No slave can prove a copy up to `offset`."""
+    def stop(self) -> None:
+        """Close all connections at once and end the threads."""
+
+@final
 class Store:
     """One message store in one folder. Every method may be called from any thread."""
 
@@ -664,7 +734,8 @@ _Account: TypeAlias = tuple[
 class Ingest:
     """Answers the frames that the admission table covers; everything else comes out (architecture §3a).
 
-    One for all ports of a process; only the loop thread calls it. With an empty table every frame
+    One for all ports of a process; only the loop thread calls it. Changes of rows wait for the
+    threads that judge by them; `take_*` and `counters` sum up what all of them did. With an empty table every frame
     comes out. `feed` returns (replies to write now, frames for the processors, why the connection
     must be closed). A frame is as `decode_frames` gives it. `flushed`, `expire`,
     `fail` and `set_replicated` return (connection, bytes to write to it). `now_ms` is Unix
@@ -673,7 +744,10 @@ class Ingest:
 
     CLASSES_MS: ClassVar[list[int]]
     """Upper bounds of the classes of `take_answered`, in milliseconds; one more has none."""
-    def __new__(cls, store: Store, frame_size_max: int = 16_777_216, seed: int = 0) -> Ingest: ...
+    def __new__(
+        cls, store: Store, frame_size_max: int = 16_777_216, seed: int = 0, threads: int = 0
+    ) -> Ingest:
+        """With `threads`, as many more ingests by the same rows, for `NetThreads`."""
     def open(self, key: int, host: bytes, pulls: bool = True) -> None:
         """Know a connection, its peer's address (8 or 20 bytes, else its sends are not admitted), and whether its port serves pulls."""
     def close(self, key: int) -> None:
@@ -784,6 +858,8 @@ class Ingest:
         """Say what an expression of a kind (`TAG`, `SQL92`) means that pulls bring."""
     def drop_expressions(self) -> None:
         """Forget what expressions mean."""
+    def suspend(self) -> None:
+        """Admit nothing until the next `set_state`: once this returns, no frame is being judged."""
     def take_stored(self) -> list[tuple[str, int, int, int, int, int]]:
         """(topic, queue id, messages, bytes, sends, microseconds of the sends) since the last call.
 

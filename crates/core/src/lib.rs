@@ -34,6 +34,8 @@ pub mod latency;
 pub mod limits;
 pub mod log_scan;
 pub mod message_id;
+#[cfg(target_os = "linux")]
+pub mod net;
 mod note_file;
 pub mod panics;
 pub mod properties;
@@ -45,6 +47,7 @@ mod recovery_tail;
 pub mod relay;
 pub mod segment;
 pub mod sink;
+pub mod socket;
 pub mod store;
 pub mod store_config;
 mod store_config_names;

@@ -193,12 +193,17 @@ impl Store {
 
     /// Appends records, waiting for other writers.
     pub fn put(&self, prepared: &mut Prepared<'_>) -> Appended {
+        let done = self.put_unflushed(prepared);
+        self.want_flush();
+        done
+    }
+
+    /// As [`Self::put`]; the caller has to call [`Self::want_flush`].
+    pub fn put_unflushed(&self, prepared: &mut Prepared<'_>) -> Appended {
         if !self.started.load(Ordering::Acquire) {
             return Appended::refused(PutStatus::ServiceNotAvailable);
         }
-        let done = self.log.append(prepared);
-        self.want_flush();
-        done
+        self.log.append(prepared)
     }
 
     /// Appends records unless somebody else is appending: `None` then.

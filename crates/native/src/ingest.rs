@@ -13,36 +13,25 @@ use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, Py, PyAny, PyResult
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
 use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
-use roquet_core::ingest::answered::{self, Kind, Took, Way};
-use roquet_core::ingest::books::Line;
+use roquet_core::ingest::answered;
 use roquet_core::ingest::output::Output;
 use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
     Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
 };
-use roquet_core::ingest::{Ingest as CoreIngest, Outbound};
+use roquet_core::ingest::{Ingest as CoreIngest, Outbound, Shared};
+use roquet_core::socket;
 use roquet_core::store::Store as CoreStore;
 
 use crate::accounts::{self, AccountTuple, WhiteTuple};
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
-use crate::direct;
+use crate::counted::{self, AnsweredTuple, StoredTuple, SumsTuple};
 use crate::filter::Filter;
 use crate::store::Store;
 
 /// (answers, held pulls for Python, whether more are due).
 type ServedTuple<'py> = (Vec<(u64, Py<PyBytes>)>, Bound<'py, PyList>, bool);
-
-/// (offset asked for, offset to commit, commits, reads, misses, messages, bytes, behind,
-/// microseconds of the reads).
-type SumsTuple = (Option<i64>, Option<i64>, u64, u64, u64, u64, u64, u64, u64);
-
-/// (request code, response code, whether it was held, whether it was one-way, counts by class,
-/// microseconds together).
-type AnsweredTuple = (i32, i32, bool, bool, Vec<u64>, u64);
-
-/// (topic, queue, messages, bytes, sends, microseconds of the sends).
-type StoredTuple = (String, i32, u64, u64, u64, u64);
 
 /// How long held pulls are served in one turn of the loop.
 const TURN: Duration = Duration::from_millis(5);
@@ -53,13 +42,35 @@ type SubscriptionTuple<'py> = (String, i64, Option<Vec<i64>>, Option<Bound<'py, 
 /// Answers the frames that the admission table covers; everything else comes out.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct Ingest {
+    /// What all of them go by.
+    shared: Arc<Shared>,
+    /// That of the loop.
     core: Mutex<CoreIngest>,
+    /// Those of the threads of connections, one each.
+    apart: Vec<Arc<Mutex<CoreIngest>>>,
     store: Arc<CoreStore>,
 }
 
 impl Ingest {
     fn core(&self) -> MutexGuard<'_, CoreIngest> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        hold(&self.core)
+    }
+
+    /// What the threads of connections answer from, and with.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn fast(&self) -> Vec<roquet_core::net::Fast> {
+        let of = |ingest: &Arc<Mutex<CoreIngest>>| roquet_core::net::Fast {
+            store: Arc::clone(&self.store),
+            ingest: Arc::clone(ingest),
+        };
+        self.apart.iter().map(of).collect()
+    }
+
+    /// Takes something of every ingest.
+    fn of_all<T>(&self, take: impl Fn(&mut CoreIngest) -> T) -> Vec<T> {
+        let mut all = vec![take(&mut self.core())];
+        all.extend(self.apart.iter().map(|core| take(&mut hold(core))));
+        all
     }
 
     /// Flushes for the one connection that waits, and returns its answers; after a failure there
@@ -75,35 +86,13 @@ impl Ingest {
     }
 }
 
+fn hold(core: &Mutex<CoreIngest>) -> MutexGuard<'_, CoreIngest> {
+    core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn choice(codes: Option<Vec<i64>>, filter: Option<&Bound<'_, Filter>>) -> Choice {
     let filter = filter.map(|filter| Arc::clone(&filter.get().core));
     Choice { codes, filter }
-}
-
-fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTuple) {
-    let sums = (
-        sums.offset,
-        sums.commit,
-        sums.commits,
-        sums.reads,
-        sums.misses,
-        sums.messages,
-        sums.bytes,
-        sums.behind,
-        sums.took_us,
-    );
-    (group.into(), topic.into(), queue_id, sums)
-}
-
-fn answered((kind, took): (Kind, Took)) -> AnsweredTuple {
-    (
-        kind.request,
-        kind.response,
-        kind.way == Way::Held,
-        kind.way == Way::OneWay,
-        took.counts.to_vec(),
-        took.sum_us,
-    )
 }
 
 fn rest_of<'py>(py: Python<'py>, output: &Output, from: usize) -> PyResult<Bound<'py, PyBytes>> {
@@ -136,10 +125,19 @@ where
 #[pymethods]
 impl Ingest {
     #[new]
-    #[pyo3(signature = (store, frame_size_max = 16_777_216, seed = 0))]
-    fn new(store: &Store, frame_size_max: usize, seed: u64) -> Self {
+    #[pyo3(signature = (store, frame_size_max = 16_777_216, seed = 0, threads = 0))]
+    fn new(store: &Store, frame_size_max: usize, seed: u64, threads: usize) -> Self {
+        let shared: Arc<Shared> = Arc::default();
+        let made = |number: usize, apart: bool| {
+            let seed = seed.wrapping_add(number as u64);
+            let shared = Arc::clone(&shared);
+            CoreIngest::sharing(shared, frame_size_max, seed, apart)
+        };
+        let apart = (1..=threads).map(|number| Arc::new(Mutex::new(made(number, true))));
         Self {
-            core: Mutex::new(CoreIngest::new(frame_size_max, seed)),
+            core: Mutex::new(made(0, false)),
+            apart: apart.collect(),
+            shared,
             store: Arc::clone(store.core()),
         }
     }
@@ -196,7 +194,7 @@ impl Ingest {
         if let Some(error) = failure {
             return Err(error);
         }
-        let written = fd.map_or(0, |fd| direct::write(fd, &fed.replies));
+        let written = fd.map_or(0, |fd| socket::write(fd, &fed.replies));
         let rest = rest_of(py, &fed.replies, written)?;
         core.recycle(fed.replies);
         if frames.is_none() && fed.broken.is_none() && fed.held == 0 {
@@ -263,9 +261,9 @@ impl Ingest {
         self.core().set_held_beside(&self.store, count);
     }
 
-    /// How many pulls are held here.
+    /// How many pulls are held here, by all threads.
     fn held_pulls(&self) -> usize {
-        self.core().held_pulls()
+        self.shared.held()
     }
 
     /// Answers of sends that waited for a flush or a copy for too long.
@@ -327,16 +325,16 @@ impl Ingest {
         };
         state.fixed = Fixed::new(&state);
         let barrier: Vec<i32> = required(&values, "barrier")?;
-        let mut core = self.core();
-        core.table().state = state;
-        core.set_barrier(barrier.into_iter().collect::<HashSet<_>>());
+        let mut table = self.shared.write();
+        table.state = state;
+        table.barrier = barrier.into_iter().collect::<HashSet<_>>();
         Ok(())
     }
 
     /// Set who may do it, in place of everybody: peers without an account, and accounts.
     fn set_accounts(&self, trusted: Vec<WhiteTuple>, accounts: Vec<AccountTuple>) {
         let found = accounts::make(trusted, accounts);
-        self.core().table().accounts = Some(found);
+        self.shared.write().accounts = Some(found);
     }
 
     /// Set a topic's row; a row that admits nothing is none.
@@ -354,8 +352,8 @@ impl Ingest {
             add_sys_flag,
             sys_flag,
         };
-        let mut core = self.core();
-        let topics = &mut core.table().topics;
+        let mut table = self.shared.write();
+        let topics = &mut table.topics;
         if send_queues > 0 || read_queues > 0 {
             topics.insert(name.into(), row);
         } else {
@@ -376,12 +374,12 @@ impl Ingest {
             sys_flag,
             subscriptions,
         };
-        self.core().table().groups.insert(name.into(), row);
+        self.shared.write().groups.insert(name.into(), row);
     }
 
     /// Take a group's row away.
     fn drop_group(&self, name: &str) {
-        self.core().table().groups.remove(name);
+        self.shared.write().groups.remove(name);
     }
 
     /// Say what an expression means that pulls bring.
@@ -394,57 +392,37 @@ impl Ingest {
         filter_by: Option<Bound<'_, Filter>>,
     ) {
         let choice = choice(codes, filter_by.as_ref());
-        let mut core = self.core();
-        let of_kind = core.table().expressions.entry(kind.into()).or_default();
+        let mut table = self.shared.write();
+        let of_kind = table.expressions.entry(kind.into()).or_default();
         of_kind.insert(expression.into(), choice);
     }
 
     /// Forget what expressions mean.
     fn drop_expressions(&self) {
-        self.core().table().expressions.clear();
+        self.shared.write().expressions.clear();
     }
 
     /// What sends came to by queue since the last call: (topic, queue, messages, bytes, sends,
     /// microseconds of the sends).
     fn take_stored(&self) -> Vec<StoredTuple> {
-        let stored = self.core().take_stored();
-        stored
-            .into_iter()
-            .flat_map(|(topic, queues)| {
-                queues.into_iter().map(move |(queue, put)| {
-                    let topic = topic.to_string();
-                    (
-                        topic,
-                        queue,
-                        put.messages,
-                        put.bytes,
-                        put.sends,
-                        put.took_us,
-                    )
-                })
-            })
-            .collect()
+        counted::stored(self.of_all(CoreIngest::take_stored))
     }
 
     /// Half messages stored by the topic that they are for, since the last call.
     fn take_halves(&self) -> HashMap<String, u64> {
-        let halves = self.core().take_halves();
-        halves
-            .into_iter()
-            .map(|(topic, count)| (topic.into(), count))
-            .collect()
+        counted::halves(self.of_all(CoreIngest::take_halves))
     }
 
     /// What pulls came to by group, topic and queue since the last call.
     fn take_pulled(&self) -> Vec<(String, String, i32, SumsTuple)> {
-        let lines = self.core().take_pulled();
-        lines.into_iter().map(pulled).collect()
+        let lines = self.of_all(CoreIngest::take_pulled);
+        lines.into_iter().flatten().map(counted::pulled).collect()
     }
 
     /// How long answers took by request, response and way since the last call.
     fn take_answered(&self) -> Vec<AnsweredTuple> {
-        let lines = self.core().take_answered();
-        lines.into_iter().map(answered).collect()
+        let lines = self.of_all(CoreIngest::take_answered);
+        lines.into_iter().flatten().map(counted::answered).collect()
     }
 
     /// Upper bounds of the classes of `take_answered`, in milliseconds.
@@ -456,19 +434,13 @@ impl Ingest {
 
     /// What happened so far.
     fn counters(&self) -> HashMap<&'static str, u64> {
-        let core = self.core();
-        let counters = core.counters();
-        HashMap::from([
-            ("sends", counters.sends),
-            ("halves", counters.halves),
-            ("pulls", counters.pulls),
-            ("held", counters.held),
-            ("passed", counters.passed),
-            ("returned", counters.returned),
-            ("parked", counters.parked),
-            ("refused", counters.refused),
-            ("synced", counters.synced),
-            ("waiting", core.parked() as u64),
-        ])
+        counted::counters(self.of_all(|core| core.counters()), self.shared.parked())
+    }
+
+    /// Admit nothing until the next `set_state`: once this returns, no frame is being judged.
+    fn suspend(&self) {
+        let mut table = self.shared.write();
+        table.state.sends = false;
+        table.state.pulls = false;
     }
 }

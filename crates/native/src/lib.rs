@@ -4,12 +4,14 @@ mod accounts;
 mod arrow;
 mod buffer;
 mod codec;
-mod direct;
+mod counted;
 mod error;
 mod filter;
 mod header;
 mod ingest;
 mod log;
+#[cfg(target_os = "linux")]
+mod net;
 mod panics;
 mod puts;
 mod rebuild;
@@ -36,6 +38,9 @@ mod roquet_native {
     use crate::ingest::Ingest;
     #[pymodule_export]
     use crate::log::{checkpoint_of, is_locked, LogReader};
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::net::{NetConnection, NetThreads};
     #[pymodule_export]
     use crate::panics::{first_panic, plant_panic, watch_panics};
     #[pymodule_export]

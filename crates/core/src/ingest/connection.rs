@@ -31,6 +31,7 @@ impl Peer {
 }
 
 /// Where the bytes of one read come from, and when.
+#[allow(clippy::struct_excessive_bools)] // Facts that do not depend on one another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) key: u64,
@@ -39,6 +40,10 @@ pub(super) struct Source {
     pub(super) pulls: bool,
     /// Whether everything of it is for the processors.
     pub(super) passing: bool,
+    /// Whether the processors have frames of it: no pull is answered before they are done.
+    pub(super) busy: bool,
+    /// Whether an append may wait for another writer.
+    pub(super) patient: bool,
     /// Unix milliseconds.
     pub(super) now_ms: i64,
     /// When work on them began.
@@ -61,4 +66,6 @@ pub(super) struct Connection {
     pub(super) kept: Vec<u8>,
     /// Whether everything is for the processors until they have finished what they have.
     pub(super) passing: bool,
+    /// Whether the processors, on another thread, have frames of it.
+    pub(super) busy: bool,
 }

@@ -138,6 +138,20 @@ impl Holds {
         }
     }
 
+    /// Makes the pulls due whose queue has grown while nobody told of it.
+    pub(super) fn look_again(&mut self, max: impl Fn(&str, i32) -> i64) {
+        let mut grown = Vec::new();
+        for (topic, queues) in &self.queues {
+            grown.extend(queues.keys().map(|queue_id| {
+                let found = max(topic, *queue_id);
+                (topic.clone(), *queue_id, found)
+            }));
+        }
+        for (topic, queue_id, found) in grown {
+            self.arrived(&topic, queue_id, found);
+        }
+    }
+
     /// Makes the pulls due whose time is over.
     pub(super) fn expire(&mut self, now_ms: i64) {
         while let Some((_, id)) = self.deadlines.first().filter(|first| first.0 <= now_ms) {

@@ -16,9 +16,11 @@ mod pulls;
 pub mod scan;
 pub mod send;
 mod sends;
+mod shared;
 pub mod table;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Instant;
 
 use crate::codec_error::CodecError;
@@ -36,6 +38,7 @@ use parked::{Late, Waiting};
 pub use pulls::Left;
 use pulls::Pulls;
 use sends::{Refused, Sends};
+pub use shared::Shared;
 use table::{Flush, Table};
 
 /// What came of one read.
@@ -77,11 +80,15 @@ pub struct Counters {
     pub synced: u64,
 }
 
-/// The fast path of one listening port. Not for two threads at once.
+/// The fast path of one thread's connections. Not for two threads at once.
 #[derive(Debug)]
 pub struct Ingest {
-    table: Table,
-    barrier: HashSet<i32>,
+    /// What all ingests of a process have in common: the table above all.
+    shared: Arc<Shared>,
+    /// Whether the processors are on another thread, and so an append may wait.
+    apart: bool,
+    /// What of `waiting` and `holds` is in the common sums.
+    summed: shared::Sums,
     frame_size_max: usize,
     connections: HashMap<u64, Connection>,
     waiting: Waiting,
@@ -100,9 +107,16 @@ impl Ingest {
     /// Begins with an empty table, that is, with every frame for the processors. `seed` spreads
     /// the deadlines of held pulls.
     pub fn new(frame_size_max: usize, seed: u64) -> Self {
+        Self::sharing(Arc::default(), frame_size_max, seed, false)
+    }
+
+    /// As [`Self::new`], by a table that others use as well. `apart` says that the processors are
+    /// on another thread: then [`Self::set_busy`] tells when they have frames.
+    pub fn sharing(shared: Arc<Shared>, frame_size_max: usize, seed: u64, apart: bool) -> Self {
         Self {
-            table: Table::default(),
-            barrier: HashSet::new(),
+            shared,
+            apart,
+            summed: shared::Sums::default(),
             frame_size_max,
             connections: HashMap::new(),
             waiting: Waiting::default(),
@@ -113,14 +127,9 @@ impl Ingest {
         }
     }
 
-    /// The table, to be changed between two reads.
-    pub fn table(&mut self) -> &mut Table {
-        &mut self.table
-    }
-
-    /// Codes of requests that nothing of their connection may overtake when they are not admitted.
-    pub fn set_barrier(&mut self, codes: HashSet<i32>) {
-        self.barrier = codes;
+    /// The table, to be changed: no ingest that shares it judges a frame meanwhile.
+    pub fn table(&self) -> RwLockWriteGuard<'_, Table> {
+        self.shared.write()
     }
 
     /// Knows a new connection, its peer's address, and whether its port serves pulls.
@@ -135,6 +144,7 @@ impl Ingest {
     pub fn close(&mut self, key: u64) {
         self.connections.remove(&key);
         self.holds.drop_connection(key);
+        self.sum_up();
     }
 
     /// Bytes kept for a connection.
@@ -161,8 +171,41 @@ impl Ingest {
 
     /// Hears how many pulls wait elsewhere, which count towards the same bound.
     pub fn set_held_beside(&mut self, store: &Store, count: usize) {
-        self.holds.beside = count;
-        store.set_awaited(self.holds.len() + count > 0);
+        self.shared.set_beside(count);
+        store.set_awaited(self.shared.is_awaited());
+    }
+
+    /// Looks at the queues of all held pulls: while none was held, nobody told of their growth.
+    pub fn look_again(&mut self, store: &Store) {
+        let max = |topic: &str, queue_id| {
+            i64::try_from(store.queues().max(topic, queue_id)).unwrap_or(i64::MAX)
+        };
+        self.holds.look_again(max);
+    }
+
+    /// Hears whether the processors, on another thread, have frames of a connection.
+    pub fn set_busy(&mut self, key: u64, busy: bool) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.busy = busy;
+            connection.passing &= busy;
+        }
+    }
+
+    /// Whether an answer to a connection waits for a flush or a copy.
+    pub fn owes(&self, key: u64) -> bool {
+        self.waiting.has(key)
+    }
+
+    /// Enters what is held and parked here into the common sums.
+    fn sum_up(&mut self) {
+        let now = shared::Sums {
+            held: self.holds.len(),
+            parked: self.waiting.len(),
+        };
+        if now != self.summed {
+            self.shared.changed(self.summed, now);
+            self.summed = now;
+        }
     }
 
     /// Hears how far a queue has grown: pulls that wait for it are due.
@@ -184,14 +227,17 @@ impl Ingest {
         spare: &mut dyn FnMut() -> bool,
         left: Left<'_>,
     ) -> Vec<Outbound> {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.read();
         let mut pulls = Pulls {
-            table: &self.table,
+            table: &table,
             store,
             holds: &mut self.holds,
             ledger: &mut self.ledger,
         };
         let out = pulls.serve(now_ms, spare, left);
-        store.set_awaited(self.holds.len() + self.holds.beside > 0);
+        self.sum_up();
+        store.set_awaited(self.shared.is_awaited());
         out
     }
 
@@ -224,20 +270,39 @@ impl Ingest {
         now_ms: i64,
         sink: Sink<'_>,
     ) -> Fed {
+        let shared = Arc::clone(&self.shared);
+        // Held until the answers are made: a change of the table waits for that.
+        let table = shared.read();
+        let fed = self.feed_by(&table, store, (key, now_ms), data, sink);
+        self.sum_up();
+        fed
+    }
+
+    fn feed_by(
+        &mut self,
+        table: &Table,
+        store: &Store,
+        (key, now_ms): (u64, i64),
+        data: &[u8],
+        sink: Sink<'_>,
+    ) -> Fed {
         let replies = std::mem::take(&mut self.spare);
         let sends = self.ledger.counters.sends;
+        self.holds.beside = self.shared.held_beside(self.summed);
         let connection = self.connections.entry(key).or_default();
         let from = Source {
             key,
             peer: connection.peer,
             pulls: connection.pulls,
             passing: connection.passing,
+            busy: connection.busy,
+            patient: self.apart,
             now_ms,
             began: Instant::now(),
         };
         if connection.kept.is_empty() {
-            let (mut fed, used) = self.run(store, from, data, replies, sink);
-            fed.flush = self.flushes_here(store, key, sends);
+            let (mut fed, used) = self.run(table, store, from, data, replies, sink);
+            fed.flush = self.flushes_here(table, store, key, sends);
             if let Some(connection) = self.connections.get_mut(&key) {
                 connection.passing = fed.passing;
                 // Grows with the bytes received, never with the length that a peer declares.
@@ -250,8 +315,8 @@ impl Ingest {
         }
         connection.kept.extend_from_slice(data);
         let mut kept = std::mem::take(&mut connection.kept);
-        let (mut fed, used) = self.run(store, from, &kept, replies, sink);
-        fed.flush = self.flushes_here(store, key, sends);
+        let (mut fed, used) = self.run(table, store, from, &kept, replies, sink);
+        fed.flush = self.flushes_here(table, store, key, sends);
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.passing = fed.passing;
             if used < kept.len() {
@@ -264,11 +329,13 @@ impl Ingest {
     }
 
     /// Whether the caller flushes what a connection has sent; the flush thread does otherwise.
-    fn flushes_here(&mut self, store: &Store, key: u64, sends_before: u64) -> bool {
+    fn flushes_here(&mut self, table: &Table, store: &Store, key: u64, sends_before: u64) -> bool {
         if self.ledger.counters.sends == sends_before {
             return false;
         }
-        let here = self.table.state.flush == Flush::Here && self.waiting.is_alone(key);
+        // Elsewhere others may wait for the same flush, who would not hear of it.
+        let alone = !self.apart && self.shared.parked_beside(self.summed) == 0;
+        let here = alone && table.state.flush == Flush::Here && self.waiting.is_alone(key);
         if here {
             self.ledger.counters.synced += 1;
         } else {
@@ -292,65 +359,64 @@ impl Ingest {
 
     /// The answers that a flush up to `offset` allows.
     pub fn flushed(&mut self, offset: u64, now_ms: i64) -> Vec<Outbound> {
-        let (waiting, mut replies) = self.late(now_ms);
-        waiting.flushed(offset, &mut replies);
-        replies.out
+        self.late(now_ms, |waiting, late| waiting.flushed(offset, late))
     }
 
     /// The answers that copies on slaves up to `offset` allow.
     pub fn replicated(&mut self, offset: u64, now_ms: i64) -> Vec<Outbound> {
-        let (waiting, mut replies) = self.late(now_ms);
-        waiting.replicated(offset, &mut replies);
-        replies.out
+        self.late(now_ms, |waiting, late| waiting.replicated(offset, late))
     }
 
     /// The answers to sends that end at or before `offset` and still wait for a copy: no slave that
     /// is connected can prove one any more.
     pub fn lapse(&mut self, offset: u64, now_ms: i64) -> Vec<Outbound> {
-        let (waiting, mut replies) = self.late(now_ms);
-        waiting.lapse(offset, &mut replies);
-        replies.out
+        self.late(now_ms, |waiting, late| waiting.lapse(offset, late))
     }
 
     /// The answers that have waited too long; held pulls whose time is over are due.
     pub fn expire(&mut self, now_ms: i64) -> Vec<Outbound> {
         self.holds.expire(now_ms);
-        let (waiting, mut replies) = self.late(now_ms);
-        waiting.expire(&mut replies);
-        replies.out
+        self.late(now_ms, Waiting::expire)
     }
 
     /// Refuses every send that waits: there will be no flush.
     pub fn fail(&mut self, remark: &str, now_ms: i64) -> Vec<Outbound> {
-        let (waiting, mut replies) = self.late(now_ms);
-        waiting.fail(remark, &mut replies);
-        replies.out
+        self.late(now_ms, |waiting, late| waiting.fail(remark, late))
     }
 
-    /// What waits, and where its answers go.
-    fn late(&mut self, now_ms: i64) -> (&mut Waiting, Late<'_>) {
-        let late = Late {
-            state: &self.table.state,
+    /// Has `work` answer what waits; returns the answers.
+    fn late(
+        &mut self,
+        now_ms: i64,
+        work: impl FnOnce(&mut Waiting, &mut Late<'_>),
+    ) -> Vec<Outbound> {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.read();
+        let mut late = Late {
+            state: &table.state,
             connections: &self.connections,
             ledger: &mut self.ledger,
             now_ms,
             out: Vec::new(),
         };
-        (&mut self.waiting, late)
+        work(&mut self.waiting, &mut late);
+        let out = late.out;
+        self.sum_up();
+        out
     }
 
     /// Works through whole frames; returns what came of it and how many bytes were used.
     fn run(
         &mut self,
+        table: &Table,
         store: &Store,
         from: Source,
         bytes: &[u8],
         replies: Output,
         sink: Sink<'_>,
     ) -> (Fed, usize) {
+        let parked_beside = self.shared.parked_beside(self.summed);
         let Self {
-            table,
-            barrier,
             waiting,
             holds,
             ledger,
@@ -367,7 +433,7 @@ impl Ingest {
         };
         let mut sends = Sends::new(table, from, std::mem::take(room));
         let mut used = 0;
-        let mut passed = false;
+        let mut passed = from.busy;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
             let (frame, header) = match next(rest, *frame_size_max) {
@@ -387,7 +453,8 @@ impl Ingest {
                 replies: fed.replies.bytes(),
                 ledger,
             };
-            if permitted && sends.take(&frame, &header, waiting.len(), &mut refused) {
+            if permitted && sends.take(&frame, &header, waiting.len() + parked_beside, &mut refused)
+            {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
@@ -402,7 +469,7 @@ impl Ingest {
                     continue;
                 }
             }
-            if admits && barrier.contains(&header.code) {
+            if admits && table.barrier.contains(&header.code) {
                 // What came before is in the log before the processors hear of it, and what comes
                 // behind takes the same way, so that nothing overtakes it.
                 let replies = fed.replies.bytes();

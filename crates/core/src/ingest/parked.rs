@@ -227,6 +227,12 @@ impl Waiting {
             && self.flushes.iter().all(|parked| parked.key == key)
     }
 
+    /// Whether an answer to this connection waits.
+    pub(super) fn has(&self, key: u64) -> bool {
+        let mut all = self.flushes.iter().chain(&self.copies);
+        all.any(|parked| parked.key == key)
+    }
+
     /// Strikes off what is already there of an answer's needs, given how far the log is flushed.
     pub(super) fn settle(&self, needs: &mut Needs, end: u64, flushed: u64) {
         needs.reached(

@@ -12,7 +12,7 @@ use super::table::{State, Table};
 use super::Sink;
 use crate::batch;
 use crate::command::{Header, FLAG_ONE_WAY};
-use crate::commit_log::{Placed, Prepared};
+use crate::commit_log::{Appended, Placed, Prepared};
 use crate::frame::Frame;
 use crate::record::NewRecord;
 use crate::store::Store;
@@ -237,7 +237,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         let taken = std::mem::take(&mut self.taken);
         let mut prepared = std::mem::take(&mut self.prepared);
         let keys = std::mem::take(&mut self.unique_keys);
-        let appended = store.try_put_unflushed(&mut prepared);
+        let appended = self.append(store, &mut prepared);
         let placed = match &appended {
             Some(appended) => appended.placed.as_slice(),
             None => &[],
@@ -302,6 +302,14 @@ impl<'t, 'f> Sends<'t, 'f> {
         let returned = taken.get(done..).unwrap_or_default();
         give_back(returned, ledger, sink);
         !returned.is_empty()
+    }
+
+    /// Appends at once, or behind another writer where that may take its time.
+    fn append(&self, store: &Store, prepared: &mut Prepared<'_>) -> Option<Appended> {
+        if self.from.patient {
+            return Some(store.put_unflushed(prepared));
+        }
+        store.try_put_unflushed(prepared)
     }
 
     /// The room of the records, for the next ones.

@@ -4,7 +4,7 @@
 //! says, and takes it away in the same step that changes one of them. What has no row goes to the
 //! processors, which know everything.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::accounts::Accounts;
 use super::connection::Peer;
@@ -192,6 +192,8 @@ pub struct Table {
     pub expressions: Expressions,
     /// Who may do it; `None` lets everybody.
     pub accounts: Option<Accounts>,
+    /// Codes of requests that nothing of their connection may overtake when they are not admitted.
+    pub barrier: HashSet<i32>,
 }
 
 impl Table {

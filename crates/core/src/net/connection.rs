@@ -1,0 +1,260 @@
+//! One connection: what its thread knows of it, and what the loop sees.
+//!
+//! `unsent` counts what was ordered and is not in the socket's buffer yet, wherever it is; the loop
+//! adds to it, the thread takes away. A connection whose output the loop found above the high-water
+//! mark is `stuck` until the thread has found it below the low one: whoever changes either of
+//! the two looks at the other afterwards.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use super::lane::{Lane, Order};
+use super::limits::Limits;
+use super::poll::Ready;
+use crate::ingest::output::Output;
+use crate::socket;
+
+/// A connection as the loop sees it.
+pub struct Handle {
+    key: u64,
+    lane: Arc<Lane>,
+    limits: Arc<Limits>,
+    unsent: AtomicUsize,
+    stuck: AtomicBool,
+    /// Frames that the processors have finished.
+    finished: AtomicU64,
+    /// Moves with everything that is read or written.
+    traffic: AtomicU64,
+}
+
+impl Handle {
+    pub(super) fn new(key: u64, lane: Arc<Lane>, limits: &Arc<Limits>) -> Self {
+        Self {
+            key,
+            lane,
+            limits: Arc::clone(limits),
+            unsent: AtomicUsize::new(0),
+            stuck: AtomicBool::new(false),
+            finished: AtomicU64::new(0),
+            traffic: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Has whole frames written behind all others; true when the peer does not take what is there,
+    /// until [`super::News::Drained`].
+    pub fn write(&self, bytes: Vec<u8>) -> bool {
+        let size = bytes.len();
+        let unsent = self.unsent.fetch_add(size, Ordering::SeqCst) + size;
+        self.lane.order(Order::Write(self.key, bytes));
+        if unsent <= self.limits.high_water {
+            return false;
+        }
+        self.stuck.store(true, Ordering::SeqCst);
+        !self.unstick()
+    }
+
+    /// Whether the connection was stuck and is not any more.
+    fn unstick(&self) -> bool {
+        self.unsent() <= self.limits.low_water() && self.stuck.swap(false, Ordering::SeqCst)
+    }
+
+    /// Bytes that are not in the socket's buffer yet.
+    pub fn unsent(&self) -> usize {
+        self.unsent.load(Ordering::SeqCst)
+    }
+
+    /// Reads no further, or goes on.
+    pub fn pause(&self, paused: bool) {
+        self.lane.order(Order::Pause(self.key, paused));
+    }
+
+    /// Closes once everything is written and no send waits for its answer.
+    pub fn close(&self) {
+        self.lane.order(Order::Close(self.key));
+    }
+
+    /// Closes at once.
+    pub fn abort(&self) {
+        self.lane.order(Order::Abort(self.key));
+    }
+
+    /// The processors have finished so many frames of this connection, and have no other.
+    pub fn finish(&self, frames: u64) {
+        self.finished.store(frames, Ordering::SeqCst);
+    }
+
+    /// A number that moves with everything that is read or written: no clock is needed to see
+    /// that there was nothing.
+    pub fn traffic(&self) -> u64 {
+        self.traffic.load(Ordering::Relaxed)
+    }
+
+    /// Only its thread counts, so that a load and a store are enough.
+    fn heard(&self) {
+        let count = self.traffic.load(Ordering::Relaxed);
+        self.traffic.store(count.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// A connection as its thread knows it.
+#[allow(clippy::struct_excessive_bools)] // Reasons that do not depend on one another.
+pub(super) struct Connection {
+    socket: TcpStream,
+    pub(super) handle: Arc<Handle>,
+    /// Whole buffers to write, and how much of the first is written.
+    output: VecDeque<Vec<u8>>,
+    written: usize,
+    output_size: usize,
+    /// The start of a frame, where there is no ingest to keep it.
+    pub(super) kept: Vec<u8>,
+    /// Bytes of a frame's start, wherever they are kept.
+    pub(super) held: usize,
+    charged: usize,
+    /// Frames given to the processors.
+    pub(super) given: u64,
+    pub(super) busy: bool,
+    /// Why it is not read: the loop says so, the outbox is full, it is being closed.
+    pub(super) paused: bool,
+    pub(super) crowds: bool,
+    pub(super) closing: bool,
+    pub(super) watched: Ready,
+}
+
+impl Connection {
+    pub(super) fn new(socket: TcpStream, handle: Arc<Handle>) -> Self {
+        Self {
+            socket,
+            handle,
+            output: VecDeque::new(),
+            written: 0,
+            output_size: 0,
+            kept: Vec::new(),
+            held: 0,
+            charged: 0,
+            given: 0,
+            busy: false,
+            paused: false,
+            crowds: false,
+            closing: false,
+            watched: Ready::default(),
+        }
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// What is to be watched for.
+    pub(super) fn wanted(&self) -> Ready {
+        let stops = self.paused || self.crowds || self.closing;
+        Ready {
+            read: !stops && self.output_size <= self.handle.limits.high_water,
+            write: !self.output.is_empty(),
+            gone: false,
+        }
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Reads what is there; 0 is the end.
+    pub(super) fn read(&self, room: &mut [u8]) -> io::Result<usize> {
+        let got = socket::receive(self.fd(), room)?;
+        self.handle.heard();
+        Ok(got)
+    }
+
+    /// Whether the processors have finished all frames that they got.
+    pub(super) fn is_finished(&self) -> bool {
+        self.handle.finished.load(Ordering::SeqCst) == self.given
+    }
+
+    /// Writes an answer of the ingest, or queues what the socket does not take.
+    pub(super) fn answer(&mut self, output: &Output) {
+        let mut sent = 0;
+        if self.output.is_empty() {
+            sent = socket::write(self.fd(), output);
+        }
+        if sent == output.len() {
+            return;
+        }
+        let mut rest = Vec::with_capacity(output.len() - sent);
+        output
+            .pieces(sent)
+            .for_each(|piece| rest.extend_from_slice(piece));
+        self.handle.unsent.fetch_add(rest.len(), Ordering::SeqCst);
+        self.queue(rest);
+    }
+
+    /// Queues bytes that `unsent` counts already.
+    pub(super) fn queue(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.output_size += bytes.len();
+            self.output.push_back(bytes);
+        }
+    }
+
+    /// Queues bytes of its own thread.
+    pub(super) fn queue_own(&mut self, bytes: Vec<u8>) {
+        self.handle.unsent.fetch_add(bytes.len(), Ordering::SeqCst);
+        self.queue(bytes);
+    }
+
+    /// Writes what the socket takes; true when the loop has to hear that it takes more again.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        while !self.output.is_empty() {
+            let first = self.written;
+            let pieces = self.output.iter().enumerate().map(|(index, bytes)| {
+                let from = if index == 0 { first } else { 0 };
+                bytes.get(from..).unwrap_or_default()
+            });
+            let (sent, wanted) = match socket::send(self.fd(), pieces) {
+                Ok(done) => done,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            };
+            self.handle.heard();
+            self.sent(sent);
+            if sent < wanted {
+                break;
+            }
+        }
+        Ok(self.handle.unstick())
+    }
+
+    fn sent(&mut self, count: usize) {
+        let mut left = self.written + count;
+        while let Some(first) = self.output.front().filter(|first| first.len() <= left) {
+            left -= first.len();
+            self.output.pop_front();
+        }
+        self.written = left;
+        self.output_size -= count;
+        self.handle.unsent.fetch_sub(count, Ordering::SeqCst);
+    }
+
+    /// Enters what is kept for the peer; says so when that is too much.
+    pub(super) fn account(&mut self) -> Option<String> {
+        let now = self.held + self.handle.unsent();
+        let fits = self.handle.limits.charge(self.charged, now);
+        self.charged = now;
+        (!fits).then(|| format!("{now} bytes wait for or from this peer: too many"))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.handle.limits.charge(self.charged, 0);
+        self.handle.lane.counted(-1);
+    }
+}

@@ -1,0 +1,78 @@
+//! Frames on their way to the processors, and cutting them where there is no fast path.
+
+use crate::codec_error::CodecError;
+use crate::command::{Encoding, Header};
+use crate::frame::{self, Frame};
+
+/// A whole frame with bytes of its own.
+#[derive(Debug)]
+pub struct OwnFrame {
+    encoding: Encoding,
+    header_size: usize,
+    bytes: Box<[u8]>,
+    size: usize,
+}
+
+impl OwnFrame {
+    pub(super) fn of(frame: &Frame<'_>) -> Self {
+        Self {
+            encoding: frame.encoding,
+            header_size: frame.header.len(),
+            bytes: [frame.header, frame.body].concat().into(),
+            size: frame.size,
+        }
+    }
+
+    /// The frame.
+    pub fn frame(&self) -> Frame<'_> {
+        let (header, body) = self
+            .bytes
+            .split_at_checked(self.header_size)
+            .unwrap_or_default();
+        Frame {
+            encoding: self.encoding,
+            header,
+            body,
+            size: self.size,
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + size_of::<Self>()
+    }
+}
+
+/// Cuts the whole frames of what was kept and came now; keeps the rest.
+pub(super) fn cut_all(
+    kept: &mut Vec<u8>,
+    data: &[u8],
+    frame_size_max: usize,
+    sink: &mut dyn FnMut(&Frame<'_>, &Header<'_>),
+) -> Result<(), CodecError> {
+    // Grows with the bytes received, never with the length that a peer declares.
+    kept.extend_from_slice(data);
+    let mut used = 0;
+    let done = loop {
+        let rest = kept.get(used..).unwrap_or_default();
+        let read = frame::cut(rest, frame_size_max).and_then(|found| {
+            found
+                .map(|frame| frame.decode_header().map(|header| (frame, header)))
+                .transpose()
+        });
+        match read {
+            Ok(Some((frame, header))) => {
+                sink(&frame, &header);
+                used += frame.size;
+            }
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    kept.drain(..used);
+    if kept.is_empty() {
+        // An idle connection keeps nothing.
+        *kept = Vec::new();
+    }
+    done
+}

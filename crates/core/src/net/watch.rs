@@ -1,0 +1,25 @@
+//! News of the store's threads for those threads of connections that wait for some.
+
+use std::sync::Arc;
+
+use super::lane::Lane;
+use crate::store_events::{News, Watcher};
+
+/// Wakes the threads that have held pulls or waiting sends, and no other.
+pub(super) struct Wakes {
+    pub(super) lanes: Vec<Arc<Lane>>,
+}
+
+impl Watcher for Wakes {
+    fn flushed(&self, _offset: u64) {
+        for lane in self.lanes.iter().filter(|lane| lane.parks()) {
+            lane.flushed();
+        }
+    }
+
+    fn dispatched(&self, news: &[News]) {
+        for lane in self.lanes.iter().filter(|lane| lane.holds()) {
+            lane.arrived(news);
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The thread: waits for its connections, its inbox and the store, and serves them in turn.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::frames::{self, OwnFrame};
+use super::lane::{Adopted, Inbox, Lane, News, Order};
+use super::limits::Limits;
+use super::poll::{Poll, Ready};
+use super::Fast;
+use crate::ingest::output::Output;
+use crate::ingest::{Fed, Ingest, Outbound};
+use crate::store_health::hold;
+
+/// Bytes read at a time.
+const RECEIVE_SIZE: usize = 256 << 10;
+/// Connections have other keys: they begin at 1.
+const WAKE: u64 = 0;
+/// Pause between two looks at what has waited too long, in milliseconds.
+const TICK_MS: i32 = 50;
+/// How long held pulls are served before connections have their turn.
+const TURN: Duration = Duration::from_millis(5);
+
+pub(super) struct Worker {
+    lane: Arc<Lane>,
+    fast: Option<Fast>,
+    limits: Arc<Limits>,
+    poll: Poll,
+    connections: HashMap<u64, Connection>,
+    buffer: Vec<u8>,
+    /// Connections that wait until the outbox is emptied.
+    crowd: Vec<u64>,
+    /// Connections that end when what they wait for is written.
+    closing: Vec<u64>,
+    /// A buffer for answers that may be used again.
+    spare: Output,
+    looked: Instant,
+    stops: bool,
+}
+
+impl Worker {
+    pub(super) fn new(
+        lane: Arc<Lane>,
+        fast: Option<Fast>,
+        limits: Arc<Limits>,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let wanted = Ready {
+            read: true,
+            ..Ready::default()
+        };
+        poll.add(lane.wake_fd(), WAKE, wanted)?;
+        Ok(Self {
+            lane,
+            fast,
+            limits,
+            poll,
+            connections: HashMap::new(),
+            buffer: vec![0; RECEIVE_SIZE],
+            crowd: Vec::new(),
+            closing: Vec::new(),
+            spare: Output::default(),
+            looked: Instant::now(),
+            stops: false,
+        })
+    }
+
+    /// Serves until it is told to stop; then all its connections end.
+    pub(super) fn run(mut self) {
+        let mut found = Vec::new();
+        while !self.stops {
+            found.clear();
+            let waits = self.lane.holds() || self.lane.parks() || !self.closing.is_empty();
+            let more = waits && self.ingest().is_some_and(|core| core.has_due());
+            let timeout_ms = match (more, waits) {
+                (true, _) => 0,
+                (false, true) => TICK_MS,
+                (false, false) => -1,
+            };
+            let waited = self.poll.wait(timeout_ms, &mut found);
+            assert!(waited.is_ok(), "epoll fails: {waited:?}");
+            // Before the inbox is emptied, never after: an order in between would wake nobody.
+            if found.iter().any(|(key, _)| *key == WAKE) {
+                self.lane.awake();
+            }
+            // Before anything is read: a frame that the processors have finished is not waited for.
+            if let Some(inbox) = self.lane.empty_inbox() {
+                self.obey(inbox);
+            }
+            for (key, ready) in &found {
+                if *key != WAKE {
+                    self.happened(*key, *ready);
+                }
+            }
+            self.late();
+        }
+        for key in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.end(key, String::new());
+        }
+    }
+
+    fn ingest(&self) -> Option<MutexGuard<'_, Ingest>> {
+        self.fast.as_ref().map(|fast| hold(&fast.ingest))
+    }
+
+    // --- orders ---
+
+    fn obey(&mut self, inbox: Inbox) {
+        for order in inbox.orders {
+            match order {
+                Order::Adopt(adopted) => self.adopt(*adopted),
+                Order::Write(key, bytes) => {
+                    if let Some(connection) = self.connections.get_mut(&key) {
+                        connection.queue(bytes);
+                        self.flush(key);
+                    }
+                }
+                Order::Pause(key, paused) => self.with(key, |one| one.paused = paused),
+                Order::Close(key) => self.close(key),
+                Order::Abort(key) => self.end(key, String::new()),
+                Order::Fail(remark) => self.answer_late(|core, now_ms| core.fail(&remark, now_ms)),
+                Order::Replicated(offset) => {
+                    self.answer_late(|core, now_ms| core.replicated(offset, now_ms));
+                }
+                Order::Lapse(offset) => self.answer_late(|core, now_ms| core.lapse(offset, now_ms)),
+                Order::Emptied => {
+                    for key in std::mem::take(&mut self.crowd) {
+                        self.with(key, |one| one.crowds = false);
+                    }
+                }
+                Order::Stop => self.stops = true,
+            }
+        }
+        let mut arrived = inbox.arrived;
+        let news = arrived.drain();
+        if let Some(mut core) = self.ingest().filter(|_| !news.is_empty()) {
+            for (topic, queue_id, max) in news {
+                core.arrived(&topic, queue_id, max);
+            }
+        }
+        if inbox.flushed {
+            self.release_flushed();
+        }
+    }
+
+    fn adopt(&mut self, adopted: Adopted) {
+        let key = adopted.handle.key();
+        if let Some(mut core) = self.ingest() {
+            core.open(key, &adopted.host, adopted.pulls);
+        }
+        let mut connection = Connection::new(adopted.socket, adopted.handle);
+        connection.watched = connection.wanted();
+        let added = self.poll.add(connection.fd(), key, connection.watched);
+        self.connections.insert(key, connection);
+        if let Err(error) = added {
+            self.end(key, format!("it cannot be watched: {error}"));
+        }
+    }
+
+    fn close(&mut self, key: u64) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            if !connection.closing {
+                connection.closing = true;
+                self.closing.push(key);
+            }
+            self.watch(key);
+        }
+    }
+
+    fn with(&mut self, key: u64, change: impl FnOnce(&mut Connection)) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            change(connection);
+            self.watch(key);
+        }
+    }
+
+    /// Watches a connection for what it can do now.
+    fn watch(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        let wanted = connection.wanted();
+        if wanted != connection.watched {
+            connection.watched = wanted;
+            if let Err(error) = self.poll.change(connection.fd(), key, wanted) {
+                self.end(key, format!("it cannot be watched: {error}"));
+            }
+        }
+    }
+
+    /// Ends a connection now.
+    fn end(&mut self, key: u64, why: String) {
+        if let Some(connection) = self.connections.remove(&key) {
+            if let Some(mut core) = self.ingest() {
+                core.close(key);
+            }
+            // First the news, so that a peer who sees the end is no longer counted here.
+            self.lane.push(News::Closed(key, why));
+            drop(connection);
+        }
+    }
+
+    // --- reading and writing ---
+
+    fn happened(&mut self, key: u64, ready: Ready) {
+        if ready.write {
+            self.flush(key);
+        }
+        let watched = self.connections.get(&key).map(|one| one.watched);
+        if watched.is_some_and(|watched| watched.read) && (ready.read || ready.gone) {
+            self.read(key);
+        } else if ready.gone {
+            self.end(key, String::new());
+        }
+    }
+
+    fn read(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        match connection.read(&mut buffer) {
+            // Nobody half-closes a RocketMQ connection.
+            Ok(0) => self.close(key),
+            Ok(got) => self.feed(key, buffer.get(..got).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.end(key, String::new()),
+        }
+        self.buffer = buffer;
+    }
+
+    fn feed(&mut self, key: u64, data: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        let at_ms = self.limits.now_ms();
+        let mut given = Vec::new();
+        let mut parks = false;
+        let broken = if let Some(fast) = &self.fast {
+            let mut core = hold(&fast.ingest);
+            core.recycle(std::mem::take(&mut self.spare));
+            let fed = answer(fast, &mut core, connection, (key, at_ms), data, &mut given);
+            parks = note_waits(&self.lane, fast, &mut core);
+            drop(core);
+            if !fed.replies.is_empty() {
+                connection.answer(&fed.replies);
+            }
+            self.spare = fed.replies;
+            fed.broken
+        } else {
+            let most = self.limits.frame_size_max;
+            let cut = frames::cut_all(&mut connection.kept, data, most, &mut |frame, _| {
+                given.push(OwnFrame::of(frame));
+            });
+            connection.held = connection.kept.len();
+            cut.err()
+        };
+        if !given.is_empty() || broken.is_some() {
+            connection.given += given.len() as u64;
+            // What is broken stays so: nothing behind it is looked at.
+            connection.paused |= broken.is_some();
+            let news = News::Frames {
+                key,
+                at_ms,
+                frames: given,
+                broken: broken.map(|error| error.to_string()),
+            };
+            if self.lane.push(news) {
+                connection.crowds = true;
+                self.crowd.push(key);
+            }
+        }
+        self.settle(key);
+        if parks {
+            self.release_flushed();
+        }
+    }
+
+    fn flush(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        match connection.flush() {
+            Ok(true) => {
+                self.lane.push(News::Drained(key));
+            }
+            Ok(false) => {}
+            Err(_) => return self.end(key, String::new()),
+        }
+        self.settle(key);
+    }
+
+    /// After anything has changed: bounds, and what to watch for.
+    fn settle(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        if let Some(why) = connection.account() {
+            return self.end(key, why);
+        }
+        self.watch(key);
+    }
+
+    // --- what happens without a connection ---
+
+    fn release_flushed(&mut self) {
+        if let Some(fast) = &self.fast {
+            let flushed = fast.store.log().flushed();
+            self.answer_late(|core, now_ms| core.flushed(flushed, now_ms));
+        }
+    }
+
+    fn answer_late(&mut self, work: impl FnOnce(&mut Ingest, i64) -> Vec<Outbound>) {
+        let Some(fast) = &self.fast else { return };
+        let mut core = hold(&fast.ingest);
+        let answers = work(&mut core, self.limits.now_ms());
+        note_waits(&self.lane, fast, &mut core);
+        drop(core);
+        self.write_all(answers);
+    }
+
+    fn write_all(&mut self, answers: Vec<Outbound>) {
+        for (key, bytes) in answers {
+            if let Some(connection) = self.connections.get_mut(&key) {
+                connection.queue_own(bytes);
+                self.flush(key);
+            }
+        }
+    }
+
+    /// Serves held pulls that are due, gives up what has waited too long, ends what is done.
+    fn late(&mut self) {
+        let waits = self.lane.holds() || self.lane.parks();
+        let tick = Duration::from_millis(u64::from(TICK_MS.unsigned_abs()));
+        if waits && self.looked.elapsed() >= tick {
+            self.looked = Instant::now();
+            self.answer_late(Ingest::expire);
+        }
+        if waits {
+            self.serve();
+        }
+        if !self.closing.is_empty() {
+            self.end_closing();
+        }
+    }
+
+    fn serve(&mut self) {
+        let Some(fast) = &self.fast else { return };
+        let mut core = hold(&fast.ingest);
+        if !core.has_due() {
+            return;
+        }
+        let begun = Instant::now();
+        let mut left = Vec::new();
+        let answers = core.serve(
+            &fast.store,
+            self.limits.now_ms(),
+            &mut || begun.elapsed() < TURN,
+            &mut |key, frame, _| left.push((key, OwnFrame::of(frame))),
+        );
+        note_waits(&self.lane, fast, &mut core);
+        drop(core);
+        self.write_all(answers);
+        for (key, frame) in left {
+            self.lane.push(News::Left(key, frame));
+        }
+    }
+
+    /// Ends the connections whose output is written and whose sends are answered.
+    fn end_closing(&mut self) {
+        let mut stay = Vec::new();
+        for key in std::mem::take(&mut self.closing) {
+            let Some(connection) = self.connections.get(&key) else {
+                continue;
+            };
+            if connection.has_output() || self.ingest().is_some_and(|core| core.owes(key)) {
+                stay.push(key);
+            } else {
+                self.end(key, String::new());
+            }
+        }
+        self.closing = stay;
+    }
+}
+
+/// Has the ingest look at what was read.
+fn answer(
+    fast: &Fast,
+    core: &mut Ingest,
+    connection: &mut Connection,
+    (key, at_ms): (u64, i64),
+    data: &[u8],
+    given: &mut Vec<OwnFrame>,
+) -> Fed {
+    if connection.busy && connection.is_finished() {
+        connection.busy = false;
+        core.set_busy(key, false);
+    }
+    let fed = core.feed(&fast.store, key, data, at_ms, &mut |frame, _| {
+        given.push(OwnFrame::of(frame));
+    });
+    if !given.is_empty() && !connection.busy {
+        connection.busy = true;
+        core.set_busy(key, true);
+    }
+    connection.held = fed.held;
+    fed
+}
+
+/// Notes what waits, and looks once more at held pulls of whose queues nobody told before; true when
+/// sends have begun to wait, which the caller has to look at in the same way.
+fn note_waits(lane: &Lane, fast: &Fast, core: &mut Ingest) -> bool {
+    let (holds, parks) = lane.waits(core.held_pulls() > 0, core.parked() > 0);
+    if holds {
+        core.look_again(&fast.store);
+    }
+    parks
+}

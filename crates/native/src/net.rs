@@ -1,0 +1,177 @@
+//! Connections on native threads for Python.
+
+// PyO3 hands arguments over by value.
+#![allow(clippy::needless_pass_by_value)]
+
+use std::net::TcpStream;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use pyo3::prelude::{pyclass, pymethods, Bound, PyResult, Python};
+use pyo3::types::{PyList, PyListMethods};
+use roquet_core::net::{Handle, Limits, Net, News, OwnFrame};
+
+use crate::buffer::Lent;
+use crate::codec::frame_tuple;
+use crate::ingest::Ingest;
+
+/// (what, connection, frames, when they were read, why it is closed).
+type NewsTuple<'py> = (&'static str, u64, Bound<'py, PyList>, i64, String);
+
+/// Threads that serve connections.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct NetThreads {
+    net: Net,
+}
+
+/// A connection that a thread serves.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct NetConnection {
+    handle: Arc<Handle>,
+}
+
+#[pymethods]
+impl NetThreads {
+    /// Start `threads` threads; with an ingest made for as many they answer what it admits.
+    #[new]
+    #[pyo3(signature = (threads, ingest = None, *, frame_size_max, connection_max, total_max, high_water))]
+    fn new(
+        threads: usize,
+        ingest: Option<Bound<'_, Ingest>>,
+        frame_size_max: usize,
+        connection_max: usize,
+        total_max: usize,
+        high_water: usize,
+    ) -> PyResult<Self> {
+        let limits = Limits::new(frame_size_max, connection_max, total_max, high_water);
+        let fast = ingest.map_or_else(Vec::new, |ingest| ingest.get().fast());
+        Ok(Self {
+            net: Net::start(threads, &fast, limits)?,
+        })
+    }
+
+    /// The descriptor of each thread that is readable while it has news.
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.net.descriptors()
+    }
+
+    /// Give a connected socket, which is no longer Python's, to the thread with the fewest.
+    fn adopt(&self, fd: RawFd, key: u64, host: &[u8], pulls: bool) -> NetConnection {
+        // SAFETY: the caller has detached the descriptor from its socket.
+        let socket = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        NetConnection {
+            handle: self.net.adopt(socket, key, host, pulls),
+        }
+    }
+
+    /// Take news of a thread.
+    fn take<'py>(&self, py: Python<'py>, thread: usize) -> PyResult<Vec<NewsTuple<'py>>> {
+        let news = self.net.take(thread);
+        news.into_iter().map(|one| tuple(py, one)).collect()
+    }
+
+    /// Go by the loop's clock, which says this now, in Unix milliseconds.
+    fn set_now(&self, now_ms: i64) {
+        self.net.set_now(now_ms);
+    }
+
+    /// Bytes kept for all connections.
+    fn used(&self) -> usize {
+        self.net.used()
+    }
+
+    /// How many connections each thread has.
+    fn connections(&self) -> Vec<usize> {
+        self.net.connections()
+    }
+
+    /// Refuse all sends that wait for a flush.
+    fn fail(&self, remark: &str) {
+        self.net.fail(remark);
+    }
+
+    /// Slaves have copied the log up to an offset.
+    fn set_replicated(&self, offset: u64) {
+        self.net.replicated(offset);
+    }
+
+    /// No slave can prove a copy up to an offset.
+    fn lapse(&self, offset: u64) {
+        self.net.lapse(offset);
+    }
+
+    /// Close all connections and end the threads.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.net.stop());
+    }
+}
+
+#[pymethods]
+impl NetConnection {
+    /// Write whole frames behind all others; true when the peer does not take what is there.
+    fn write(&self, data: Lent<'_>) -> bool {
+        self.handle.write(data.as_slice().to_vec())
+    }
+
+    /// Bytes that are not in the socket's buffer yet.
+    fn unsent(&self) -> usize {
+        self.handle.unsent()
+    }
+
+    /// Read no further, or go on.
+    fn pause(&self, paused: bool) {
+        self.handle.pause(paused);
+    }
+
+    /// Close once everything is written.
+    fn close(&self) {
+        self.handle.close();
+    }
+
+    /// Close at once.
+    fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// The processors have finished so many frames, and have no other.
+    fn finish(&self, frames: u64) {
+        self.handle.finish(frames);
+    }
+
+    /// A number that moves with everything that is read or written.
+    fn traffic(&self) -> u64 {
+        self.handle.traffic()
+    }
+}
+
+fn tuple(py: Python<'_>, news: News) -> PyResult<NewsTuple<'_>> {
+    let list = PyList::empty(py);
+    Ok(match news {
+        News::Frames {
+            key,
+            at_ms,
+            frames,
+            broken,
+        } => {
+            for frame in &frames {
+                push(py, &list, frame)?;
+            }
+            ("frames", key, list, at_ms, broken.unwrap_or_default())
+        }
+        News::Left(key, frame) => {
+            push(py, &list, &frame)?;
+            ("left", key, list, 0, String::new())
+        }
+        News::Drained(key) => ("drained", key, list, 0, String::new()),
+        News::Closed(key, why) => ("closed", key, list, 0, why),
+    })
+}
+
+fn push<'py>(py: Python<'py>, list: &Bound<'py, PyList>, own: &OwnFrame) -> PyResult<()> {
+    let frame = own.frame();
+    // It was decoded once before.
+    match frame.decode_header() {
+        Ok(header) => list.append(frame_tuple(py, &frame, &header)?),
+        Err(_) => Ok(()),
+    }
+}

@@ -17,6 +17,8 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import Header, wire
 from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.codec import decode, encode
+from roquet.remoting.link_limits import LinkConfig
+from roquet.remoting.native_links import NativeConnections
 from roquet.remoting.router import Peer, Ports, Request, Route, Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service.lanes import LaneConfig, Lanes
@@ -43,6 +45,9 @@ class Numbered(Header):
 
 
 P = ParamSpec("P")
+
+IO_THREADS = 0
+"""Threads of the core that serve the connections of `serving`, in place of the loop."""
 
 
 def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -180,6 +185,14 @@ async def serving(
     handlers = Handlers()
     closed: list[Peer] = []
     all_lanes = Lanes(lanes, clock)
+    limits = config or ServerConfig()
+    native = NativeConnections(IO_THREADS if ingest is None else 0)
+    native.open(
+        None,
+        frame_size_max=limits.frame_size_max,
+        config=LinkConfig(bytes_max=limits.connection_bytes_max, high_water=limits.high_water),
+        total_max=limits.process_bytes_max,
+    )
     server = Server(
         host="127.0.0.1",
         port=port,
@@ -189,6 +202,7 @@ async def serving(
         on_close=closed.append,
         ingest=ingest,
         tls=tls,
+        native=native.port(pulls=True) if native.is_open else None,
     )
     await server.start()
     try:
@@ -196,6 +210,7 @@ async def serving(
     finally:
         handlers.gate.set()
         await server.stop()
+        native.close()
         await all_lanes.stop()
 
 

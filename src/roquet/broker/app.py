@@ -126,7 +126,7 @@ def build(
     admission = make_admission(
         base, fast_fail, expressions, delays, answers, halves=transactions.door
     )
-    path = FastPath(admission, base.clock, base.rng.getrandbits(64))
+    path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
     pair = make_pair(base, replicas, path)
     locks = make_locks(base, pair.client)
     assignments = make_assignments(base, pair.client)

@@ -221,6 +221,14 @@ class ServerRules:
     fast_path: bool = setting(
         "fastPathEnable", True, "Whether plain sends and pulls are answered by compiled code."
     )
+    io_threads: int = setting(
+        "ioThreads",
+        0,
+        "Threads of compiled code that serve the connections without TLS and answer plain sends and"
+        " pulls beside Python; 0: Python's loop serves them. An experiment, on Linux.",
+        low=0,
+        high=64,
+    )
     sync_in_place_us: int = setting(
         "syncFlushInPlaceMicros",
         1000,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import TYPE_CHECKING
 
 from roquet.base.overriding import override
 from roquet.model.topic import READ_WRITE, can_read, can_write
 from roquet.protocol.hosts import host_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -60,6 +64,11 @@ class BrokerState:
     """Whether an acknowledgement would need a slave, and there is none."""
     version: int = 0
     """Moves with every change."""
+    listeners: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener()` called after every change."""
+        self.listeners.append(listener)
 
     @override
     def __setattr__(self, name: str, value: object) -> None:
@@ -67,6 +76,8 @@ class BrokerState:
         object.__setattr__(self, name, value)
         if name != "version":
             object.__setattr__(self, "version", getattr(self, "version", 0) + 1)
+            for listener in getattr(self, "listeners", ()):
+                listener()
 
     @property
     def is_readable(self) -> bool:

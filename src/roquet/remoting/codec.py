@@ -11,6 +11,8 @@ from roquet.protocol.command import Command
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    NativeFrame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
+
 FRAME_SIZE_MAX = 16_777_216
 """Bytes of a frame, its length field included (spec: wire §2)."""
 
@@ -24,10 +26,13 @@ def decode(data: Buffer, frame_size_max: int = FRAME_SIZE_MAX) -> tuple[list[Com
         frames, used = decode_frames(data, frame_size_max)
     except ValueError as error:
         raise BrokenFrame(str(error)) from error
-    return [
-        Command(code, ext, body, remark, flag, opaque, language, version, encoding)
-        for encoding, code, flag, language, version, opaque, remark, ext, body in frames
-    ], used
+    return [command_of(frame) for frame in frames], used
+
+
+def command_of(frame: NativeFrame) -> Command:
+    """Return the command of a frame that compiled code has decoded."""
+    encoding, code, flag, language, version, opaque, remark, ext, body = frame
+    return Command(code, ext, body, remark, flag, opaque, language, version, encoding)
 
 
 def encode(

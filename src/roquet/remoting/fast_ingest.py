@@ -10,17 +10,19 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet._native import Ingest as NativeIngest
-from roquet.protocol.command import Command
 from roquet.protocol.hosts import host_bytes
+from roquet.remoting.codec import command_of
 from roquet.remoting.ingest import Fed
+from roquet.remoting.link_limits import LinkConfig
+from roquet.remoting.native_links import NativeConnections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from roquet._native import Store as NativeStore
     from roquet.base.clock import Clock
-
-    _Frame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
+    from roquet.protocol.command import Command
+    from roquet.remoting.codec import NativeFrame
 
 
 Rows = NativeIngest
@@ -89,6 +91,10 @@ class Owner(Protocol):
         """Bring the rows up to date: bytes are about to be looked at."""
         ...
 
+    def shared_by(self, threads: FastPath) -> None:
+        """Take rows back at once when they change: threads judge by them at any time."""
+        ...
+
     def pulled(self, pulls: PulledHere) -> None:
         """Note pulls that were answered, or that began to wait for a message."""
         ...
@@ -109,9 +115,15 @@ class Owner(Protocol):
 class FastPath:
     """The native ingest of a broker, there from `open` to `close`."""
 
-    def __init__(self, owner: Owner, clock: Clock, seed: int = 0) -> None:
-        """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls."""
+    def __init__(self, owner: Owner, clock: Clock, seed: int = 0, threads: int = 0) -> None:
+        """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls.
+
+        With `threads` that many serve connections beside the loop (`connections`).
+        """
         self._owner = owner
+        self.connections = NativeConnections(threads)
+        self.connections.refresh = self.refresh
+        self.connections.settle = self._settle_if_open
         # Bound once: it is asked for every read.
         self._before = owner.before
         self.now_ms = clock.now_ms
@@ -119,6 +131,7 @@ class FastPath:
         self._write: Callable[[int, bytes], None] = _nowhere
         self._resume: Callable[[int, Command], None] = _nowhere
         self._serving = False
+        self._refresh_is_due = False
         self._native: NativeIngest | None = None
 
     def deliver_by(self, write: Callable[[int, bytes], None]) -> None:
@@ -130,14 +143,20 @@ class FastPath:
 
         Their offsets are noted already, and they are not to be held again.
         """
-        self._resume = resume
+        self._resume = self.connections.resume = resume
 
     def open(self, store: NativeStore, frame_size_max: int) -> None:
         """Begin to answer from and into an open store."""
-        self._native = NativeIngest(store, frame_size_max, self._seed)
+        threads = self.connections.threads
+        self._native = NativeIngest(store, frame_size_max, self._seed, threads)
+        if threads:
+            self._owner.shared_by(self)
+        self.connections.open(self._native, frame_size_max=frame_size_max, config=LinkConfig())
+        self.connections.tell_time(self.now_ms())
 
     def close(self) -> None:
         """Let go of the store, once no connection is left."""
+        self.connections.close()
         self.settle()
         self._settle_answers()
         self._native = None
@@ -147,6 +166,11 @@ class FastPath:
         """The native ingest; only between `open` and `close`."""
         assert self._native is not None, "the fast path is not open"
         return self._native
+
+    @property
+    def rows(self) -> Rows:
+        """What may be answered, for whoever writes it."""
+        return self.native
 
     @property
     def is_open(self) -> bool:
@@ -169,6 +193,21 @@ class FastPath:
 
     # --- what happens without a connection ------------------------------------------------------
 
+    def refresh(self) -> None:
+        """Bring the rows up to date for the threads; what no row says goes to the processors."""
+        if self._native is not None:
+            self._before(self._native, self.now_ms())
+
+    def refresh_soon(self) -> None:
+        """Do that in the next turn of the loop, once for all that asks for it in this one."""
+        if not self._refresh_is_due:
+            self._refresh_is_due = True
+            asyncio.get_running_loop().call_soon(self._refresh_now)
+
+    def _refresh_now(self) -> None:
+        self._refresh_is_due = False
+        self.refresh()
+
     def flushed(self, offset: int, failure: str | None) -> None:
         """Answer the sends that waited for this flush, or refuse all that wait: it failed."""
         native = self._native
@@ -176,6 +215,8 @@ class FastPath:
             now_ms = self.now_ms()
             late = native.fail(failure, now_ms) if failure else native.flushed(offset, now_ms)
             self._deliver(late)
+            if failure:
+                self.connections.fail(failure)
 
     def set_replicated(self, offset: int) -> None:
         """Answer the sends that waited for their copy on slaves: the log up to `offset` is there.
@@ -185,6 +226,7 @@ class FastPath:
         native = self._native
         if native is not None:
             self._deliver(native.set_replicated(offset, self.now_ms()))
+            self.connections.set_replicated(offset)
 
     def lapse(self, offset: int) -> None:
         """Answer the sends up to `offset` that wait for a copy no slave can prove: 12.
@@ -194,6 +236,7 @@ class FastPath:
         native = self._native
         if native is not None:
             self._deliver(native.lapse(offset, self.now_ms()))
+            self.connections.lapse(offset)
 
     @property
     def held_pulls(self) -> int:
@@ -218,6 +261,9 @@ class FastPath:
 
     async def tick(self) -> None:
         """Answer what has waited too long, and hand out the counts: a timer's action."""
+        if self.connections.is_open:
+            self.connections.tell_time(self.now_ms())
+            self.refresh()
         self._deliver(self.native.expire(self.now_ms()))
         if not self._serving:
             self._serve()
@@ -232,6 +278,10 @@ class FastPath:
             self._owner.opened(topic, halves)
         for group, topic, queue_id, sums in self.native.take_pulled():
             self._owner.pulled(PulledHere(group, topic, queue_id, *sums))
+
+    def _settle_if_open(self) -> None:
+        if self._native is not None:
+            self.settle()
 
     def _settle_answers(self) -> None:
         # No processor asks for these, so that they can wait for the next tick.
@@ -251,7 +301,7 @@ class FastPath:
         if left:
             self.settle()
             for key, frame in left:
-                self._resume(key, _command(frame))
+                self._resume(key, command_of(frame))
         if more:
             self._serving = True
             asyncio.get_running_loop().call_soon(self._serve)
@@ -261,17 +311,12 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(self, replies: bytes, frames: list[_Frame], broken: str | None) -> Fed:
+    def _came(self, replies: bytes, frames: list[NativeFrame], broken: str | None) -> Fed:
         if not frames:
             return Fed(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.
         self.settle()
-        return Fed(replies, [_command(frame) for frame in frames], broken=broken or "")
-
-
-def _command(frame: _Frame) -> Command:
-    encoding, code, flag, language, version, opaque, remark, ext, body = frame
-    return Command(code, ext, body, remark, flag, opaque, language, version, encoding)
+        return Fed(replies, [command_of(frame) for frame in frames], broken=broken or "")
 
 
 def _nowhere(key: int, what: object) -> None:

@@ -83,6 +83,9 @@ hold those of a broker's two ports side by side."""
 class Link(asyncio.BufferedProtocol):
     """A connection. It implements `router.Peer`."""
 
+    _keeps_back = Stop.OUTPUT
+    """Why requests that were read are not given to the owner."""
+
     def __init__(
         self,
         *,
@@ -318,6 +321,11 @@ class Link(asyncio.BufferedProtocol):
         self.last_ms = now_ms
         self._calls.shift(by_ms)
 
+    def last_heard_ms(self, now_ms: int) -> int:
+        """Return when something was read or written last."""
+        del now_ms
+        return self.last_ms
+
     def close(self, why: str) -> None:
         """End the connection: what is written goes out first, what was read is dropped."""
         if self._transport is None or self._transport.is_closing():
@@ -413,7 +421,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         pending = self._pending
-        while pending and (self._stopped is _FREE or Stop.OUTPUT not in self._stopped):
+        while pending and (self._stopped is _FREE or not self._stopped & self._keeps_back):
             command = pending.popleft()
             if command.is_response:
                 self._settle(command)
@@ -426,6 +434,10 @@ class Link(asyncio.BufferedProtocol):
             if self._in_hand_bytes > (0 if crowded else self._config.in_hand_max):
                 self._stop(Stop.IN_HAND)
             self._owner.request(self, command)
+
+    def _pump_on(self) -> None:
+        """Go on with requests that were kept back."""
+        self._pump()
 
     def _settle(self, command: Command) -> None:
         waiter = self._calls.end(command.opaque)
@@ -444,8 +456,8 @@ class Link(asyncio.BufferedProtocol):
     def _go_on(self, reason: Stop) -> None:
         was = self._stopped
         self._stopped &= ~reason
-        if Stop.OUTPUT not in self._stopped and self._pending:
-            self._pump()
+        if not self._stopped & self._keeps_back and self._pending:
+            self._pump_on()
         if self._transport is None or self._transport.is_closing() or self._stopped:
             return
         if was or not self._transport.is_reading():

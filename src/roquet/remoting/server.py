@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
+    from roquet.remoting.native_links import NativePort
     from roquet.remoting.router import Peer, Router
     from roquet.remoting.tls import ServerTls
     from roquet.remoting.waits import KernelWaits
@@ -99,8 +100,14 @@ class Server:
         tls: ServerTls | None = None,
         on_answer: OnAnswer | None = None,
         waits: KernelWaits | None = None,
+        native: NativePort | None = None,
     ) -> None:
-        """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one."""
+        """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one.
+
+        While `native` is open it serves the connections that speak no TLS.
+        """
+        self._native = native
+        self.before_answer = None if native is None else native.connections.refresh
         self.on_answer = on_answer
         self._waits = waits
         self._host = host
@@ -160,7 +167,8 @@ class Server:
     @property
     def bytes_kept(self) -> int:
         """Bytes of incomplete frames and output of all connections."""
-        return self._budget.used
+        beside = 0 if self._native is None else self._native.connections.used
+        return self._budget.used + beside
 
     def peers(self) -> Iterable[Peer]:
         """Return the connections that are there now."""
@@ -271,6 +279,16 @@ class Server:
             first = await self._first_byte(accepted, key)
             if first is None or self._stopping or not self._speaks(first, address):
                 accepted.close()
+                return
+            if first != CLIENT_HELLO and self._native is not None and self._native.is_open:
+                self._native.adopt(
+                    accepted,
+                    owner=self,
+                    key=key,
+                    address=address,
+                    budget=self._budget,
+                    config=self._link_config,
+                )
                 return
             link = Link(
                 owner=self,
@@ -405,7 +423,7 @@ class Server:
             if jumped_ms:
                 link.clock_was_set(jumped_ms, now_ms)
             link.expire(now_ms)
-            if link.last_ms < before_ms and not link.in_hand:
+            if link.last_heard_ms(now_ms) < before_ms and not link.in_hand:
                 log.debug("%s is closed: idle", link.address)
                 # A peer that takes nothing would keep its descriptor until all was written.
                 link.abort() if link.has_unsent else link.close("")
@@ -459,6 +477,9 @@ class _Reply:
         if len(answer.body) > ANSWER_SIZE_MAX:
             # A peer closes the connection at a longer frame, with everything that it waits for.
             answer = _too_long(command, len(answer.body))
+        if server.before_answer is not None:
+            # Nobody who reads this answer may meet a row from before it.
+            server.before_answer()
         if server.on_answer is not None:
             server.on_answer(command, answer, self._received_ms, self.held)
         if command.is_one_way:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
+import remoting_harness
 from remoting_harness import (
     BIG,
     ECHO,
@@ -34,6 +35,12 @@ from roquet.testing.clock import FakeClock
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine
+
+
+@pytest.fixture(params=[0, 2], ids=["loop", "threads"], autouse=True)
+def _io_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with connections that the loop serves, and with those of threads."""
+    monkeypatch.setattr(remoting_harness, "IO_THREADS", request.param)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

@@ -12,6 +12,7 @@ import tracemalloc
 
 import pytest
 
+import remoting_harness
 from remoting_harness import BIG, ECHO, LATER, SLOW, SOON, ask, calling, serving, until
 from roquet.base.errors import OutcomeUnknown
 from roquet.protocol.command import FLAG_RESPONSE, Command, reply_to
@@ -19,6 +20,13 @@ from roquet.remoting.codec import encode
 from roquet.remoting.ingest import Fed, PlainIngest
 from roquet.remoting.server import ServerConfig
 from roquet.testing.clock import FakeClock
+
+
+@pytest.fixture(params=[0, 2], ids=["loop", "threads"], autouse=True)
+def _io_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with connections that the loop serves, and with those of threads."""
+    monkeypatch.setattr(remoting_harness, "IO_THREADS", request.param)
+
 
 JSON_OK = b'{"code":10,"flag":0,"language":"JAVA","opaque":1,"version":513}'
 

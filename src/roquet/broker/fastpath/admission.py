@@ -93,6 +93,23 @@ class Gate(Protocol):
         ...
 
 
+class JudgingThreads(Protocol):
+    """Judge by the rows while the loop does something else."""
+
+    @property
+    def rows(self) -> Rows:
+        """What they judge by."""
+        ...
+
+    def settle(self) -> None:
+        """Book what they have answered until now."""
+        ...
+
+    def refresh_soon(self) -> None:
+        """Have `before` called in the next turn of the loop."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
     """The settings that rows depend on."""
@@ -144,19 +161,20 @@ class Admission:
         self._failed = False
         self._sync_here = False
         self._filling = False
+        self._threads: JudgingThreads | None = None
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
         metadata.topics.listen_durable(self._topics_changed)
-        metadata.groups.listen(self._groups.update)
-        metadata.offsets.listen(self._groups.update)
-        metadata.filters.listen(self._groups.add)
-        registry.listen(self._groups.add)
+        metadata.groups.listen(self._groups_changed)
+        metadata.offsets.listen(self._groups_changed)
+        metadata.filters.listen(self._group_changed)
+        registry.listen(self._group_changed)
 
     def follow(self, pull: PullRules, durability: Durability) -> None:
         """Write the rows by other settings: all of them, since most depend on one."""
         self._rules = dataclasses.replace(self._rules, pull=pull, durability=durability)
-        self._stale = True
         self._known = None
+        self._suspend()
 
     # --- the rows -------------------------------------------------------------------------------
 
@@ -194,6 +212,8 @@ class Admission:
         if self._filling and not has_more:
             self._filling = False
             self._write_state(rows)
+        if has_more and self._threads is not None:
+            self._threads.refresh_soon()
 
     def _write_expressions(self, rows: Rows) -> None:
         news, self._expressions.news = self._expressions.news, []
@@ -229,20 +249,53 @@ class Admission:
     def store_failed(self) -> None:
         """Keep all sends out from now on: a flush failed."""
         self._failed = True
-        self._stale = True
+        self._suspend()
 
     def _look_at_gate(self) -> None:
         takes = self._takes_sends()
         if takes != self._open_for_sends:
             self._open_for_sends = takes
-            self._stale = True
+            self._suspend()
 
     def _takes_sends(self) -> bool:
         opens_ms = self._state.accept_sends_from_ms
         return self._rules.broker_properties.clock.now_ms() >= opens_ms and self._gate.takes_sends()
 
+    # --- changes --------------------------------------------------------------------------------
+
+    # Threads judge by the rows at any time: a row goes in the step that changes a rule, before
+    # anything is done by the new one. What has no row is for the processors.
+
+    def shared_by(self, threads: JudgingThreads) -> None:
+        """Take rows back as soon as they change: threads judge by them at any time."""
+        self._threads = threads
+        self._state.listen(self._suspend)
+
+    def _suspend(self) -> None:
+        """Admit nothing until the state is written."""
+        self._stale = True
+        if self._threads is not None:
+            self._threads.rows.suspend()
+            self._threads.refresh_soon()
+
     def _topics_changed(self, changed: Collection[str]) -> None:
         self._topics.update(changed)
+        if self._threads is not None:
+            for name in changed:
+                self._threads.rows.set_topic(name, 0, 0, 0, 0)
+            self._threads.refresh_soon()
+
+    def _groups_changed(self, changed: Collection[str]) -> None:
+        self._groups.update(changed)
+        if self._threads is not None:
+            for name in changed:
+                self._threads.rows.drop_group(name)
+            # Commits of before the change do not come after it.
+            self._threads.settle()
+            self._threads.refresh_soon()
+
+    def _group_changed(self, name: str) -> None:
+        self._groups_changed((name,))
 
     def _write_state(self, rows: Rows) -> None:
         broker_properties = self._rules.broker_properties
@@ -353,7 +406,8 @@ class Admission:
         offsets = self._metadata.offsets
         if pulls.offset is not None:
             offsets.note_pull(*where, pulls.offset)
-        if pulls.commit is not None:
+        # What was answered just before a reset is booked just behind it, and does not undo it.
+        if pulls.commit is not None and offsets.pending_reset(*where) is None:
             offsets.commit(*where, pulls.commit, commits=pulls.commits)
         if pulls.reads:
             self._traffic.found_many(

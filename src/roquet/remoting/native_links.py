@@ -1,0 +1,365 @@
+"""Connections that threads of the core serve, as the loop sees them.
+
+A thread reads, answers what the table admits and writes; every other frame comes here. The state of
+such a connection (requests in hand, calls, pauses) is that of any `Link`: only its transport
+is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from roquet import _native
+from roquet.base.errors import UsageError
+from roquet.base.overriding import override
+from roquet.protocol.hosts import host_bytes
+from roquet.remoting.codec import command_of
+from roquet.remoting.ingest import Fed
+from roquet.remoting.link import Link, Stop
+from roquet.remoting.link_limits import MIB
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from roquet._native import Ingest as NativeIngest
+    from roquet._native import NetConnection, NetThreads
+    from roquet.protocol.command import Command
+    from roquet.remoting.link import Owner
+    from roquet.remoting.link_limits import Budget, LinkConfig
+
+HOST_SIZES = (8, 20)
+
+
+class NativeTransport(asyncio.Transport):
+    """Writes to a connection that a thread serves, and stops its reading."""
+
+    def __init__(self, connection: NetConnection, link: NativeLink) -> None:
+        """Be open and read."""
+        super().__init__()
+        self._connection = connection
+        self._link = link
+        self._closing = False
+        self._reading = True
+        self._stuck = False
+
+    @override
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing: the limits are those of the threads."""
+
+    @override
+    def get_write_buffer_size(self) -> int:
+        """Bytes that are not in the socket's buffer yet, wherever they are."""
+        return self._connection.unsent()
+
+    @override
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Have whole frames written."""
+        if self._connection.write(data) and not self._stuck:
+            self._stuck = True
+            self._link.pause_writing()
+
+    @override
+    def is_closing(self) -> bool:
+        """Whether it is closed or is being closed."""
+        return self._closing
+
+    @override
+    def close(self) -> None:
+        """Close when everything is written."""
+        self._closing = True
+        self._connection.close()
+
+    @override
+    def abort(self) -> None:
+        """Close now."""
+        self._closing = True
+        self._connection.abort()
+
+    @override
+    def is_reading(self) -> bool:
+        """Whether it is read, as far as the loop is concerned."""
+        return self._reading
+
+    @override
+    def pause_reading(self) -> None:
+        """Read no further."""
+        if self._reading:
+            self._reading = False
+            self._connection.pause(paused=True)
+
+    @override
+    def resume_reading(self) -> None:
+        """Go on."""
+        if not self._reading:
+            self._reading = True
+            self._connection.pause(paused=False)
+
+    def drained(self) -> None:
+        """Hear that the peer takes what is written again."""
+        if self._stuck:
+            self._stuck = False
+            self._link.resume_writing()
+
+
+class NativeLink(Link):
+    """A connection that a thread serves. It implements `router.Peer`."""
+
+    connection: NetConnection
+    transport: NativeTransport
+    given = 0
+    """Frames that came here."""
+    _traffic = 0
+    # What the thread has read before it hears of a stop waits here.
+    _keeps_back = Stop.OUTPUT | Stop.IN_HAND
+
+    @override
+    def _account(self) -> None:
+        """Nothing: its thread counts what is kept for it, and closes it."""
+
+    @override
+    def last_heard_ms(self, now_ms: int) -> int:
+        """Return when its thread was seen to have read or written: the sweep looks every second."""
+        traffic = self.connection.traffic()
+        if traffic != self._traffic:
+            self._traffic = traffic
+            self.last_ms = now_ms
+        return self.last_ms
+
+    @override
+    def _pump_on(self) -> None:
+        # In a turn of its own, as if it were read now: not ahead of what is about to be answered.
+        asyncio.get_running_loop().call_soon(self._pump)
+
+    def take_frames(self, commands: list[Command], at_ms: int, broken: str) -> None:
+        """Take what one read brought for the processors."""
+        self.given += len(commands)
+        if self.transport.is_closing():
+            return
+        self.last_ms = self.received_ms = at_ms
+        self._take_all(Fed(b"", commands, broken=broken))
+        if not self.in_hand:
+            self.finish()
+
+    def ended(self, why: str) -> None:
+        """Hear that the thread has closed it, and why if that is the peer's fault."""
+        if why:
+            self._owner.complain(self, why)
+        self.connection_lost(None)
+
+    def finish(self) -> None:
+        """Tell the thread that nothing of this connection is worked on any more."""
+        self.connection.finish(self.given)
+
+
+class NativeConnections:
+    """The threads and their connections, there from `open` to `close`; one for all ports."""
+
+    def __init__(self, threads: int) -> None:
+        """Serve nothing yet; with no threads, never."""
+        self._threads = threads
+        self._net: NetThreads | None = None
+        self._links: dict[int, NativeLink] = {}
+        self.refresh: Callable[[], None] = _nothing
+        """Brings the rows up to date: an answer is about to be written."""
+        self.settle: Callable[[], None] = _nothing
+        """Books what the threads have counted: processors are about to ask."""
+        self.resume: Callable[[int, Command], None] = _nowhere
+        """Takes a held pull that may no longer be answered by a thread."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are once it is open."""
+        return self._threads
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are threads."""
+        return self._net is not None
+
+    @property
+    def used(self) -> int:
+        """Bytes kept for all their connections."""
+        return 0 if self._net is None else self._net.used()
+
+    def open(
+        self,
+        ingest: NativeIngest | None,
+        *,
+        frame_size_max: int,
+        config: LinkConfig,
+        total_max: int = 512 * MIB,
+    ) -> None:
+        """Start the threads, each with an ingest of `ingest`; on the loop.
+
+        Raises OSError, and UsageError where the core has none.
+        """
+        if not self._threads:
+            return
+        if sys.platform != "linux":
+            raise UsageError(f"ioThreads = '{self._threads}': must be 0, threads need Linux")
+        self._net = _native.NetThreads(
+            self._threads,
+            ingest,
+            frame_size_max=frame_size_max,
+            connection_max=config.bytes_max,
+            total_max=total_max,
+            high_water=config.high_water,
+        )
+        loop = asyncio.get_running_loop()
+        for thread, descriptor in enumerate(self._net.descriptors()):
+            loop.add_reader(descriptor, self._news, thread)
+
+    def close(self) -> None:
+        """End the threads and what is left of their connections."""
+        net, self._net = self._net, None
+        if net is None:
+            return
+        loop = asyncio.get_running_loop()
+        for descriptor in net.descriptors():
+            loop.remove_reader(descriptor)
+        net.stop()
+        for link in tuple(self._links.values()):
+            self._lost(link)
+
+    def port(self, *, pulls: bool) -> NativePort:
+        """Return what one port gives its connections to."""
+        return NativePort(self, pulls=pulls)
+
+    def fail(self, remark: str) -> None:
+        """Refuse all sends that wait for a flush."""
+        if self._net is not None:
+            self._net.fail(remark)
+
+    def set_replicated(self, offset: int) -> None:
+        """Tell how far slaves have copied the log."""
+        if self._net is not None:
+            self._net.set_replicated(offset)
+
+    def lapse(self, offset: int) -> None:
+        """Tell that no slave can prove a copy up to `offset`."""
+        if self._net is not None:
+            self._net.lapse(offset)
+
+    def tell_time(self, now_ms: int) -> None:
+        """Have the threads measure by the clock that says this now."""
+        if self._net is not None:
+            self._net.set_now(now_ms)
+
+    def adopt(self, own: socket.socket, link: NativeLink, *, pulls: bool) -> None:
+        """Give a connected socket to a thread; `own` is empty afterwards."""
+        assert self._net is not None, "the threads do not run"
+        try:
+            host = host_bytes(link.address)
+        except ValueError:
+            host = b""
+        link.connection = self._net.adopt(own.detach(), link.key, host, pulls)
+        link.transport = NativeTransport(link.connection, link)
+        self._links[link.key] = link
+        link.connection_made(link.transport)
+
+    def find(self, key: int) -> NativeLink | None:
+        """Return a connection by its key."""
+        return self._links.get(key)
+
+    def _news(self, thread: int) -> None:
+        net = self._net
+        if net is None:
+            return
+        news = net.take(thread)
+        # A processor may ask for figures: let them be right.
+        self.settle()
+        for what, key, frames, at_ms, why in news:
+            link = self._links.get(key)
+            if link is None:
+                continue
+            if what == "frames":
+                link.take_frames([command_of(frame) for frame in frames], at_ms, why)
+            elif what == "left":
+                self.resume(key, command_of(frames[0]))
+            elif what == "drained":
+                link.transport.drained()
+            else:
+                self._lost(link, why)
+        # Leavers and questions without an answer change rows as well.
+        self.refresh()
+
+    def _lost(self, link: NativeLink, why: str = "") -> None:
+        del self._links[link.key]
+        link.ended(why)
+
+
+class NativePort:
+    """The threads as one port's connections see them (`remoting.ingest.Ingest`)."""
+
+    def __init__(self, connections: NativeConnections, *, pulls: bool) -> None:
+        """Serve a port with or without pulls."""
+        self.connections = connections
+        self._pulls = pulls
+
+    @property
+    def is_open(self) -> bool:
+        """Whether connections are taken."""
+        return self.connections.is_open
+
+    def adopt(
+        self,
+        own: socket.socket,
+        *,
+        owner: Owner,
+        key: int,
+        address: str,
+        budget: Budget,
+        config: LinkConfig,
+    ) -> None:
+        """Serve a connected socket, which is empty afterwards."""
+        link = NativeLink(
+            owner=owner,
+            key=key,
+            address=address,
+            ingest=self,
+            buffer=_NO_BUFFER,
+            budget=budget,
+            config=config,
+        )
+        self.connections.adopt(own, link, pulls=self._pulls)
+
+    def open(self, key: int, address: str) -> None:
+        """Nothing: the thread knows it already."""
+
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed | bytes:
+        """Nothing is read by the loop."""
+        raise NotImplementedError
+
+    def resume(self, key: int) -> Fed:
+        """Nothing is kept by the loop."""
+        del key
+        return Fed(b"", [])
+
+    def idle(self, key: int) -> None:
+        """Let the thread answer the connection's frames again."""
+        link = self.connections.find(key)
+        if link is not None:
+            link.finish()
+
+    def held(self, key: int) -> int:
+        """Bytes that the loop keeps of it: none."""
+        del key
+        return 0
+
+    def close(self, key: int) -> None:
+        """Nothing: the thread has forgotten it."""
+
+
+_NO_BUFFER = memoryview(bytearray(0))
+
+
+def _nothing() -> None:
+    """Do nothing, as long as nobody has said what."""
+
+
+def _nowhere(key: int, what: object) -> None:
+    """Drop what is for a connection, as long as nobody has said how to reach one."""
+    del key, what

@@ -117,7 +117,7 @@ def test_sends_and_pulls_are_answered_by_threads(tmp_path: Path) -> None:
     play(tmp_path, tell, **THREADS)
 
 
-def test_sync_flush_answers_after_the_flush_and_none_is_lost_at_a_stop(tmp_path: Path) -> None:
+def test_sync_flush_answers_come_after_the_flush(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
         await it.broker.metadata.topics.persist()
@@ -131,6 +131,38 @@ def test_sync_flush_answers_after_the_flush_and_none_is_lost_at_a_stop(tmp_path:
         assert counted(it, "parked") > 0
         for line in lines:
             await line.close()
+
+    play(tmp_path, tell, flushDiskType="SYNC_FLUSH", **THREADS)
+
+
+def test_every_send_that_was_read_before_a_stop_is_answered(tmp_path: Path) -> None:
+    async def answers_of(reader: asyncio.StreamReader) -> int:
+        got = b""
+        while data := await reader.read(1 << 18):
+            got += data
+        return len(decode(got)[0])
+
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
+        await it.broker.metadata.topics.persist()
+        line = await Line.to(it)
+        await fast(it, "sends", lambda: line.ask(plain("orders", 0)))
+        await line.close()
+        await dispatched(it)
+        before = counted(it, "sends") + counted(it, "passed")
+        host, _, port = it.address.rpartition(":")
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(SENDERS)]
+        counting = [asyncio.create_task(answers_of(reader)) for reader, _ in opened]
+        sends = b"".join(encode(plain("orders", number), opaque=number) for number in range(500))
+        for _, writer in opened:
+            writer.write(sends)
+        # All are read then; many wait for the flush.
+        wanted = before + SENDERS * 500
+        await until(lambda: counted(it, "sends") + counted(it, "passed") >= wanted, 20)
+        await it.broker.listeners.stop()
+        assert sum(await asyncio.gather(*counting)) == SENDERS * 500
+        for _, writer in opened:
+            writer.close()
 
     play(tmp_path, tell, flushDiskType="SYNC_FLUSH", **THREADS)
 

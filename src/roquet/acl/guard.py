@@ -73,7 +73,7 @@ class Guard:
         """Raise Refused unless the caller is an administrator, by the accounts in force."""
         account = self._account(caller, self._source.table)
         if account is not None:
-            _require_admin(account, what)
+            _require_admin(account, f"Need admin permission for {what}")
 
     def _account(self, caller: Asking, table: Table) -> Account | None:
         """Return whose rights count; None: the address needs none. Raises Refused for nobody."""
@@ -95,7 +95,7 @@ class Guard:
     def _permit(self, command: Command, account: Account, table: Table) -> None:
         needs = self._needs(command)
         if needs is None:
-            _require_admin(account, f"request code={command.code}")
+            _require_admin(account, f"Need admin permission for request code={command.code}")
             return
         _require(account, needs, table)
 
@@ -108,10 +108,10 @@ def _is_white(table: Table, account: Account | None, address: str) -> bool:
     return account is not None and account.white.matches(parts)
 
 
-def _require_admin(account: Account, what: str) -> None:
+def _require_admin(account: Account, text: str) -> None:
     if not account.admin:
         key = account.access_key
-        raise refused(f"Need admin permission for {what}, but accessKey={key} is not")
+        raise refused(f"{text}, but accessKey={key} is not")
 
 
 def _require(account: Account, needs: Sequence[Need], table: Table) -> None:

@@ -64,7 +64,9 @@ class BrokerState:
     """Whether an acknowledgement would need a slave, and there is none."""
     version: int = 0
     """Moves with every change."""
-    listeners: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+    listeners: list[Callable[[], None]] = dataclasses.field(
+        default_factory=list["Callable[[], None]"]
+    )
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener()` called after every change."""

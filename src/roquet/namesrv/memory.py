@@ -135,7 +135,7 @@ def _line(line: bytes) -> tuple[str, int, Served]:
         )
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("a line is no broker") from error
-    texts = [name, cluster, *topics] if isinstance(topics, list) else [None]
+    texts: list[Any] = [name, cluster, *topics] if isinstance(topics, list) else [None]
     if not all(isinstance(it, str) for it in texts) or type(left_s) is not int or left_s < 0:
         raise ValueError("a line is no broker")
     return name, left_s, Served(cluster, cast("list[str]", topics))

@@ -73,9 +73,8 @@ async def find(admin: Admin, options: argparse.Namespace) -> int:
     elif options.since is None:
         raise UsageError("give --key, or --since with a time: 10m, 2026-11-20T10:00")
     else:
-        found = []
-        async for message in admin.messages.between(options.topic, begin, end, count=options.count):
-            found.append(message)
+        between = admin.messages.between(options.topic, begin, end, count=options.count)
+        found = [message async for message in between]
         found.sort(key=lambda it: (it.store_timestamp, it.broker_name, it.queue_offset))
         del found[options.count :]
     if options.output != "table":

@@ -25,9 +25,10 @@ from roquet.spark.sink.decisions import Decision
 from roquet.spark.tries import may_again
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from roquet.client import StoredMessage, TransactionProducer
+    from roquet.spark.offsets import Bounds, QueueKey
     from roquet.spark.options import SinkOptions, Wire
     from roquet.spark.sink.decisions import Decisions, Half
 
@@ -136,7 +137,9 @@ def _ends(options: SinkOptions, halves: Sequence[Half]) -> dict[tuple[str, str, 
     metadata = Metadata(options.wire)
     try:
         topics = tuple(sorted({it.topic for it in halves}))
-        bounds = metadata.view(Topics(names=topics)).bounds if topics else {}
+        bounds: Mapping[QueueKey, Bounds] = {}
+        if topics:
+            bounds = metadata.view(Topics(names=topics)).bounds
     finally:
         metadata.close()
     found: dict[tuple[str, str, int], int] = {}

@@ -128,6 +128,9 @@ def test_latest_gives_a_new_group_only_what_comes_later(tmp_path: Path) -> None:
             await mq.admin().topics.create("t", 2)
             for number in range(5):
                 await producer.send("t", f"old {number}")
+            ends = mq.admin().topics.offsets
+            while sum(it.max_offset for it in (await ends("t")).values()) < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
             async with mq.consumer("newcomers", "t", start="latest") as consumer:
                 while len(consumer.assigned) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)

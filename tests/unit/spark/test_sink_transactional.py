@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import types
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def topic(running: Running, request: pytest.FixtureRequest) -> str:
-    name: str = request.node.name.partition("[")[0][-60:]
+    chosen = re.sub(r"[^\w-]", "-", request.node.name)
+    name: str = chosen[-60:]
     running.create_topic(name, QUEUES)
     return name
 

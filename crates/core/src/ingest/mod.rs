@@ -16,7 +16,6 @@ mod pulls;
 pub mod scan;
 pub mod send;
 mod sends;
-mod shared;
 pub mod table;
 
 use std::collections::HashMap;
@@ -38,7 +37,7 @@ use parked::{Late, Waiting};
 pub use pulls::Left;
 use pulls::Pulls;
 use sends::{Refused, Sends};
-pub use shared::Shared;
+pub use table::Shared;
 use table::{Flush, Table};
 
 /// What came of one read.
@@ -88,7 +87,7 @@ pub struct Ingest {
     /// Whether the processors are on another thread, and so an append may wait.
     apart: bool,
     /// What of `waiting` and `holds` is in the common sums.
-    summed: shared::Sums,
+    summed: table::Sums,
     frame_size_max: usize,
     connections: HashMap<u64, Connection>,
     waiting: Waiting,
@@ -116,7 +115,7 @@ impl Ingest {
         Self {
             shared,
             apart,
-            summed: shared::Sums::default(),
+            summed: table::Sums::default(),
             frame_size_max,
             connections: HashMap::new(),
             waiting: Waiting::default(),
@@ -198,7 +197,7 @@ impl Ingest {
 
     /// Enters what is held and parked here into the common sums.
     fn sum_up(&mut self) {
-        let now = shared::Sums {
+        let now = table::Sums {
             held: self.holds.len(),
             parked: self.waiting.len(),
         };

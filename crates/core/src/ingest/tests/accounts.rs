@@ -6,7 +6,7 @@ use base64::Engine;
 use hmac::{KeyInit, Mac};
 use std::borrow::Cow;
 
-const SECRET: &[u8] = b"12345678";
+const SECRET: &[u8] = &[b's'; 8];
 const HOST: [u8; 8] = [10, 0, 0, 9, 0, 0, 1, 1];
 
 fn accounts() -> Accounts {

@@ -32,6 +32,10 @@ EVERY_S: Final = 10.0
 FILE_MAX: Final = 256 * 1024 * 1024
 """Bytes of a file that is read: a million topics with the longest names fit."""
 
+NAME_MAX: Final = 255
+"""Characters of a name: longer ones are no name, and would fit no answer's header."""
+LEFT_S_MAX: Final = 2**40
+
 Remembered = dict[str, tuple[int, Served]]
 """Broker name -> when it left, Unix milliseconds, and what it served."""
 
@@ -136,6 +140,8 @@ def _line(line: bytes) -> tuple[str, int, Served]:
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("a line is no broker") from error
     texts: list[Any] = [name, cluster, *topics] if isinstance(topics, list) else [None]
-    if not all(isinstance(it, str) for it in texts) or type(left_s) is not int or left_s < 0:
+    if not all(isinstance(it, str) and len(it) <= NAME_MAX for it in texts):
+        raise ValueError("a line is no broker")
+    if type(left_s) is not int or not 0 <= left_s <= LEFT_S_MAX:
         raise ValueError("a line is no broker")
     return name, left_s, Served(cluster, cast("list[str]", topics))

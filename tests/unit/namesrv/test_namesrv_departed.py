@@ -191,6 +191,8 @@ async def test_who_left_is_forgotten_in_time_over_a_restart_too(tmp_path: Path) 
         b"[" * 100_000,
         b'{"broker":1,"cluster":"c","leftS":0,"topics":[]}',
         b'{"broker":"b","cluster":"c","leftS":-1,"topics":[]}',
+        b'{"broker":"b","cluster":"c","leftS":%d,"topics":[]}' % (2**40 + 1),
+        b'{"broker":"%b","cluster":"c","leftS":0,"topics":[]}' % (b"b" * 256),
     ],
 )
 @looped

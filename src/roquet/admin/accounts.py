@@ -64,7 +64,7 @@ class Accounts:
 
     async def _tell(self, code: RequestCode, ext: Mapping[str, str]) -> None:
         request = Command(code=int(code), ext=dict(ext))
-        async for _ in self._brokers.each(await self._brokers.masters(), request):
+        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
             pass
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers as Reach
-from roquet.admin.calls import command, read, read_header
-from roquet.base.errors import UsageError
+from roquet.admin.calls import command, read, read_header, tell_name_servers
+from roquet.base.errors import Refused, UsageError
 from roquet.base.properties_file import read_properties, write_properties
+from roquet.model.topic import can_write
 from roquet.protocol.bodies import clients, replication, stats, timers
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.admin import (
@@ -21,6 +22,7 @@ from roquet.protocol.headers.namesrv import (
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
+from roquet.protocol.names import SELF_TEST_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,22 +105,29 @@ class Brokers:
         """Have all name servers say that nobody writes to a broker; return how many topics.
 
         Consumers go on. The change is lost when the broker or a name server starts anew. Raises
-        Refused, Unreachable.
+        UsageError for an unknown name, Refused, Unreachable.
         """
         header = WipeWritePermOfBrokerRequest(broker_name=broker_name)
-        counts = [
-            read_header(WipeWritePermOfBrokerResponse, it).wipe_topic_count
-            for it in await self._every_name_server(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
-        ]
+        code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        answers = await self._every_name_server(broker_name, code, header)
+        counts = [read_header(WipeWritePermOfBrokerResponse, it).wipe_topic_count for it in answers]
         return max(counts, default=0)
 
+    async def is_drained(self, broker_name: str) -> bool:
+        """Tell whether name servers say that nobody writes to a broker. Raises Unreachable."""
+        try:
+            route = await self._calls.route(SELF_TEST_TOPIC)
+        except Refused:
+            return False
+        perms = [it.perm for it in route.queues if it.broker_name == broker_name]
+        return bool(perms) and not any(can_write(it) for it in perms)
+
     async def undrain(self, broker_name: str) -> int:
-        """Undo `drain`; return how many topics. Raises Refused, Unreachable."""
+        """Undo `drain`; return how many topics. Raises as `drain` does."""
         header = AddWritePermOfBrokerRequest(broker_name=broker_name)
-        counts = [
-            read_header(AddWritePermOfBrokerResponse, it).add_topic_count
-            for it in await self._every_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-        ]
+        code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+        answers = await self._every_name_server(broker_name, code, header)
+        counts = [read_header(AddWritePermOfBrokerResponse, it).add_topic_count for it in answers]
         return max(counts, default=0)
 
     # --- upkeep ------------------------------------------------------------------------------
@@ -143,6 +152,8 @@ class Brokers:
         address = await self._reach.address(broker)
         return await self._calls.ask(address, command(code, header, body))
 
-    async def _every_name_server(self, code: RequestCode, header: Header) -> list[Command]:
-        request = command(code, header)
-        return [await self._calls.ask(it, request) for it in self._calls.name_servers]
+    async def _every_name_server(
+        self, broker_name: str, code: RequestCode, header: Header
+    ) -> list[Command]:
+        await self._reach.masters([broker_name])
+        return await tell_name_servers(self._calls, command(code, header))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from roquet.base.errors import Refused, Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from roquet.base.clock import Clock
+    from roquet.base.errors import RoquetError
     from roquet.model.route import TopicRoute
 
 T = TypeVar("T")
@@ -32,6 +33,11 @@ class Calls(Protocol):
     @property
     def name_servers(self) -> tuple[str, ...]:
         """The addresses of the name servers."""
+        ...
+
+    @property
+    def left_out(self) -> Callable[[str, RoquetError], None] | None:
+        """Called with each broker that does not answer to a look at several; None: that raises."""
         ...
 
     async def ask(self, address: str, command: Command) -> Command:
@@ -135,13 +141,60 @@ class Brokers:
         return {it.broker_name: it.master for it in route.brokers if it.master is not None}
 
     async def each(
-        self, addresses: Mapping[str, str], request: Command, *, skip: Iterable[ResponseCode] = ()
+        self,
+        addresses: Mapping[str, str],
+        request: Command,
+        *,
+        skip: Iterable[ResponseCode] = (),
+        change: bool = False,
     ) -> AsyncIterator[tuple[str, Command]]:
-        """Ask one after the other; give broker name and answer, leaving out refusals in `skip`."""
+        """Ask one after the other; give broker name and answer, leaving out refusals in `skip`.
+
+        A look, other than a `change`, goes on without a broker that does not answer if somebody
+        wants to hear of it (`Calls.left_out`) and another one does. Raises Refused, Unreachable,
+        OutcomeUnknown.
+        """
         passed = frozenset(skip)
+        away: list[tuple[str, RoquetError]] = []
+        answered = False
         for name, address in addresses.items():
             try:
-                yield name, await self._calls.ask(address, request)
+                answer = await self._calls.ask(address, request)
             except Refused as refusal:
+                answered = True
                 if refusal.code not in passed:
                     raise
+                continue
+            except (Unreachable, OutcomeUnknown) as error:
+                if change or self._calls.left_out is None:
+                    raise
+                away.append((name, error))
+                continue
+            answered = True
+            yield name, answer
+        if away and not answered:
+            raise away[0][1]
+        for name, missing in away:
+            if self._calls.left_out is not None:
+                self._calls.left_out(name, missing)
+
+
+async def tell_name_servers(calls: Calls, request: Command) -> list[Command]:
+    """Tell every name server, also behind one that is away; return the answers.
+
+    Raises the first error when all have been told, naming those that have not heard of it.
+    """
+    answers: list[Command] = []
+    failed: dict[str, Refused | Unreachable | OutcomeUnknown] = {}
+    for address in calls.name_servers:
+        try:
+            answers.append(await calls.ask(address, request))
+        except (Refused, Unreachable, OutcomeUnknown) as error:
+            failed[address] = error
+    if not failed:
+        return answers
+    first = next(iter(failed.values()))
+    if not answers:
+        raise first
+    away = ", ".join(failed)
+    raise Unreachable(f"done at {len(answers)} name servers, but not at {away}: {first}") from first

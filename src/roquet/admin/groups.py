@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers, command, demand, read, read_header
@@ -29,7 +30,7 @@ from roquet.protocol.headers.client import ResetOffsetRequest
 from roquet.protocol.headers.offset import UpdateConsumerOffsetRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from roquet.admin.calls import Calls
     from roquet.model.queue import MessageQueue
@@ -98,28 +99,29 @@ class Groups:
         demand(names.check_group(config.name))
         body = groups.encode_group(config)
         request = command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
-        async for _ in self._brokers.each(await self._brokers.masters(brokers), request):
+        masters = await self._brokers.masters(brokers)
+        async for _ in self._brokers.each(masters, request, change=True):
             pass
 
     async def delete(self, group: str, *, offsets: bool = False) -> None:
         """Delete a group, with `offsets` also what it had committed. Raises as `put` does."""
         header = DeleteSubscriptionGroupRequest(group_name=group, clean_offset=offsets)
         request = command(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
-        async for _ in self._brokers.each(await self._brokers.masters(), request):
+        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
             pass
 
     async def set_mode(self, mode: GroupRequestMode) -> None:
         """Say whether a group's members pull or pop a topic. Raises as `put` does."""
         body = fastjson.java(assignments.request_mode_json(mode))
         request = command(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)
-        async for _ in self._brokers.each(await self._brokers.masters(), request):
+        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
             pass
 
     async def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
         """Allow or forbid a group to read a topic. Raises as `put` does."""
         header = UpdateGroupForbiddenRequest(group=group, topic=topic, readable=readable)
         request = command(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
-        async for _ in self._brokers.each(await self._brokers.masters(), request):
+        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
             pass
 
     # --- who and how far ---------------------------------------------------------------------
@@ -127,14 +129,19 @@ class Groups:
     async def offsets(
         self, group: str, topic: str | None = None
     ) -> dict[MessageQueue, ConsumeOffset]:
-        """Return how far a group is in each queue, of one topic or of all that it consumes."""
-        header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
-        request = command(RequestCode.GET_CONSUME_STATS, header)
+        """Return how far a group is in each queue, of one topic or of all that it consumes.
+
+        Queues of these topics in which it has no offset yet are there too. Raises Refused,
+        Unreachable, OutcomeUnknown.
+        """
         found: dict[MessageQueue, ConsumeOffset] = {}
         skip = (ResponseCode.TOPIC_NOT_EXIST,)
         masters = await self._brokers.masters()
-        async for _, answer in self._brokers.each(masters, request, skip=skip):
-            found |= read(stats.ConsumeStats.decode, answer).offsets
+        for name in await self.topics(group) if topic is None else [topic]:
+            header = GetConsumeStatsRequest(consumer_group=group, topic=name)
+            request = command(RequestCode.GET_CONSUME_STATS, header)
+            async for _, answer in self._brokers.each(masters, request, skip=skip):
+                found |= read(stats.ConsumeStats.decode, answer).offsets
         return dict(sorted(found.items()))
 
     async def lag(self, group: str, topic: str | None = None) -> int:
@@ -195,8 +202,11 @@ class Groups:
         `to` is `earliest`, `latest`, a time in Unix milliseconds, or offsets by queue. Raises
         UsageError for an offset that its queue does not have, Refused with code 17, Unreachable.
         """
+        if isinstance(to, float) or not isinstance(to, str | int | Mapping):
+            raise UsageError(f"{to!r} is no place: earliest, latest, milliseconds or offsets")
         bounds = await self._topics.offsets(topic)
-        now = await self.offsets(group, topic)
+        known = topic in await self.topics(group)
+        now = await self.offsets(group, topic) if known else {}
         if isinstance(to, str):
             if to not in ("earliest", "latest"):
                 raise UsageError(f"{to!r} is neither earliest nor latest")
@@ -251,7 +261,7 @@ class Groups:
             src_group=source, dest_group=target, topic=topic, offline=offline
         )
         request = command(RequestCode.CLONE_GROUP_OFFSET, header)
-        async for _ in self._brokers.each(await self._brokers.masters(), request):
+        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
             pass
 
     # --- inside ------------------------------------------------------------------------------
@@ -270,18 +280,18 @@ class Groups:
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """Return broker name -> group table; brokers of 5.x give it page by page."""
         found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
-        for name, address in (await self._brokers.masters(brokers)).items():
-            table: dict[str, SubscriptionGroupConfig] = {}
-            sequence = 0
-            while True:
-                header = GetAllSubscriptionGroupRequest(group_seq=sequence, max_group_num=_PAGE)
-                request = command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
-                answer = await self._calls.ask(address, request)
+        left, sequence = await self._brokers.masters(brokers), 0
+        while left:
+            header = GetAllSubscriptionGroupRequest(group_seq=sequence, max_group_num=_PAGE)
+            request = command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
+            sequence += _PAGE
+            more: dict[str, str] = {}
+            async for name, answer in self._brokers.each(left, request):
+                table = found.setdefault(name, {})
                 table |= read(groups.GroupTableBody.decode, answer).groups
-                sequence += _PAGE
-                if sequence >= _total(answer):
-                    break
-            found[name] = table
+                if sequence < _total(answer):
+                    more[name] = left[name]
+            left = more
         return found
 
 

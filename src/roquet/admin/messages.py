@@ -64,7 +64,8 @@ class Messages:
             raise UsageError(f"{offset_id[:80]!r}: {error}") from error
         known = await self._brokers.known()
         if not any(address in data.addresses.values() for data in known.brokers.values()):
-            raise UsageError(f"{offset_id}: {address} is no broker of this cluster")
+            hint = "the id that a producer makes is looked up with its topic"
+            raise UsageError(f"{offset_id}: {address} is no broker of this cluster; {hint}")
         request = command(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset=offset))
         answer = await self._calls.ask(address, request)
         found = _messages(answer.body)

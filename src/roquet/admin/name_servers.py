@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.admin.calls import command, read, read_header
+from roquet.admin.calls import command, read, read_header, tell_name_servers
 from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.protocol.bodies import stats
@@ -77,5 +77,4 @@ class NameServers:
         await self._tell(command(RequestCode.DELETE_KV_CONFIG, header))
 
     async def _tell(self, request: Command) -> None:
-        for address in self.addresses:
-            await self._calls.ask(address, request)
+        await tell_name_servers(self._calls, request)

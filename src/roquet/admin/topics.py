@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.admin.calls import Brokers, command, demand, read, read_header
+from roquet.admin.calls import Brokers, command, demand, read, read_header, tell_name_servers
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE, TopicConfig, can_read
@@ -189,7 +189,7 @@ class Topics:
         demand(names.check_topic(config.name))
         chosen = await self._brokers.masters(brokers, cluster=cluster)
         request = command(RequestCode.UPDATE_AND_CREATE_TOPIC, _header(config, removed))
-        async for _ in self._brokers.each(chosen, request):
+        async for _ in self._brokers.each(chosen, request, change=True):
             pass
         await self._until_routed(config, set(chosen))
 
@@ -229,18 +229,13 @@ class Topics:
         """
         demand(names.check_topic(name))
         request = command(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=name))
-        async for _ in self._brokers.each(await self._brokers.masters(), request):
+        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
             pass
         gone = DeleteTopicFromNamesrvRequest(topic=name)
-        failed: Refused | Unreachable | OutcomeUnknown | None = None
-        for address in self._calls.name_servers:
-            try:
-                await self._calls.ask(address, command(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone))
-            except (Refused, Unreachable, OutcomeUnknown) as error:
-                failed = error
-        self._calls.forget_topic(name)
-        if failed is not None:
-            raise failed
+        try:
+            await tell_name_servers(self._calls, command(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone))
+        finally:
+            self._calls.forget_topic(name)
 
     async def _until_routed(self, config: TopicConfig, brokers: set[str]) -> None:
         """Brokers tell the name server at once, but not before they answer us."""

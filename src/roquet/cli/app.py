@@ -365,6 +365,14 @@ def _messages(commands: Any) -> None:
     )
     pub.add_argument("-t", "--tag", help="tag that consumers filter by")
     pub.add_argument("-k", "--key", action="append", default=[], help="key to find it by")
+    pub.add_argument(
+        "-p",
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="property that consumers filter by",
+    )
     client_flags(pub)
     pub.set_defaults(run=_run_pub)
     sub = commands.add_parser(

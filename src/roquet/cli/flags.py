@@ -41,5 +41,5 @@ def output_flags(parser: argparse.ArgumentParser) -> None:
 def count(text: str) -> int:
     """Read a number of at least 1."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 to 999999999")
     return int(text)

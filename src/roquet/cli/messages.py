@@ -31,13 +31,18 @@ LAST_MAX = 100_000
 
 def publish(options: argparse.Namespace) -> int:
     """Send messages; print where each lies."""
+    properties = _properties(options.property)
 
     async def work(stop: asyncio.Event) -> int:
         async with client(options.namesrv) as mq, mq.producer(GROUP) as producer:
             await _reach(mq, options)
             async for body in bodies(options, stop):
                 receipt = await producer.send(
-                    options.topic, body, tag=options.tag, keys=options.key
+                    options.topic,
+                    body,
+                    tag=options.tag,
+                    keys=options.key,
+                    properties=properties,
                 )
                 place = {
                     "id": receipt.message_id,
@@ -56,6 +61,16 @@ def publish(options: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED if stop.is_set() else 0
 
     return run(work)
+
+
+def _properties(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--property {text!r}: should look like NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def subscribe(options: argparse.Namespace) -> int:

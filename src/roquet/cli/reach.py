@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from roquet.admin import Admin
+    from roquet.admin.calls import Calls
+    from roquet.base.clock import Clock
+    from roquet.base.errors import RoquetError
     from roquet.client import MQ, TlsOptions
+    from roquet.model.route import TopicRoute
+    from roquet.protocol.command import Command
 
 EXIT_INTERRUPTED = 130
+EXIT_LEFT_OUT = 3
 NOTICE_S = 2.0
 """Without an answer for so long, a line says whose."""
 
@@ -46,18 +52,81 @@ def notice(text: str) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(NOTICE_S, sys.stderr.write, f"roquet: {text}\n")
 
 
-def administered(options: argparse.Namespace, work: Callable[[Admin], Awaitable[int]]) -> int:
-    """Run the work of one command to its end; Ctrl-C cancels it."""
+class Watched:
+    """Requests of a command: says whose answer is waited for, and who is left out.
 
-    async def serve(stop: asyncio.Event) -> int:
-        handle = notice(f"no answer from {options.namesrv} yet")
+    What a command shows of several brokers it shows of those that answer.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self.away: dict[str, RoquetError] = {}
+        """Brokers that did not answer, each told once."""
+
+    @property
+    def clock(self) -> Clock:
+        """The client's clock."""
+        return self._calls.clock
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The name servers."""
+        return self._calls.name_servers
+
+    def left_out(self, name: str, error: RoquetError) -> None:
+        """Say that what a broker has is not shown."""
+        if name not in self.away:
+            sys.stderr.write(f"roquet: {name} is left out: {error}\n")
+        self.away[name] = error
+
+    async def ask(self, address: str, command: Command) -> Command:
+        """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown."""
+        handle = notice(f"no answer from {address} yet")
         try:
-            async with client(options.namesrv) as mq:
-                return await _until(stop, work(mq.admin()))
-        except Unreachable as error:
-            raise helped(error) from error
+            return await self._calls.ask(address, command)
         finally:
             handle.cancel()
+
+    async def ask_name_server(self, command: Command) -> Command:
+        """Ask until one answers. Raises Refused, Unreachable."""
+        handle = notice(f"no answer from {';'.join(self.name_servers)} yet")
+        try:
+            return await self._calls.ask_name_server(command)
+        finally:
+            handle.cancel()
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Ask for a topic's route. Raises Refused, Unreachable."""
+        handle = notice(f"no answer from {';'.join(self.name_servers)} yet")
+        try:
+            return await self._calls.route(topic)
+        finally:
+            handle.cancel()
+
+    def forget_topic(self, topic: str) -> None:
+        """Keep no route of this topic."""
+        self._calls.forget_topic(topic)
+
+
+def administered(options: argparse.Namespace, work: Callable[[Admin], Awaitable[int]]) -> int:
+    """Run the work of one command to its end; Ctrl-C cancels it.
+
+    The exit code is 3 when a broker did not answer and the rest was shown.
+    """
+
+    async def serve(stop: asyncio.Event) -> int:
+        watched: list[Watched] = []
+
+        def watch(calls: Calls) -> Calls:
+            watched.append(Watched(calls))
+            return watched[0]
+
+        try:
+            async with client(options.namesrv) as mq:
+                code = await _until(stop, work(mq.admin(watch)))
+        except Unreachable as error:
+            raise helped(error) from error
+        return EXIT_LEFT_OUT if code == 0 and watched[0].away else code
 
     return run(serve)
 

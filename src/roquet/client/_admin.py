@@ -23,6 +23,9 @@ class SessionCalls:
         """The client's clock."""
         return self._session.clock
 
+    left_out = None
+    """A broker that does not answer raises."""
+
     @property
     def name_servers(self) -> tuple[str, ...]:
         """The addresses, the one in use first."""

@@ -42,8 +42,9 @@ from roquet.remoting.tls import TlsOptions, client_tls, environment_options
 from roquet.service.address_server import AddressLookup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
+    from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
     from roquet.client._offsets import Start
     from roquet.client._transactions import Check
@@ -251,9 +252,13 @@ class MQ:
             if isinstance(made, Consumer):
                 made.stop()
 
-    def admin(self) -> Admin:
-        """Return administration: topics, groups, messages, brokers, name servers, accounts."""
-        return Admin(SessionCalls(self._session))
+    def admin(self, around: Callable[[Calls], Calls] | None = None) -> Admin:
+        """Return administration: topics, groups, messages, brokers, name servers, accounts.
+
+        `around` may put something around its requests.
+        """
+        calls: Calls = SessionCalls(self._session)
+        return Admin(calls if around is None else around(calls))
 
     def _connection_closed(self, peer: Peer) -> None:
         self._session.connection_closed(peer)

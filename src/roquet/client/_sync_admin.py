@@ -197,7 +197,11 @@ class Groups:
         self._loop.run(self._inner.set_readable(group, topic, readable=readable))
 
     def offsets(self, group: str, topic: str | None = None) -> dict[MessageQueue, ConsumeOffset]:
-        """Return how far a group is in each queue, of one topic or of all that it consumes."""
+        """Return how far a group is in each queue, of one topic or of all that it consumes.
+
+        Queues of these topics in which it has no offset yet are there too. Raises Refused,
+        Unreachable, OutcomeUnknown.
+        """
         return self._loop.run(self._inner.offsets(group, topic))
 
     def lag(self, group: str, topic: str | None = None) -> int:
@@ -358,12 +362,16 @@ class Brokers:
         """Have all name servers say that nobody writes to a broker; return how many topics.
 
         Consumers go on. The change is lost when the broker or a name server starts anew. Raises
-        Refused, Unreachable.
+        UsageError for an unknown name, Refused, Unreachable.
         """
         return self._loop.run(self._inner.drain(broker_name))
 
+    def is_drained(self, broker_name: str) -> bool:
+        """Tell whether name servers say that nobody writes to a broker. Raises Unreachable."""
+        return self._loop.run(self._inner.is_drained(broker_name))
+
     def undrain(self, broker_name: str) -> int:
-        """Undo `drain`; return how many topics. Raises Refused, Unreachable."""
+        """Undo `drain`; return how many topics. Raises as `drain` does."""
         return self._loop.run(self._inner.undrain(broker_name))
 
     def clean_queues(self, broker: str) -> None:

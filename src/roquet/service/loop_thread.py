@@ -50,7 +50,8 @@ class LoopThread:
             while found := self.run(following()):
                 yield found[0]
         finally:
-            self.run(source.aclose())
+            if not self._loop.is_closed():
+                self.run(source.aclose())
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a plain function on the loop's thread and return its result."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+import termios
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from cli_harness import dev_server
+from cli_harness import dev_server, environment
 from roquet import sync
 from roquet.base.errors import UsageError
 from roquet.cli.app import parser, run
@@ -98,8 +106,8 @@ def test_a_group_is_created_once_cloned_and_deleted(shell: Shell) -> None:
     shell("group", "create", "new")
     assert shell.code == 1
     assert "there is a group new" in shell.err
-    assert shell("group", "clone", "billing", "new", "-t", "orders") == (
-        "new goes on where billing is\n"
+    assert shell("group", "clone", "billing", "new", "-t", "orders", "--yes") == (
+        "new goes on where billing is in orders\n"
     )
     shell("group", "rm", "new")
     assert shell.code == 2
@@ -181,3 +189,114 @@ def test_every_row_has_help_and_a_function() -> None:
         assert callable(getattr(found, name)), row
         assert row.words[0] in whole
     assert isinstance(tree.ROWS[0], declared.Row)
+
+
+def test_clone_of_nothing_onto_itself_or_over_members_is_refused(shell: Shell) -> None:
+    for words, code, said in (
+        (("nope", "other"), 5, "nope has no offsets"),
+        (("billing", "billing"), 2, "is where it is already"),
+        (("billing", "other", "-t", "nowhere"), 5, "there is no topic nowhere"),
+        (("billing", "a b"), 2, "illegal"),
+        (("billing", "other", "-t", "orders"), 2, "--yes does it all the same"),
+    ):
+        more = ["--yes"] if said == "illegal" else []
+        shell("group", "clone", *words, *more)
+        assert (shell.code, said in shell.err) == (code, True), (words, shell.err)
+    with sync.connect(f"rmq://{shell.address}") as mq, mq.consumer("busy", "orders") as consumer:
+        while not consumer.assigned or mq.admin().groups.connection("busy") is None:
+            time.sleep(0.05)
+        shell("group", "clone", "billing", "busy", "--yes")
+        assert (shell.code, "1 members of busy are online" in shell.err) == (2, True)
+        shell("group", "seek", "busy", "-t", "orders", "--to", "earliest", "--preview")
+        assert (shell.code, "at their next poll" in shell.err) == (0, True)
+
+
+def test_unknown_names_end_with_5_before_anything_is_asked(shell: Shell) -> None:
+    for words in (
+        ("group", "lag", "billing", "-t", "nowhere"),
+        ("group", "members", "nobody"),
+        ("group", "seek", "nobody", "-t", "orders", "--to", "latest"),
+        ("group", "seek", "billing", "-t", "nowhere", "--to", "latest"),
+    ):
+        shell(*words)
+        assert shell.code == 5, words
+        assert "there is no" in shell.err
+    for verb in ("drain", "undrain"):
+        shell("broker", verb, "nobody", *(["-y"] if verb == "drain" else []))
+        assert (shell.code, "there are dev" in shell.err) == (2, True)
+
+
+def test_drained_broker_shows_it(shell: Shell) -> None:
+    broker = shell.rows("broker", "ls")[0]["broker"]
+    shell("broker", "drain", broker, "-y")
+    assert "drained" in shell.rows("broker", "ls")[0]["state"]
+    assert [it["state"] for it in shell.rows("cluster", "health")] == ["warning", "fine"]
+    shell("broker", "undrain", broker)
+    assert "drained" not in shell.rows("broker", "ls")[0]["state"]
+
+
+def test_group_without_offsets_shows_none_in_a_preview(shell: Shell) -> None:
+    shell("group", "create", "fresh")
+    rows = shell.rows("group", "seek", "fresh", "-t", "orders", "--to", "latest", "--preview")
+    assert {it["now"] for it in rows} == {"-"}
+
+
+def test_change_reaches_name_servers_that_are_there_and_names_the_others(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        away = f"127.0.0.1:{closed.getsockname()[1]}"
+    both = Shell(f"{away};{shell.address}")
+    shell("topic", "create", "shared", "-q", "1")
+    both("topic", "rm", "shared", "-y")
+    assert both.code == 3
+    assert f"done at 1 name servers, but not at {away}" in both.err
+    assert {"topic": "shared"} not in shell.rows("topic", "ls")
+    both("broker", "drain", "dev", "-y")
+    assert (both.code, away in both.err) == (3, True)
+    assert "drained" in shell.rows("broker", "ls")[0]["state"]
+    shell("broker", "undrain", "dev")
+
+
+def test_message_is_sent_with_properties(shell: Shell) -> None:
+    shell("topic", "create", "marked", "-q", "1")
+    shell("pub", "marked", "x", "-p", "a=1", "-p", "b==")
+    shell("pub", "marked", "x", "-p", "a")
+    assert (shell.code, "should look like NAME=VALUE" in shell.err) == (2, True)
+    while not (found := shell.rows("msg", "find", "marked", "--since", "1h")):
+        time.sleep(0.05)
+    assert found[0]["properties"]["a"] == "1"
+    assert found[0]["properties"]["b"] == "="
+    shell("msg", "find", "marked", "-k", "")
+    assert shell.code == 2
+    shell("msg", "find", "marked", "--since", "1h", "--until", "2h")
+    assert (shell.code, "nothing lies between" in shell.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "code"), [(b"\x03", 130), (b"n\n", 1), (b"y\n", 0), (b"\x04", 1)]
+)
+def test_question_at_a_terminal_is_answered_or_interrupted(
+    shell: Shell, tmp_path: Path, typed: bytes, code: int
+) -> None:
+    inner, outer = pty.openpty()
+    program = [sys.executable, "-m", "roquet", "group", "seek", "billing", "-t", "orders"]
+    asked = subprocess.Popen(
+        [*program, "--to", "latest", "-n", shell.address],
+        stdin=outer,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    )
+    os.close(outer)
+    try:
+        assert asked.stderr is not None
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(asked.stderr.fileno(), 4096)
+        os.write(inner, typed)
+        assert asked.wait(20) == code
+    finally:
+        asked.kill()
+        asked.communicate()
+        os.close(inner)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from roquet.base.errors import UsageError
+from roquet.base.errors import RoquetError, UsageError
 
 
 def ask(loss: str, *, agreed: bool, word: str = "y") -> None:
     """Have a person agree to a loss by typing `word`.
 
-    Raises UsageError when nobody is there to, or does not.
+    Raises UsageError when nobody is there to be asked, RoquetError when they do not agree, and
+    KeyboardInterrupt at Ctrl-C.
     """
     if agreed:
         return
@@ -19,6 +21,11 @@ def ask(loss: str, *, agreed: bool, word: str = "y") -> None:
     question = "Go on? [y/N] " if word == "y" else f"Type {word} to go on: "
     sys.stderr.write(f"{loss}. {question}")
     sys.stderr.flush()
-    given = sys.stdin.readline().strip()
+    # The loop's handler would only note the signal, and nobody looks while a line is waited for.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        given = sys.stdin.readline().strip()
+    finally:
+        signal.signal(signal.SIGINT, before)
     if given != word and not (word == "y" and given.lower() in ("y", "yes")):
-        raise UsageError("nothing is changed")
+        raise RoquetError("nothing is changed")

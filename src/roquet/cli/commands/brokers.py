@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import RoquetError, UsageError
+from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
+
+EXIT_LEFT_OUT = 3
 
 if TYPE_CHECKING:
     import argparse
@@ -18,24 +20,28 @@ if TYPE_CHECKING:
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List brokers with their traffic."""
     rows: list[tuple[object, ...]] = []
+    silent = False
     for name, data in sorted((await admin.brokers.cluster()).brokers.items()):
         for number, address in sorted(data.addresses.items()):
             role = "master" if number == 0 else f"slave {number}"
             try:
                 found = await admin.brokers.runtime(address)
             except RoquetError as error:
-                shown = ("no answer", "-", "-", output.plain(str(error)))
+                silent = True
+                shown = ("?", "-", "-", output.plain(str(error)))
             else:
+                drained = number == 0 and await admin.brokers.is_drained(name)
                 shown = (
                     found.get("brokerVersionDesc", "?"),
                     _rate(found, "putTps"),
                     _rate(found, "getTransferredTps"),
-                    f"{_share(found, 'commitLogDiskRatio')} of the disk",
+                    f"{_share(found, 'commitLogDiskRatio')} of the disk"
+                    + (", drained" if drained else ""),
                 )
             rows.append((data.cluster, name, role, address, *shown))
-    head = ("cluster", "broker", "role", "address", "version", "in/s", "out/s", "state")
+    head = ("cluster", "broker", "role", "address", "version", "in a second", "out", "state")
     output.listed(head, rows, options.output)
-    return 0
+    return EXIT_LEFT_OUT if silent else 0
 
 
 async def status(admin: Admin, options: argparse.Namespace) -> int:
@@ -106,7 +112,7 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
             )
     if options.broker is not None and not rows:
         raise UsageError(f"there is no master {options.broker}; try: roquet broker ls")
-    head = ("broker", "master", "slave", "log end", "bytes behind", "MiB/s", "state")
+    head = ("broker", "master", "slave", "log end", "bytes behind", "MiB a second", "state")
     output.listed(head, rows, options.output)
     return 0
 
@@ -121,9 +127,11 @@ async def health(admin: Admin, options: argparse.Namespace) -> int:
         if data.master is None:
             rows.append(("problem", name, "it has no master: nothing can be sent to it"))
         for number, address in sorted(data.addresses.items()):
-            rows += [
-                (level, f"{name}:{number}", text) for level, text in await _look(admin, address)
-            ]
+            where = f"{name}:{number}"
+            rows += [(level, where, text) for level, text in await _look(admin, address)]
+        if data.master is not None and await admin.brokers.is_drained(name):
+            text = f"drained: producers send it nothing; back: roquet broker undrain {name}"
+            rows.append(("warning", name, text))
     rows.sort(key=lambda row: ("problem", "warning", "fine").index(row[0]))
     output.listed(("state", "where", "what"), rows, options.output)
     return 1 if any(row[0] == "problem" for row in rows) else 0
@@ -134,7 +142,8 @@ async def _look(admin: Admin, address: str) -> list[tuple[str, str]]:
     try:
         found = await admin.brokers.runtime(address)
     except RoquetError as error:
-        return [("problem", f"{address} does not answer: {output.plain(str(error))}")]
+        said = "refuses to say how it is" if isinstance(error, Refused) else "does not answer"
+        return [("problem", f"{address} {said}: {output.plain(str(error))}")]
     rows: list[tuple[str, str]] = []
     full = float(found.get("commitLogDiskRatio") or 0)
     if full >= 0.85:

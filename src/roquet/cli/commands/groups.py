@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import Refused, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.model.group import SubscriptionGroupConfig
@@ -67,6 +67,8 @@ async def get(admin: Admin, options: argparse.Namespace) -> int:
 async def members(admin: Admin, options: argparse.Namespace) -> int:
     """Show who of a group is connected."""
     online = await admin.groups.connection(options.group)
+    if online is None:
+        await _demand(admin, options.group)
     rows = [
         (it.client_id, it.client_address, it.language, describe(it.version))
         for it in (() if online is None else online.connections)
@@ -81,29 +83,42 @@ async def members(admin: Admin, options: argparse.Namespace) -> int:
 async def lag(admin: Admin, options: argparse.Namespace) -> int:
     """Show how far a group is in each queue; with --watch again and again."""
     while True:
-        offsets = await admin.groups.offsets(options.group, options.topic)
-        if not offsets and not await admin.groups.get(options.group):
-            raise _unknown(options.group)
-        rows = [
-            (
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                at.consumer_offset,
-                at.broker_offset,
-                max(0, at.broker_offset - at.consumer_offset),
-                shown_time(at.last_timestamp),
-            )
-            for queue, at in offsets.items()
-        ]
-        head = ("topic", "broker", "queue", "offset", "end", "lag", "last consumed")
-        output.listed(head, rows, options.output, {"group": options.group})
-        if options.output == "table":
-            output.line(f"lag of {options.group}: {sum(row[5] for row in rows)}")
+        try:
+            await _show_lag(admin, options)
+        except (Unreachable, OutcomeUnknown) as error:
+            if options.watch is None:
+                raise
+            output.error(str(error))
         if options.watch is None:
             return 0
         output.flush()
         await SystemClock().sleep(options.watch)
+
+
+async def _show_lag(admin: Admin, options: argparse.Namespace) -> None:
+    if options.topic is not None:
+        await admin.topics.route(options.topic)
+    offsets = await admin.groups.offsets(options.group, options.topic)
+    if options.topic is not None or not offsets:
+        await _demand(admin, options.group)
+    rows = [
+        (
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            at.consumer_offset,
+            at.broker_offset,
+            max(0, at.broker_offset - at.consumer_offset),
+            shown_time(at.last_timestamp),
+        )
+        for queue, at in offsets.items()
+    ]
+    head = ("topic", "broker", "queue", "offset", "end", "lag", "last consumed")
+    if options.watch is not None and options.output == "table":
+        output.line(f"--- {shown_time(SystemClock().now_ms())}")
+    output.listed(head, rows, options.output, {"group": options.group})
+    if options.output == "table":
+        output.line(f"lag of {options.group}: {sum(row[5] for row in rows)}")
 
 
 async def create(admin: Admin, options: argparse.Namespace) -> int:
@@ -124,8 +139,7 @@ async def create(admin: Admin, options: argparse.Namespace) -> int:
 async def rm(admin: Admin, options: argparse.Namespace) -> int:
     """Delete a group, with --offsets also how far it was."""
     group = options.group
-    if not await admin.groups.get(group):
-        raise _unknown(group)
+    await _demand(admin, group)
     online = await admin.groups.connection(group)
     count = 0 if online is None else len(online.connections)
     what = "its configuration and offsets" if options.offsets else "its configuration"
@@ -138,7 +152,16 @@ async def rm(admin: Admin, options: argparse.Namespace) -> int:
 async def seek(admin: Admin, options: argparse.Namespace) -> int:
     """Let a group go on elsewhere; with --preview only show where."""
     place = place_of(options.to)
+    await admin.topics.route(options.topic)
+    online = await admin.groups.connection(options.group)
+    if online is None:
+        await _demand(admin, options.group)
     steps = await admin.groups.preview_seek(options.group, options.topic, place)
+    if online is not None:
+        output.error(
+            f"{len(online.connections)} members are online: they commit every few seconds, so they"
+            " may be further than shown, and go on elsewhere at their next poll, within 30 s"
+        )
     if options.preview:
         _show_steps(steps, options)
         return 0
@@ -155,9 +178,28 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
 
 
 async def clone(admin: Admin, options: argparse.Namespace) -> int:
-    """Give one group the offsets of another."""
-    await admin.groups.clone_offsets(options.group, options.target, options.topic)
-    output.line(f"{options.target} goes on where {options.group} is")
+    """Give one group the offsets of another, once it is seen what that means."""
+    source, target = options.group, options.target
+    if source == target:
+        raise UsageError(f"{source} is where it is already")
+    topics = await admin.groups.topics(source)
+    if options.topic is not None:
+        await admin.topics.route(options.topic)
+        topics = [it for it in topics if it == options.topic]
+    if not topics:
+        where = "" if options.topic is None else f" in {options.topic}"
+        text = f"{source} has no offsets{where}; try: roquet group lag {source}"
+        raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
+    online = await admin.groups.connection(target)
+    if online is not None:
+        count = len(online.connections)
+        raise UsageError(f"{count} members of {target} are online, and would commit over it")
+    ask(f"{target} would go on where {source} is in {', '.join(topics)}", agreed=options.yes)
+    if not await admin.groups.get(target):
+        await admin.groups.put(target)
+    for topic in topics:
+        await admin.groups.clone_offsets(source, target, topic)
+        output.line(f"{target} goes on where {source} is in {topic}")
     return 0
 
 
@@ -213,6 +255,12 @@ def shown_time(time_ms: int) -> str:
     if time_ms <= 0:
         return "-"
     return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(" ", "seconds")
+
+
+async def _demand(admin: Admin, group: str) -> None:
+    """Raise Refused unless there is such a group."""
+    if not await admin.groups.get(group):
+        raise _unknown(group)
 
 
 def _unknown(group: str) -> Refused:

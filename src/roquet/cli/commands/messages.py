@@ -66,6 +66,10 @@ async def find(admin: Admin, options: argparse.Namespace) -> int:
     now_ms = SystemClock().now_ms()
     begin = 0 if options.since is None else time_of(options.since, "--since")
     end = now_ms if options.until is None else time_of(options.until, "--until")
+    if options.key == "":
+        raise UsageError("--key is empty")
+    if begin >= end:
+        raise UsageError("--since is not before --until: nothing lies between")
     if options.key is not None:
         found = await admin.messages.by_key(
             options.topic, options.key, count=options.count, begin_ms=begin, end_ms=end

@@ -138,6 +138,7 @@ GROUPS = (
         "groups:clone",
         (_GROUP, argument("target", metavar="TARGET"), _OF_TOPIC),
         prints=False,
+        changes=True,
     ),
 )
 

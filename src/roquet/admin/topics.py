@@ -200,10 +200,13 @@ class Topics:
         queues: int | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
     ) -> dict[str, TopicConfig]:
         """Change what is given wherever the topic is; return broker -> the configuration before.
+
+        Attributes that are not given stay.
 
         Raises Refused with code 17 when it is nowhere, else as `put` does.
         """
@@ -217,6 +220,7 @@ class Topics:
                 write_queues=config.write_queues if queues is None else queues,
                 perm=config.perm if perm is None else int(perm),
                 order=config.order if order is None else order,
+                attributes={**config.attributes, **(attributes or {})},
             )
             await self.put(changed, brokers=[broker])
         return before

@@ -134,16 +134,25 @@ class Topics:
         queues: int | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
     ) -> dict[str, TopicConfig]:
         """Change what is given wherever the topic is; return broker -> the configuration before.
 
+        Attributes that are not given stay.
+
         Raises Refused with code 17 when it is nowhere, else as `put` does.
         """
         return self._loop.run(
             self._inner.alter(
-                name, queues=queues, perm=perm, order=order, brokers=brokers, cluster=cluster
+                name,
+                queues=queues,
+                perm=perm,
+                order=order,
+                attributes=attributes,
+                brokers=brokers,
+                cluster=cluster,
             )
         )
 

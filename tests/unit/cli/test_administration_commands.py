@@ -300,3 +300,23 @@ def test_question_at_a_terminal_is_answered_or_interrupted(
         asked.kill()
         asked.communicate()
         os.close(inner)
+
+
+def test_alter_changes_what_is_given_and_nothing_else(shell: Shell) -> None:
+    shell("topic", "create", "changed", "-q", "2", "--type", "FIFO")
+    assert "changed on dev: 2 queues, FIFO\n" in shell("topic", "get", "changed")
+    assert "2 queues R-- FIFO on dev" in shell("topic", "alter", "changed", "--perm", "r")
+    said = shell("topic", "alter", "changed", "--perm", "rw", "--type", "DELAY", "--order")
+    assert "2 queues RW- DELAY in order on dev" in said
+    assert "4 queues RW- DELAY on" in shell("topic", "alter", "changed", "-q", "4", "--no-order")
+    shell("topic", "alter", "changed")
+    assert (shell.code, "nothing is to be changed" in shell.err) == (2, True)
+    shell("group", "create", "tuned", "--retries", "3")
+    assert "5 retries, enabled" in shell("group", "alter", "tuned", "--retries", "5")
+    assert "5 retries, disabled" in shell("group", "alter", "tuned", "--no-enabled")
+    (row,) = shell.rows("group", "get", "tuned")
+    assert (row["retries"], row["enabled"], row["ordered"]) == (5, "no", "no")
+    shell("group", "alter", "tuned")
+    assert shell.code == 2
+    shell("group", "alter", "nobody", "--retries", "1")
+    assert shell.code == 5

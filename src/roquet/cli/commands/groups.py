@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -133,6 +134,27 @@ async def create(admin: Admin, options: argparse.Namespace) -> int:
     )
     await admin.groups.put(config)
     output.line(f"{options.group}: created, {options.retries} retries")
+    return 0
+
+
+async def alter(admin: Admin, options: argparse.Namespace) -> int:
+    """Change what is given of a group, on every master that has it."""
+    found = await admin.groups.get(options.group)
+    if not found:
+        raise _unknown(options.group)
+    retries, order, enabled = options.retries, options.order, options.enabled
+    if retries is None and order is None and enabled is None:
+        raise UsageError("nothing is to be changed: give --retries, --order or --enabled")
+    for broker, config in found.items():
+        changed = dataclasses.replace(
+            config,
+            retry_max_times=config.retry_max_times if retries is None else retries,
+            consume_message_orderly=config.consume_message_orderly if order is None else order,
+            consume_enable=config.consume_enable if enabled is None else enabled,
+        )
+        await admin.groups.put(changed, brokers=[broker])
+        state = "enabled" if changed.consume_enable else "disabled"
+        output.line(f"{options.group}: {changed.retry_max_times} retries, {state} on {broker}")
     return 0
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin.topics import unknown_topic
+from roquet.base.errors import UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
-from roquet.model.topic import TopicConfig, perm_text
+from roquet.model.attributes import MESSAGE_TYPE
+from roquet.model.topic import Perm, TopicConfig, perm_text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
     from roquet.admin import Admin
+
+_PERMS = {"rw": int(Perm.READ | Perm.WRITE), "r": int(Perm.READ), "w": int(Perm.WRITE)}
 
 
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
@@ -42,13 +46,18 @@ async def get(admin: Admin, options: argparse.Namespace) -> int:
         for queue, at in (await admin.topics.offsets(topic)).items()
     ]
     head = ("broker", "address", "perm", "queue", "min", "max", "messages")
+    if options.output == "table":
+        for broker, config in (await admin.topics.get(topic)).items():
+            kind = config.attributes.get(MESSAGE_TYPE, "UNSPECIFIED")
+            order = ", in order" if config.order else ""
+            output.line(f"{topic} on {broker}: {config.write_queues} queues, {kind}{order}")
     output.listed(head, rows, options.output, {"topic": topic})
     return 0
 
 
 async def create(admin: Admin, options: argparse.Namespace) -> int:
     """Create a topic."""
-    attributes = {} if options.type is None else {"message.type": options.type}
+    attributes = {} if options.type is None else {MESSAGE_TYPE: options.type}
     made = await admin.topics.create(
         options.topic,
         options.queues,
@@ -66,21 +75,39 @@ async def create(admin: Admin, options: argparse.Namespace) -> int:
 async def alter(admin: Admin, options: argparse.Namespace) -> int:
     """Change a topic; ask before messages go out of reach."""
     topic, queues = options.topic, options.queues
+    perm = None if options.perm is None else _PERMS[options.perm]
+    attributes = {} if options.type is None else {MESSAGE_TYPE: options.type}
+    if queues is None and perm is None and options.order is None and not attributes:
+        raise UsageError("nothing is to be changed: give --queues, --perm, --order or --type")
     found = await admin.topics.get(topic, cluster=options.cluster)
     if not found:
         raise unknown_topic(topic)
-    if any(queues < _larger(it) for it in found.values()):
+    if queues is not None and any(queues < _larger(it) for it in found.values()):
         hidden = await _hidden(admin, topic, queues, found)
         ask(
             f"{hidden} messages of {topic} would be out of reach until its queues come back",
             agreed=options.yes,
         )
-    await admin.topics.alter(topic, queues=queues, cluster=options.cluster)
+    await admin.topics.alter(
+        topic,
+        queues=queues,
+        perm=perm,
+        order=options.order,
+        attributes=attributes,
+        cluster=options.cluster,
+    )
+    now = await admin.topics.get(topic, cluster=options.cluster)
     known = (await admin.brokers.cluster()).brokers
-    for broker, config in found.items():
-        where = known[broker].master
-        output.line(f"{topic}: {queues} queues on {broker} ({where}), {_larger(config)} before")
+    for broker, before in found.items():
+        where, config = known[broker].master, now[broker]
+        output.line(f"{topic}: {_shown(config)} on {broker} ({where}), {_shown(before)} before")
     return 0
+
+
+def _shown(config: TopicConfig) -> str:
+    kind = config.attributes.get(MESSAGE_TYPE)
+    parts = [f"{_larger(config)} queues", perm_text(config.perm), *([kind] if kind else [])]
+    return " ".join([*parts, *(["in order"] if config.order else [])])
 
 
 async def rm(admin: Admin, options: argparse.Namespace) -> int:

@@ -5,6 +5,8 @@ Help, completion and the reference page are made from these rows.
 
 from __future__ import annotations
 
+import argparse
+
 from roquet.cli.commands.declared import Row, argument
 from roquet.cli.flags import count
 
@@ -29,8 +31,12 @@ _QUEUES = "queues on each broker (%(default)s)"
 _TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 _OF_TOPIC = argument("-t", "--topic", help="only of this topic")
 
+_ORDER = argument(
+    "--order", action=argparse.BooleanOptionalAction, help="its messages are consumed in order"
+)
+
 _ALTER = """\
-Change the number of queues of a topic on every master that has it. Messages of
+Change what is given of a topic on every master that has it. Messages of
 queues that are taken away cannot be read until the queues come back: the command
 says how many there are, and asks first."""
 _SEEK = """\
@@ -57,11 +63,14 @@ TOPICS = (
     ),
     Row(
         ("topic", "alter"),
-        "change a topic's number of queues",
+        "change a topic",
         "topics:alter",
         (
             _TOPIC,
-            argument("-q", "--queues", type=count, required=True, help="queues on each broker"),
+            argument("-q", "--queues", type=count, help="queues on each broker"),
+            argument("--perm", choices=("rw", "r", "w"), help="what clients may do"),
+            argument("--type", choices=_TYPES, help="what messages it takes, for clients of 5.x"),
+            _ORDER,
             _CLUSTER,
         ),
         about=_ALTER,
@@ -100,6 +109,20 @@ GROUPS = (
                 help="tries before a message is dead (%(default)s)",
             ),
             argument("--order", action="store_true", help="it consumes queues in order"),
+        ),
+        prints=False,
+    ),
+    Row(
+        ("group", "alter"),
+        "change a group",
+        "groups:alter",
+        (
+            _GROUP,
+            argument("--retries", type=count, help="tries before a message is dead"),
+            _ORDER,
+            argument(
+                "--enabled", action=argparse.BooleanOptionalAction, help="whether it may consume"
+            ),
         ),
         prints=False,
     ),

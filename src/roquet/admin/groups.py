@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers, command, demand, read, read_header
@@ -30,7 +29,7 @@ from roquet.protocol.headers.client import ResetOffsetRequest
 from roquet.protocol.headers.offset import UpdateConsumerOffsetRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from roquet.admin.calls import Calls
     from roquet.model.queue import MessageQueue
@@ -202,8 +201,6 @@ class Groups:
         `to` is `earliest`, `latest`, a time in Unix milliseconds, or offsets by queue. Raises
         UsageError for an offset that its queue does not have, Refused with code 17, Unreachable.
         """
-        if isinstance(to, float) or not isinstance(to, str | int | Mapping):
-            raise UsageError(f"{to!r} is no place: earliest, latest, milliseconds or offsets")
         bounds = await self._topics.offsets(topic)
         known = topic in await self.topics(group)
         now = await self.offsets(group, topic) if known else {}
@@ -215,7 +212,11 @@ class Groups:
         elif isinstance(to, int):
             then = await self._topics.offsets_at(topic, to)
         else:
-            then = dict(to)
+            try:
+                then = dict(to)
+            except (TypeError, ValueError) as error:
+                text = f"{to!r} is no place: earliest, latest, milliseconds or offsets by queue"
+                raise UsageError(text) from error
         for queue, offset in then.items():
             _demand_within(queue, offset, bounds.get(queue))
         return [

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.client import Message, MessageQueue, connect
+from roquet.model.topic import TopicConfig
 from roquet.spark.source import register
 from roquet.testing.cluster import Cluster, cluster
 
@@ -85,7 +86,8 @@ class Running:
     def create_topic(self, topic: str, queues: int = 4) -> None:
         async def create() -> None:
             async with connect(self.name_servers) as mq:
-                await mq.admin().topics.create(topic, queues=queues)
+                config = TopicConfig(name=topic, read_queues=queues, write_queues=queues)
+                await mq.admin().topics.put(config)
 
         asyncio.run(create())
 

@@ -11,6 +11,7 @@ from demo.servers import free_port
 
 from roquet import sync
 from roquet.client import Encoded, Message, MessageQueue, connect
+from roquet.model.topic import TopicConfig
 from roquet.protocol import properties
 from roquet.testing.cluster import running_broker, running_name_server
 from roquet.testing.pair import wait_until
@@ -75,7 +76,8 @@ class World:
     def fill(self, topic: str, count: int, *, queues: int = 2, begin: int = 0) -> None:
         """Make a topic on both brokers, and put `count` numbers from `begin` on in each queue."""
         with sync.connect(self.name_servers) as mq:
-            mq.admin().topics.create(topic, queues=queues)
+            config = TopicConfig(name=topic, read_queues=queues, write_queues=queues)
+            mq.admin().topics.put(config)
             with mq.producer("fill") as producer:
                 for name in BROKERS:
                     for number in range(queues):

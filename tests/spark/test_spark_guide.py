@@ -27,7 +27,7 @@ COUNT = 60
 def test_the_examples_of_the_guide_run(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
-    for topic in ("orders", "orders-saved", "out"):
+    for topic in ("orders", "orders-saved", "out", "orders-once"):
         running.create_topic(topic, 2)
     for queue in range(2):
         made = [Message("orders", f"{n}".encode(), "t", (f"k{n}",)) for n in range(COUNT // 2)]
@@ -49,7 +49,7 @@ def test_the_examples_of_the_guide_run(
         file.truncate(end)
         file.truncate(size)
     text = GUIDE.read_text().replace("127.0.0.1:9876", running.name_servers)
-    text = text.replace("/backup/", f"{tmp_path}/")
+    text = text.replace("/backup/", f"{tmp_path}/").replace("/data/", f"{tmp_path}/")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(blocks) >= 6
     names: dict[str, Any] = {"spark": spark}
@@ -64,6 +64,9 @@ def test_the_examples_of_the_guide_run(
     lacking = names["lacking"].where("topic = 'orders'").collect()
     assert {row.physicalOffset for row in lacking} == {row.physicalOffset for row in rows[-5:]}
     read = spark.read.format("roquet").option("nameServers", running.name_servers)
+    once = read.option("subscribe", "orders-once").load()
+    assert once.count() == COUNT
+    assert once.where("tags = 't'").select("body").distinct().count() == COUNT // 2
     saved = read.option("subscribe", "orders-saved").load().select("uniqKey").collect()
     assert {row.uniqKey for row in saved} == {row.uniqKey for row in rows if row != rows[10]}
 

@@ -16,15 +16,30 @@ if TYPE_CHECKING:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print columns as wide as their content; numbers to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
-    right = [bool(rows) and all(isinstance(row[n], int) for row in rows) for n in range(len(head))]
+    right = [bool(rows) and all(_is_number(row[n]) for row in rows) for n in range(len(head))]
     for row in [list(head), *texts]:
         cells = [
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
         line("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    """Return a value as people read it in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return " ".join(f"{key}={it}" for key, it in value.items()) or "-"
+    return str(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def listed(

@@ -28,7 +28,7 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
                 found = await admin.brokers.runtime(address)
             except RoquetError as error:
                 silent = True
-                shown = ("?", "-", "-", output.plain(str(error)))
+                shown: tuple[object, ...] = (None, None, None, output.plain(str(error)))
             else:
                 drained = number == 0 and await admin.brokers.is_drained(name)
                 shown = (
@@ -103,10 +103,10 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
             continue
         found = await admin.brokers.ha_status(data.master)
         if not found.slaves:
-            rows.append((name, data.master, "-", found.max_offset, "-", "-", "no slave"))
+            rows.append((name, data.master, None, found.max_offset, None, None, "no slave"))
         for slave in found.slaves:
             state = "in sync" if slave.in_sync else "behind"
-            rate = f"{slave.bytes_per_second / 2**20:.1f}"
+            rate = round(slave.bytes_per_second / 2**20, 1)
             rows.append(
                 (name, data.master, slave.address, found.max_offset, slave.behind, rate, state)
             )
@@ -164,10 +164,10 @@ def _uptime(found: Mapping[str, str]) -> str:
     return found.get("runtime", "?").strip("[ ]")
 
 
-def _rate(found: Mapping[str, str], key: str) -> str:
+def _rate(found: Mapping[str, str], key: str) -> int | None:
     """Return the first of the three rates that a key has: that of the last 10 s."""
     text = found.get(key, "").split()
-    return f"{float(text[0]):.0f}" if text else "-"
+    return round(float(text[0])) if text else None
 
 
 def _share(found: Mapping[str, str], key: str) -> str:

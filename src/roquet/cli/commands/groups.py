@@ -33,9 +33,11 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _row(admin: Admin, group: str) -> tuple[str, int, str, int]:
+async def _row(admin: Admin, group: str) -> tuple[str, int, str | None, int]:
     online = await admin.groups.connection(group)
-    model = "-" if online is None else str(online.message_model or "-").lower()
+    model = None
+    if online is not None and online.message_model is not None:
+        model = str(online.message_model).lower()
     return (
         group,
         0 if online is None else len(online.connections),
@@ -53,11 +55,11 @@ async def get(admin: Admin, options: argparse.Namespace) -> int:
     rows = [
         (
             broker,
-            "yes" if it.consume_enable else "no",
+            it.consume_enable,
             it.retry_max_times,
-            "yes" if it.consume_message_orderly else "no",
-            "yes" if it.consume_broadcast_enable else "no",
-            " ".join(f"{key}={value}" for key, value in it.attributes.items()) or "-",
+            it.consume_message_orderly,
+            it.consume_broadcast_enable,
+            dict(it.attributes),
         )
         for broker, it in found.items()
     ]
@@ -230,7 +232,7 @@ def _show_steps(steps: list[SeekStep], options: argparse.Namespace) -> None:
         (
             it.queue.broker_name,
             it.queue.queue_id,
-            "-" if it.now is None else it.now,
+            it.now,
             it.then,
             max(0, it.repeated),
             max(0, -it.repeated),

@@ -266,8 +266,9 @@ class Topics:
 
 def unknown_topic(topic: str) -> Refused:
     """Return the error for a topic that is nowhere, with what helps."""
-    hint = f"there is no topic {topic}; try: roquet topic create {topic}"
-    return Refused(ResponseCode.TOPIC_NOT_EXIST, hint)
+    wrong = names.check_topic(topic)
+    hint = f"try: roquet topic create {topic}" if wrong is None else wrong
+    return Refused(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}; {hint}")
 
 
 def _internal(topic: str) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.log import safe
 
@@ -34,7 +34,8 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return " ".join(f"{key}={it}" for key, it in value.items()) or "-"
+        named = cast("dict[str, object]", value)
+        return " ".join(f"{key}={it}" for key, it in named.items()) or "-"
     return str(value)
 
 

@@ -326,3 +326,10 @@ def test_alter_changes_what_is_given_and_nothing_else(shell: Shell) -> None:
     assert shell.code == 2
     shell("group", "alter", "nobody", "--retries", "1")
     assert shell.code == 5
+
+
+@pytest.mark.parametrize("name", ["a b", ""])
+def test_name_that_no_topic_can_have_is_not_to_be_created(shell: Shell, name: str) -> None:
+    shell("topic", "get", name)
+    assert shell.code != 0
+    assert "topic create" not in shell.err

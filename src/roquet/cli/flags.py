@@ -43,3 +43,11 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 to 999999999")
     return int(text)
+
+
+def signed(text: str) -> int:
+    """Read a whole number, which may be negative."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 12):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)

@@ -333,3 +333,28 @@ def test_name_that_no_topic_can_have_is_not_to_be_created(shell: Shell, name: st
     shell("topic", "get", name)
     assert shell.code != 0
     assert "topic create" not in shell.err
+
+
+def test_group_is_moved_in_one_queue_or_by_a_number_of_messages(shell: Shell) -> None:
+    shell("group", "create", "walker")
+    seek = ("group", "seek", "walker", "-t", "orders")
+    shell(*seek, "--to", "latest", "-y")
+    one = shell.rows(*seek, "--queue", "dev:1", "--to", "2", "-y")
+    assert [(it["queue"], it["then"], it["again"]) for it in one] == [(1, 2, 3)]
+    moved = shell.rows(*seek, "--by", "-4", "--preview")
+    assert [(it["queue"], it["now"], it["then"]) for it in moved] == [(0, 5, 1), (1, 2, 0)]
+    assert [it["then"] for it in shell.rows(*seek, "--by", "9", "--preview")] == [5, 5]
+    (first,) = shell.rows(*seek, "--queue", "dev:0", "--to", "earliest", "--preview")
+    assert first["then"] == 0
+    for wrong in (
+        ("--to", "latest", "--by", "1"),
+        (),
+        ("--queue", "dev:9", "--to", "0"),
+        ("--queue", "dev", "--to", "0"),
+        ("--queue", "dev:0", "--to", "6"),
+        ("--queue", "dev:0", "--to", "1h"),
+        ("--by", "1_0"),
+        ("--by", "+-1"),
+    ):
+        shell(*seek, *wrong, "--preview")
+        assert shell.code == 2, wrong

@@ -12,6 +12,7 @@ from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.versions import describe
 
@@ -175,11 +176,13 @@ async def rm(admin: Admin, options: argparse.Namespace) -> int:
 
 async def seek(admin: Admin, options: argparse.Namespace) -> int:
     """Let a group go on elsewhere; with --preview only show where."""
-    place = place_of(options.to)
+    if (options.to is None) == (options.by is None):
+        raise UsageError("give either --to or --by")
     await admin.topics.route(options.topic)
     online = await admin.groups.connection(options.group)
     if online is None:
         await _demand(admin, options.group)
+    place = await _place(admin, options)
     steps = await admin.groups.preview_seek(options.group, options.topic, place)
     if online is not None:
         output.error(
@@ -199,6 +202,35 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
     targets = {it.queue: it.then for it in steps}
     _show_steps(await admin.groups.seek(options.group, options.topic, targets), options)
     return 0
+
+
+async def _place(admin: Admin, options: argparse.Namespace) -> str | int | dict[MessageQueue, int]:
+    """Return where a seek goes: a place of all queues, or offsets by queue."""
+    if options.by is None and options.queue is None:
+        return place_of(options.to)
+    topic = options.topic
+    bounds = await admin.topics.offsets(topic)
+    if options.queue is not None:
+        broker, _, number = options.queue.rpartition(":")
+        if not (broker and number.isascii() and number.isdigit() and len(number) < 6):
+            raise UsageError(f"--queue {options.queue!r}: should look like BROKER:0")
+        queue = MessageQueue(topic, broker, int(number))
+        if queue not in bounds:
+            raise UsageError(f"{topic} has no queue {number} on {broker}; try: roquet topic get")
+        bounds = {queue: bounds[queue]}
+    if options.by is not None:
+        now = await admin.groups.offsets(options.group, topic)
+        moved = {it: now[it].consumer_offset + options.by for it in bounds if it in now}
+        return {
+            it: min(max(offset, bounds[it].min_offset), bounds[it].max_offset)
+            for it, offset in moved.items()
+        }
+    if options.to in ("earliest", "latest"):
+        low = options.to == "earliest"
+        return {it: at.min_offset if low else at.max_offset for it, at in bounds.items()}
+    if not (options.to.isascii() and options.to.isdigit() and len(options.to) <= 18):
+        raise UsageError(f"--to {options.to!r}: of one queue, earliest, latest or an offset")
+    return dict.fromkeys(bounds, int(options.to))
 
 
 async def clone(admin: Admin, options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from roquet.cli.commands.declared import Row, argument
-from roquet.cli.flags import count
+from roquet.cli.flags import count, signed
 
 NOUNS = {
     "topic": "list, show, create, alter and delete topics",
@@ -146,10 +146,11 @@ GROUPS = (
             argument("-t", "--topic", required=True, help="the topic"),
             argument(
                 "--to",
-                required=True,
                 metavar="PLACE",
                 help="earliest, latest, 1h (back), 2026-11-20T10:00 or Unix milliseconds",
             ),
+            argument("--by", type=signed, metavar="N", help="so many messages on, or back (-N)"),
+            argument("--queue", metavar="BROKER:ID", help="only this; --to is an offset then"),
             argument("--preview", action="store_true", help="show what it would do, do nothing"),
         ),
         about=_SEEK,

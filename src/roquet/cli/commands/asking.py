@@ -19,11 +19,11 @@ def ask(loss: str, *, agreed: bool, word: str = "y") -> None:
     if not (sys.stdin is not None and sys.stdin.isatty()):
         raise UsageError(f"{loss}: --yes does it all the same")
     question = "Go on? [y/N] " if word == "y" else f"Type {word} to go on: "
-    sys.stderr.write(f"{loss}. {question}")
-    sys.stderr.flush()
     # The loop's handler would only note the signal, and nobody looks while a line is waited for.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        sys.stderr.write(f"{loss}. {question}")
+        sys.stderr.flush()
         given = sys.stdin.readline().strip()
     finally:
         signal.signal(signal.SIGINT, before)

@@ -39,7 +39,7 @@ class Accounts:
         self._calls = calls
         self._brokers = Brokers(calls)
 
-    async def all(self, broker: str) -> tuple[AccountInfo, ...]:
+    async def list_of(self, broker: str) -> tuple[AccountInfo, ...]:
         """Return the accounts that a broker has. Raises UsageError, Refused, Unreachable."""
         address = await self._brokers.address(broker)
         request = Command(code=int(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))

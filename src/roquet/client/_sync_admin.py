@@ -445,9 +445,9 @@ class Accounts:
         self._inner = inner
         self._loop = loop
 
-    def all(self, broker: str) -> tuple[AccountInfo, ...]:
+    def list_of(self, broker: str) -> tuple[AccountInfo, ...]:
         """Return the accounts that a broker has. Raises UsageError, Refused, Unreachable."""
-        return self._loop.run(self._inner.all(broker))
+        return self._loop.run(self._inner.list_of(broker))
 
     def put(self, ext: Mapping[str, str]) -> None:
         """Make or change an account; `ext` has the fields of `mqadmin updateAclConfig`.

@@ -215,6 +215,41 @@ async def test_bodies_of_34_41_42_and_46_need_the_rights_on_what_they_name(tmp_p
 
 
 @on_loop
+async def test_accounts_are_listed_changed_and_deleted_by_an_administrator_alone(
+    tmp_path: Path,
+) -> None:
+    async with (
+        guarded(tmp_path) as it,
+        roquet.connect(it.url, credentials=ADMIN) as mq,
+        roquet.connect(it.url, credentials=USER) as user,
+    ):
+        accounts = mq.admin().accounts
+        broker = it.broker.identity.name
+        known = {each.access_key: each for each in await accounts.list_of(broker)}
+        assert known.keys() == {USER.access_key, ADMIN.access_key}
+        assert known[ADMIN.access_key].admin
+        assert known[USER.access_key].topics == ("orders=PUB|SUB", "readable=SUB")
+        assert CANARY not in repr(known)
+        made = {"accessKey": "made-key", "secretKey": "made-secret", "topicPerms": "t=PUB"}
+        with pytest.raises(Refused):
+            await user.admin().accounts.put(made)
+        await accounts.put(made)
+        found = {each.access_key: each for each in await accounts.list_of(broker)}
+        assert found["made-key"].topics == ("t=PUB",)
+        assert "made-secret" not in repr(found)
+        await accounts.delete("made-key")
+        assert len(await accounts.list_of(broker)) == 2
+        with pytest.raises(Refused) as caught:
+            await accounts.delete("made-key")
+        assert caught.value.code == 210
+        await accounts.set_white_list(("10.9.8.7",))
+        with pytest.raises(Refused):
+            await accounts.set_white_list(("no address",))
+        with pytest.raises(Refused):
+            await user.admin().accounts.list_of(broker)
+
+
+@on_loop
 async def test_our_client_signs_and_a_broker_registers_at_a_guarded_name_server(
     tmp_path: Path,
 ) -> None:

@@ -70,6 +70,26 @@ def test_transcripts_show_what_commands_print(dev: str, tmp_path: Path, guide: s
             ), line
 
 
+def test_group_is_moved_as_the_guide_says(tmp_path: Path) -> None:
+    with dev_server(tmp_path) as (address, _):
+        for line in ("pub orders x -c 4", "sub orders -g billing -c 4"):
+            assert shell(tmp_path, f"roquet {line}", address).returncode == 0
+        (block,) = [it for it in blocks("command-line") if "group seek" in it and "$" not in it]
+        preview, seek, watch = block.strip().splitlines()
+        assert "again" in shell(tmp_path, preview, address).stdout
+        assert shell(tmp_path, seek, address).returncode == 0
+        # It shows the lag again and again: every two seconds.
+        ours = f"timeout 6 {shlex.quote(sys.executable)} -m {watch}"
+        rounds = shell(tmp_path, ours, address).stdout
+        assert rounds.count("lag of billing: ") >= 2
+        (program,) = blocks("command-line", "python")
+        (tmp_path / "main.py").write_text(program.replace("127.0.0.1:9876", address))
+        done = shell(tmp_path, f"{shlex.quote(sys.executable)} main.py", address)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("->") == 4
+        assert "behind by 4" in done.stdout
+
+
 def test_commands_that_show_settings_end_well(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text("brokerName=broker-a\n")
     lines = [line for line in blocks("configuration")[0].splitlines() if line]

@@ -22,24 +22,32 @@ def outcomes(report: Path) -> dict[str, str]:
     return found
 
 
+def with_second_try(report: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the outcomes of a stage, and which tests passed at their second try only."""
+    found = outcomes(report)
+    second = report.with_name(f"{report.stem}{SECOND}.xml")
+    unstable: list[str] = []
+    for name, outcome in (outcomes(second) if second.exists() else {}).items():
+        if found.get(name) == "failed" and outcome == "passed":
+            unstable.append(name)
+            found[name] = outcome
+    return found, unstable
+
+
 def main(folder: Path) -> int:
     """Print how many passed, failed and were skipped in `folder`; return the exit code."""
     counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
-    unstable: list[str] = []
+    named: list[str] = []
     for report in sorted(folder.glob("*.xml")):
         if report.stem.endswith(SECOND):
             continue
-        found = outcomes(report)
-        second = report.with_name(f"{report.stem}{SECOND}.xml")
-        for name, outcome in (outcomes(second) if second.exists() else {}).items():
-            if found.get(name) == "failed" and outcome == "passed":
-                unstable.append(name)
-                found[name] = outcome
+        found, unstable = with_second_try(report)
+        named += (f"UNSTABLE, passed at the second try only: {name}" for name in unstable)
+        named += (f"FAILED, {report.name}: {name}" for name in found if found[name] == "failed")
         for outcome in found.values():
             counts[outcome] += 1
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    for name in unstable:
-        print(f"UNSTABLE, passed at the second try only: {name}")
+    print(*named, sep="\n", end="\n" if named else "")
     if sum(counts.values()) == 0:
         print("no test ran: that is a failure")
     if counts["skipped"]:

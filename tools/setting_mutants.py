@@ -53,7 +53,8 @@ def failing(chosen: list[tuple[Path, str, str]], temporary: str) -> list[str]:
 
 
 def _run(tests: list[str], key: str, temporary: str, limit_s: float) -> str:
-    command = [sys.executable, "-m", "pytest", *tests, "-q", f"--basetemp={temporary}/bt"]
+    command = [sys.executable, "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider"]
+    command.append(f"--basetemp={temporary}/bt")
     done = subprocess.run(
         command,
         cwd=ROOT,

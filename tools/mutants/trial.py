@@ -92,6 +92,7 @@ class Tree:
         sys.path[:0] = [str(self.folder / "src"), str(self.folder)]
         os.environ["PYTHONPATH"] = f"{self.folder / 'src'}{os.pathsep}{self.folder}"
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        os.environ.pop("PYTEST_ADDOPTS", None)
         sys.dont_write_bytecode = True
 
 

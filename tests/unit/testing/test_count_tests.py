@@ -27,6 +27,7 @@ def report(path: Path, **outcomes: str) -> None:
         (({}, None), "no test ran", 1),
         (({"a": "", "b": "skipped"}, None), "1 passed, 0 failed, 1 skipped", 1),
         (({"a": "", "b": "failure"}, None), "1 passed, 1 failed", 1),
+        (({"a": "", "b": "failure"}, None), "FAILED, stage.xml: suite::b", 1),
         (
             ({"a": "", "b": "failure"}, {"b": ""}),
             "UNSTABLE, passed at the second try only: suite::b",

@@ -23,6 +23,7 @@ TOKEN_VARIABLE = "ROQUET_SECURITY_TOKEN"  # noqa: S105
 FILE_VARIABLE = "ROQUET_CREDENTIALS_FILE"
 VARIABLES = (KEY_VARIABLE, SECRET_VARIABLE, TOKEN_VARIABLE, FILE_VARIABLE)
 LENGTH_MAX = 4096
+FILE_SIZE_MAX = 64 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,11 +55,13 @@ def from_file(path: Path) -> Credentials:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            data = file.read(64 * 1024)
+            data = file.read(FILE_SIZE_MAX + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UsageError(f"{path} may be read by others: it needs chmod 600")
+    if len(data) > FILE_SIZE_MAX:
+        raise UsageError(f"{path} is larger than {FILE_SIZE_MAX} bytes")
     found = {key: text.strip("\"'") for key, text in read_properties(data).items()}
     try:
         token = found.get("securityToken", "")

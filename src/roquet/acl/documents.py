@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from roquet.acl.accounts import Document
 
 DEPTH_MAX = 10
+_LINE_MAX = 4096
+"""Characters of a line that is written; longer texts are folded, which readers undo."""
 _NUMBERS = frozenset({"counter", "timestamp"})
 """Java's tools expect these as numbers, and `admin` as a truth value."""
 
@@ -40,7 +42,9 @@ def read_document(data: bytes) -> Document:
 
 def write_document(document: Document) -> bytes:
     """Write a file that Java reads as well."""
-    text: str = yaml.safe_dump(_typed(document), sort_keys=False, allow_unicode=True, width=4096)
+    text: str = yaml.safe_dump(
+        _typed(document), sort_keys=False, allow_unicode=True, width=_LINE_MAX
+    )
     return text.encode()
 
 

@@ -73,7 +73,7 @@ class AccountFiles:
         self.main = main
         self.table: Table = accounts.Table()
         self._clock = clock
-        self._digest = b""
+        self._digests: dict[Path, bytes] | None = None
         self._changing = asyncio.Lock()
         self._listeners: list[Callable[[], None]] = []
 
@@ -121,11 +121,11 @@ class AccountFiles:
     def _load(self) -> bool:
         """Use what the files say; return whether they have changed. Raises UsageError, OSError."""
         contents = self._read()
-        digest = _digest(contents)
-        if digest == self._digest:
+        digests = {path: hashlib.sha256(data).digest() for path, data in contents.items()}
+        if digests == self._digests:
             return False
         # A change that cannot be used is complained of once.
-        self._digest = digest
+        self._digests = digests
         if not contents:
             raise UsageError(f"there is no {self.main} any more")
         self.table = accounts.build(_documents(contents))
@@ -180,15 +180,6 @@ def _documents(contents: dict[Path, bytes]) -> dict[str, Document]:
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
     return found
-
-
-def _digest(contents: dict[Path, bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for path, data in contents.items():
-        name = os.fsencode(path)
-        digest.update(len(name).to_bytes(4, "big") + name)
-        digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.digest()
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.acl import accounts, addresses, documents, files
+from durable_calls import DurableCalls
+from roquet.acl import accounts, addresses, files
 from roquet.acl.accounts import Account, Perm, build, check_keys, check_perms, texts
 from roquet.acl.addresses import compile_pattern, peer_parts
-from roquet.acl.documents import read_document
-from roquet.acl.files import AccountFiles
+from roquet.acl.files import AccountFiles, AclRules, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import topic
 from roquet.acl.rights import Caller
 from roquet.acl.signature import is_signed, sign
 from roquet.base.errors import Refused, UsageError
+from roquet.model.data_version import DataVersion
 from roquet.protocol.command import Command
 from roquet.protocol.names import WAITING_ROOMS
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from roquet.acl.accounts import Document
 
@@ -83,6 +84,54 @@ def test_permission_of_a_default_never_means_a_waiting_room() -> None:
     named = Account(access_key="account", secret=b"", topics={min(WAITING_ROOMS): Perm.SUB})
     assert named.allows_topic(min(WAITING_ROOMS), Perm.SUB)
     assert not named.allows_topic(min(WAITING_ROOMS), Perm.PUB)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"topicPerms": ["a=PUB", 7]},
+        {"topicPerms": [7, "a=PUB"]},
+        {"topicPerms": {"a": "PUB"}},
+        {"topicPerms": "a=PUB"},
+    ],
+)
+def test_permissions_are_a_list_of_texts_alone(entry: dict[str, Any]) -> None:
+    refused(lambda: texts(entry, "topicPerms"), "list of texts")
+
+
+@pytest.mark.parametrize("absent", [{}, {"t": None}, {"t": ""}, {"t": "null"}, {"t": "~"}])
+def test_permissions_that_are_not_there_are_none(absent: dict[str, Any]) -> None:
+    assert texts(absent, "t") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ([{"counter": "2", "timestamp": "70"}], DataVersion(counter=2, timestamp=70)),
+        ([{"counter": "2"}, {"counter": "3"}], DataVersion(counter=2)),
+        ([], DataVersion()),
+        (["text"], DataVersion()),
+        ({"counter": "2"}, DataVersion()),
+        ("text", DataVersion()),
+        (None, DataVersion()),
+    ],
+)
+def test_version_is_the_first_entry_of_a_list(said: object, version: DataVersion) -> None:
+    assert accounts.version_of({"dataVersion": said}) == version
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "1.5", "\u0663", ""])
+@pytest.mark.parametrize("name", ["counter", "timestamp"])
+def test_version_has_decimal_numbers(name: str, number: str) -> None:
+    entry = {"counter": "1", "timestamp": "1", name: number}
+    refused(lambda: accounts.version_of({"dataVersion": [entry]}), "has to have numbers")
+
+
+@pytest.mark.parametrize("white", [["*"], ["10.0.0.1", "*"], ["*", "10.0.0.1"]])
+def test_white_list_for_everybody_is_named_wherever_it_stands(white: list[str]) -> None:
+    (note,) = build({"a": {"globalWhiteRemoteAddresses": white}}).notes
+    assert "everybody may do everything" in note
+    assert build({"a": {"globalWhiteRemoteAddresses": ["10.0.0.*"]}}).notes == ()
 
 
 # --- white lists -------------------------------------------------------------------------------
@@ -189,12 +238,6 @@ def test_files_are_as_many_and_as_long_as_the_limits(
     refused(lambda: loaded(tmp_path), "3 files are more than 2")
 
 
-def test_document_is_nested_as_deep_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "DEPTH_MAX", 2)
-    assert read_document(b"a: [b]\nc: [d]\n") == {"a": ["b"], "c": ["d"]}
-    refused(lambda: read_document(b"a: [[b]]"), "deeper than 2")
-
-
 def test_change_of_a_file_is_used_at_once_and_told_once(tmp_path: Path) -> None:
     put(tmp_path, "plain_acl.yml", yml("account1"))
     (tmp_path / "plain_acl.yml").chmod(0o640)
@@ -230,6 +273,75 @@ def test_change_of_a_file_is_used_at_once_and_told_once(tmp_path: Path) -> None:
         assert (set(it.table.accounts), told) == ({"account1", "account2"}, [1, 2])
 
     asyncio.run(run())
+
+
+def test_file_that_takes_another_name_is_used_under_it(tmp_path: Path) -> None:
+    put(tmp_path, "acl/one.yml", yml("account1"))
+
+    async def run() -> None:
+        it = AccountFiles(tmp_path / "plain_acl.yml", FakeClock())
+        await it.start()
+        (tmp_path / "acl" / "one.yml").rename(tmp_path / "acl" / "two.yml")
+        await it.look()
+        assert it.table.homes == {"account1": str(tmp_path / "acl" / "two.yml")}
+
+    asyncio.run(run())
+
+
+def test_file_that_cannot_be_used_is_complained_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "plain_acl.yml", yml("account1"))
+
+    async def run() -> None:
+        it = AccountFiles(tmp_path / "plain_acl.yml", FakeClock())
+        await it.start()
+        it.main.write_bytes(b"accounts: 7")
+        for _ in range(3):
+            await it.look()
+
+    asyncio.run(run())
+    assert caplog.text.count("accounts stay as they were") == 1
+
+
+def test_folder_without_any_file_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "acl").mkdir()
+    refused(lambda: loaded(tmp_path), "there is no")
+
+
+def test_changed_file_is_synced_then_named_then_its_folder_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "plain_acl.yml", yml("account1"))
+    # What a broken-off change left behind is in nobody's way.
+    put(tmp_path, "plain_acl.yml.tmp", b"half of")
+    it = loaded(tmp_path)
+    calls = DurableCalls(monkeypatch)
+    asyncio.run(it.change(None, lambda document: document["accounts"].append(entry("account2"))))
+    assert calls.made == [
+        ("sync", "plain_acl.yml.tmp"),
+        ("name", "plain_acl.yml"),
+        ("sync", tmp_path.name),
+    ]
+    assert set(loaded(tmp_path).table.accounts) == {"account1", "account2"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "beside", "path"),
+    [
+        ({"file": "/etc/acl.yml", "home": "/home"}, "/conf/broker.conf", "/etc/acl.yml"),
+        ({"home": "/home"}, "/conf/broker.conf", "/home/conf/plain_acl.yml"),
+        ({"home": "/home", "file": "a/b.yml"}, None, "/home/a/b.yml"),
+        ({}, "/conf/broker.conf", "/conf/plain_acl.yml"),
+        ({"file": "a/b.yml"}, "/conf/broker.conf", "/conf/b.yml"),
+    ],
+)
+def test_accounts_are_below_the_home_or_beside_the_settings(
+    rules: dict[str, Any], beside: str | None, path: str
+) -> None:
+    found = accounts_path(AclRules(**rules), None if beside is None else Path(beside))
+    assert found == Path(path)
+    refused(lambda: accounts_path(AclRules(), None), "needs rocketmq.acl.plain.file")
 
 
 def test_file_that_cannot_be_read_stops_the_start_with_its_name(

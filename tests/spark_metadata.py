@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -70,3 +70,30 @@ class Known(Metadata):
         self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str
     ) -> float | None:
         return self.size
+
+
+class Asked(Known):
+    """What a cluster says, with a list of what it was asked about."""
+
+    def __init__(self, held: dict[QueueKey, Bounds], found: int = 0) -> None:
+        super().__init__(held)
+        self.found = found
+        self.asked: list[Any] = []
+        self.closes = 0
+
+    @override
+    def close(self) -> None:
+        self.closes += 1
+        super().close()
+
+    @override
+    def offset_at(self, queue: QueueKey, timestamp_ms: int, addresses: tuple[str, ...]) -> int:
+        self.asked.append((queue, timestamp_ms, addresses))
+        return self.found
+
+    @override
+    def stored_at(
+        self, wanted: Mapping[QueueKey, int], view: View, group: str
+    ) -> dict[QueueKey, int]:
+        self.asked.append((dict(wanted), group))
+        return super().stored_at(wanted, view, group)

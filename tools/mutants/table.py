@@ -120,6 +120,8 @@ AREAS = (
             "unit/spark/test_spark_keys.py",
             "unit/spark/test_spark_offsets.py",
             "unit/spark/test_spark_planning.py",
+            "unit/spark/test_spark_plan_rules.py",
+            "unit/spark/test_spark_stream_rules.py",
             "unit/spark/test_spark_readers.py",
             "unit/spark/test_spark_metadata.py",
             "unit/spark/test_spark_failover.py",

@@ -202,9 +202,7 @@ def available(
     Raises DataLoss instead when that is to be an error. Never returns an offset that was not
     wanted: a queue that was deleted and made again is not read from its beginning.
     """
-    low, high = bounds if bounds is not None else (0, 0)
-    if low <= wanted.begin and wanted.end <= high:
-        return wanted, 0
+    low, high = (wanted.end, wanted.end) if bounds is None else bounds
     begin, end = max(wanted.begin, low), min(wanted.end, high)
     lost = len(wanted) - max(0, end - begin)
     if lost and fail_on_data_loss:
@@ -239,7 +237,7 @@ def limited(
         for queue in sorted(over, key=lambda queue: (-(over[queue] % total), queue))[:rest]:
             share[queue] += 1
     return {
-        queue: start[queue] + share.get(queue, 0) if queue in start else offset
+        queue: start[queue] + share[queue] if queue in share else offset
         for queue, offset in target.items()
     }
 

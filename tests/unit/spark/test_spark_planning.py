@@ -225,11 +225,11 @@ def test_a_queue_that_is_gone_fails_or_is_left() -> None:
     assert planned(reader, start, end) == [Range(QUEUES[0], 0, 10)]
 
 
-def test_a_hundred_thousand_queues_are_planned_in_little_time_and_space() -> None:
-    # A million take ten times as much: `python -m bench.spark_planning 1000000`.
-    found = measure(100_000)
+def test_twenty_thousand_queues_are_planned_in_little_time_and_space() -> None:
+    # A million take fifty times as much: `python -m bench.spark_planning 1000000`.
+    found = measure(20_000)
     assert found["first_cpu_s"] + found["next_cpu_s"] < 20
-    assert found["offsets_mib"] < 5
+    assert found["offsets_mib"] < 1
 
 
 def test_so_many_queues_share_tasks_by_broker() -> None:

@@ -11,6 +11,10 @@ class UsageError(RoquetError):
     """The call or the configuration is wrong; the message says what a right one looks like."""
 
 
+class NotFound(UsageError):  # noqa: N818
+    """The call names something that is not there; the message says what there is."""
+
+
 class Refused(RoquetError):  # noqa: N818  (it is an answer, not an accident)
     """The peer answered no. `code` is its response code, `remark` its own words."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import Unreachable, UsageError
 from roquet.base.log import configure
+from roquet.cli.exits import EXIT_INTERRUPTED, EXIT_LEFT_OUT
 from roquet.client import connect
 from roquet.protocol.hosts import split_addresses
 from roquet.remoting.refusals import cannot_heal
@@ -15,7 +17,7 @@ from roquet.service import runtime
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from roquet.admin import Admin
     from roquet.admin.calls import Calls
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
 
-EXIT_INTERRUPTED = 130
-EXIT_LEFT_OUT = 3
 NOTICE_S = 2.0
 """Without an answer for so long, a line says whose."""
 
@@ -47,9 +47,15 @@ def helped(error: Unreachable) -> Unreachable:
     return error if cannot_heal(error) else Unreachable(f"{error}; is one running? try: roquet dev")
 
 
-def notice(text: str) -> asyncio.TimerHandle:
-    """Have a line said unless the answer is there in time; cancel what this returns."""
-    return asyncio.get_running_loop().call_later(NOTICE_S, sys.stderr.write, f"roquet: {text}\n")
+@contextlib.contextmanager
+def waiting_for(whom: str) -> Generator[None]:
+    """Say whose answer is waited for unless it is there in time."""
+    text = f"roquet: no answer from {whom} yet\n"
+    handle = asyncio.get_running_loop().call_later(NOTICE_S, sys.stderr.write, text)
+    try:
+        yield
+    finally:
+        handle.cancel()
 
 
 class Watched:
@@ -81,27 +87,18 @@ class Watched:
 
     async def ask(self, address: str, command: Command) -> Command:
         """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown."""
-        handle = notice(f"no answer from {address} yet")
-        try:
+        with waiting_for(address):
             return await self._calls.ask(address, command)
-        finally:
-            handle.cancel()
 
     async def ask_name_server(self, command: Command) -> Command:
         """Ask until one answers. Raises Refused, Unreachable."""
-        handle = notice(f"no answer from {';'.join(self.name_servers)} yet")
-        try:
+        with waiting_for(";".join(self.name_servers)):
             return await self._calls.ask_name_server(command)
-        finally:
-            handle.cancel()
 
     async def route(self, topic: str) -> TopicRoute:
         """Ask for a topic's route. Raises Refused, Unreachable."""
-        handle = notice(f"no answer from {';'.join(self.name_servers)} yet")
-        try:
+        with waiting_for(";".join(self.name_servers)):
             return await self._calls.route(topic)
-        finally:
-            handle.cancel()
 
     def forget_topic(self, topic: str) -> None:
         """Keep no route of this topic."""

@@ -24,7 +24,7 @@ from roquet.base.errors import UsageError
 from roquet.broker.app import build, explain
 from roquet.broker.config import load_config
 from roquet.broker.network.routes import DECLINED
-from roquet.cli.servers import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
+from roquet.cli.exits import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
 from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.config import NamesrvConfig, Settings
 from roquet.namesrv.config import load_config as load_namesrv

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from roquet.cli.doctor import Verdict, _damage
+from roquet.cli.upkeep.doctor import Verdict, _damage
 
 if TYPE_CHECKING:
     from roquet.client.sync import Admin

@@ -17,8 +17,8 @@ from pair_harness import (
     pair_world,
     until,
 )
-from roquet.cli.doctor import Verdict as Found
-from roquet.cli.doctor import examine
+from roquet.cli.upkeep.doctor import Verdict as Found
+from roquet.cli.upkeep.doctor import examine
 from roquet.ha.frames import HEADER, REPORT, PeerFault
 from roquet.ha.replicas import ReplicaRules, Replicas
 from roquet.ha.tail import CLAIM_SIZE, WINDOW, Answer, Arrival, Tail, Verdict, encode_verdict

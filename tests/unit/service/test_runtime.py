@@ -14,7 +14,7 @@ PANICS = """
 import asyncio, logging, sys
 from pathlib import Path
 from roquet import _native
-from roquet.cli.servers import guarded
+from roquet.cli.servers.serve import guarded
 from roquet.service import runtime
 from roquet.testing.cluster import broker_config, running_broker
 from roquet.testing.cluster import send_command

@@ -11,6 +11,7 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
+from roquet.cli.exits import EXIT_USAGE
 from roquet.spark.jobs import audit, stats
 from roquet.spark.jobs.page import ROWS_MAX, Bars, Lines, Listing, Page, bytes_text, write
 from roquet.spark.jobs.tables import STATS, given, job
@@ -75,7 +76,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(
 
 
 def test_a_mistake_ends_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["pipeline", "run", "stats", "--stoer", "/s"]) == app.EXIT_USAGE
+    assert app.run(["pipeline", "run", "stats", "--stoer", "/s"]) == EXIT_USAGE
     assert "did you mean: store" in capsys.readouterr().err
     assert app.run(["pipeline", "run", "stats", "--help"]) == 0
     shown = capsys.readouterr().out
@@ -148,7 +149,7 @@ def test_pipeline_name_servers_come_from_the_environment(
 ) -> None:
     words = ["pipeline", "run", "stats", "--subscribe", "t", "--out", str(tmp_path), "--dry-run"]
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    assert app.run(words) == app.EXIT_USAGE
+    assert app.run(words) == EXIT_USAGE
     assert "nameServers" in capsys.readouterr().err
     monkeypatch.setenv("NAMESRV_ADDR", "10.9.8.7:9876")
     assert app.run(words) == 0

@@ -15,7 +15,7 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
-from roquet.cli.pipeline import Cluster
+from roquet.cli.pipeline.jobs import Cluster
 from roquet.spark.pack import ROOTS, pack
 
 ROOT = Path(__file__).parents[3]

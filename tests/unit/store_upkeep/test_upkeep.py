@@ -14,8 +14,8 @@ import pytest
 
 from broker_harness import dispatched, play, records
 from roquet.base.errors import Corrupt, UsageError
-from roquet.cli import stores
 from roquet.cli.app import run
+from roquet.cli.upkeep import stores
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
-
-EXIT_LEFT_OUT = 3
+from roquet.cli.exits import EXIT_LEFT_OUT
 
 if TYPE_CHECKING:
     import argparse

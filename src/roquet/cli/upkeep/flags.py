@@ -99,36 +99,36 @@ def _number(text: str) -> int:
 
 
 def _run_check(options: argparse.Namespace) -> int:
-    from roquet.cli.stores import run_check  # noqa: PLC0415
+    from roquet.cli.upkeep.stores import run_check  # noqa: PLC0415
 
     return run_check(options)
 
 
 def _run_dump(options: argparse.Namespace) -> int:
-    from roquet.cli.stores import run_dump  # noqa: PLC0415
+    from roquet.cli.upkeep.stores import run_dump  # noqa: PLC0415
 
     return run_dump(options)
 
 
 def _run_repair(options: argparse.Namespace) -> int:
-    from roquet.cli.stores import run_repair  # noqa: PLC0415
+    from roquet.cli.upkeep.stores import run_repair  # noqa: PLC0415
 
     return run_repair(options)
 
 
 def _run_backup(options: argparse.Namespace) -> int:
-    from roquet.cli.stores import run_backup  # noqa: PLC0415
+    from roquet.cli.upkeep.stores import run_backup  # noqa: PLC0415
 
     return run_backup(options)
 
 
 def _run_restore(options: argparse.Namespace) -> int:
-    from roquet.cli.stores import run_restore  # noqa: PLC0415
+    from roquet.cli.upkeep.stores import run_restore  # noqa: PLC0415
 
     return run_restore(options)
 
 
 def _run_doctor(options: argparse.Namespace) -> int:
-    from roquet.cli.doctor import run_doctor  # noqa: PLC0415
+    from roquet.cli.upkeep.doctor import run_doctor  # noqa: PLC0415
 
     return run_doctor(options)

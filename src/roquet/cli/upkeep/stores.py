@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import steady_s
 from roquet.base.errors import UsageError
+from roquet.cli.exits import EXIT_DAMAGE
 from roquet.cli.output import json_line, line, table
 from roquet.protocol.records import message_of
 from roquet.store.upkeep.backup import backup, restore
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from roquet.store.records import Record
 
-EXIT_DAMAGED = 4
 SILENT_S = 3.0
 _MEGABYTE = 1 << 20
 
@@ -41,7 +41,7 @@ def run_check(options: argparse.Namespace) -> int:
         f"{seen.records} records, {_size(seen.record_bytes)},"
         f" log {seen.log_begin or 0} to {seen.log_end}: {seen.worst.value}\n"
     )
-    return EXIT_DAMAGED if seen.worst in (Level.DAMAGE, Level.REPAIRABLE) else 0
+    return EXIT_DAMAGE if seen.worst in (Level.DAMAGE, Level.REPAIRABLE) else 0
 
 
 def run_dump(options: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def run_dump(options: argparse.Namespace) -> int:
             left -= 1
             if left <= 0:
                 break
-    return EXIT_DAMAGED if damaged else 0
+    return EXIT_DAMAGE if damaged else 0
 
 
 def _shown(record: Record) -> dict[str, object]:

@@ -19,6 +19,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.config import Report, as_properties
 from roquet.base.errors import UsageError
 from roquet.cli import output
+from roquet.cli.exits import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
 from roquet.service import runtime
 from roquet.service.supervisor import supervised
 
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 log = logging.getLogger(__name__)
-
-EXIT_UNEXPECTED = 255
-EXIT_CONFIGURATION = 254
-EXIT_INITIALIZE = 253
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _RAISE_IT = "allow the process more file descriptors (LimitNOFILE, ulimit -n)"

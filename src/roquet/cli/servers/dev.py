@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.cli.servers import guarded, say
+from roquet.cli.servers.serve import guarded, say
 from roquet.service import runtime
 
 if TYPE_CHECKING:

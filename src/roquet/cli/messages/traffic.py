@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError, Unreachable, UsageError
 from roquet.cli import output
-from roquet.cli.bodies import bodies
-from roquet.cli.reach import client, helped, notice, run
+from roquet.cli.exits import EXIT_INTERRUPTED
+from roquet.cli.messages.bodies import bodies
+from roquet.cli.reach import client, helped, run, waiting_for
 from roquet.cli.shown import message_fields, message_text
 from roquet.client import ConsumerOptions, Sql
 from roquet.protocol.codes import ResponseCode
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from roquet.model.queue import MessageQueue
 
 GROUP = "roquet_cli"
-EXIT_INTERRUPTED = 130
 POLL_S = 0.5
 """How long a wait for messages lasts before Ctrl-C is looked at."""
 LAST_MAX = 100_000
@@ -168,16 +168,14 @@ async def _reach(mq: MQ, options: argparse.Namespace, *, must_exist: bool = Fals
 
     Raises Unreachable, and Refused for a topic that is not there when it must be.
     """
-    handle = notice(f"no answer from {options.namesrv} yet")
     try:
-        await mq.admin().topics.route(options.topic)
+        with waiting_for(options.namesrv):
+            await mq.admin().topics.route(options.topic)
     except Refused as error:
         if error.code != ResponseCode.TOPIC_NOT_EXIST or must_exist:
             raise
     except Unreachable as error:
         raise helped(error) from error
-    finally:
-        handle.cancel()
 
 
 def _done(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> bool:

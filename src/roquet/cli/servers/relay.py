@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.cli.servers import EXIT_CONFIGURATION, Flags, begin_of, fail, guarded, say
+from roquet.cli.exits import EXIT_CONFIGURATION
+from roquet.cli.servers.serve import Flags, begin_of, fail, guarded, say
 from roquet.service import runtime
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def relay(options: argparse.Namespace) -> int:
     """Run a relay to its end."""
-    from roquet.cli.relay_demo import run_demo  # noqa: PLC0415
+    from roquet.cli.servers.relay_demo import run_demo  # noqa: PLC0415
     from roquet.relay.app import build  # noqa: PLC0415
     from roquet.relay.config import load_config  # noqa: PLC0415
 

@@ -76,7 +76,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 def _looks(options: argparse.Namespace) -> Iterator[Look]:
     from roquet.broker.config import load_config  # noqa: PLC0415
-    from roquet.cli.servers import settings_of  # noqa: PLC0415
+    from roquet.cli.servers.serve import settings_of  # noqa: PLC0415
 
     flags = {"namesrv-addr": options.namesrv_addr, **settings_of(options.set)}
     config, report = load_config(options.config, os.environ, flags)

@@ -47,25 +47,25 @@ def add(commands: Any) -> None:
 
 
 def _run_jobs(_: argparse.Namespace) -> int:
-    from roquet.cli.pipeline import jobs  # noqa: PLC0415
+    from roquet.cli.pipeline.jobs import jobs  # noqa: PLC0415
 
     return jobs()
 
 
 def _run_job(options: argparse.Namespace) -> int:
-    from roquet.cli.pipeline import Cluster, run  # noqa: PLC0415
+    from roquet.cli.pipeline.jobs import Cluster, run  # noqa: PLC0415
 
     cluster = Cluster(options.master, options.archive, tuple(options.conf))
     return run(options.job, options.words, cluster)
 
 
 def _run_script(_: argparse.Namespace) -> int:
-    from roquet.cli.pipeline import script  # noqa: PLC0415
+    from roquet.cli.pipeline.jobs import script  # noqa: PLC0415
 
     return script()
 
 
 def _run_pack(options: argparse.Namespace) -> int:
-    from roquet.cli.pipeline import pack  # noqa: PLC0415
+    from roquet.cli.pipeline.jobs import pack  # noqa: PLC0415
 
     return pack(options.archive, options.python)

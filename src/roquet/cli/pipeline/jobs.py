@@ -70,7 +70,7 @@ def jobs() -> int:
 
 def script() -> int:
     """Print the path of the script that `spark-submit` takes."""
-    line(str(Path(__file__).parent / "scripts" / "spark_job.py"))
+    line(str(Path(__file__).parent.parent / "scripts" / "spark_job.py"))
     return 0
 
 

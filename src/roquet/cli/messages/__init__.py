@@ -1,0 +1,1 @@
+"""`roquet pub`, `sub` and `cat`."""

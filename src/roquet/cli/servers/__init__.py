@@ -1,0 +1,1 @@
+"""`roquet namesrv`, `broker`, `relay` and `dev`."""

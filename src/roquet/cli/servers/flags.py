@@ -1,0 +1,226 @@
+"""Flags of the servers, and of `roquet dev`."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+from roquet.cli.commands import tree
+from roquet.cli.flags import count
+
+Options = argparse.Namespace
+
+_NAMESRV_ABOUT = """\
+Run a name server: it tells clients which broker serves which topic.
+
+Without -c it listens on loopback only; with a property file, on all addresses
+as Java does."""
+_BROKER_ABOUT = """\
+Run a broker: it stores messages and gives them to consumers.
+
+Without -c it listens on loopback only; with a property file, on all addresses
+as Java does. Every property of the file can be set by -s and by an environment
+variable as well: listenPort is ROQUET_LISTEN_PORT."""
+_RELAY_ABOUT = """\
+Run a relay: it connects to the inner servers that a configuration server lists
+and carries their packets to one another.
+
+FILE is flat TOML; each setting is also an environment variable:
+reconnect_ms is ROQUET_RELAY_RECONNECT_MS."""
+_SERVER_CODES = """\
+exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
+say), 254 the configuration is wrong, 255 unexpected"""
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    """Add the servers; return the parser of `broker`, which has commands below it, too."""
+    namesrv = commands.add_parser(
+        "namesrv", help="run a name server", description=_NAMESRV_ABOUT, epilog=_SERVER_CODES
+    )
+    _server_flags(namesrv)
+    namesrv.add_argument("-n", dest="ignored", help="accepted as Java does; it needs none")
+    namesrv.set_defaults(run=_run_namesrv)
+    broker: argparse.ArgumentParser = commands.add_parser(
+        "broker", help=tree.NOUNS["broker"], description=_BROKER_ABOUT, epilog=_SERVER_CODES
+    )
+    _server_flags(broker)
+    broker.add_argument(
+        "-n", "--namesrv-addr", metavar="HOST:PORT", help="name servers, separated by ';'"
+    )
+    broker.add_argument(
+        "-m",
+        dest="show",
+        action="store_const",
+        const="important",
+        help="print the settings that are often changed, and exit",
+    )
+    broker.add_argument(
+        "--explain",
+        dest="explain",
+        nargs="?",
+        const="all",
+        choices=("all", "parts", "routes"),
+        help="print parts with their timers, the table of request codes, or both, and exit",
+    )
+    broker.set_defaults(run=_run_broker)
+    _relay(commands)
+    dev = commands.add_parser(
+        "dev",
+        help="run a name server and a broker in one process, for development",
+        description="Run a name server and a broker in one process, on loopback.",
+        epilog="Messages are kept in memory unless --data names a folder.",
+    )
+    dev.add_argument("--data", type=Path, metavar="DIR", help="keep messages here")
+    dev.add_argument("--port", type=_port, default=10_911, help="port of the broker (%(default)s)")
+    dev.add_argument(
+        "--namesrv-port", type=_port, default=9_876, help="port of the name server (%(default)s)"
+    )
+    dev.add_argument(
+        "--bind", type=_address, default="127.0.0.1", help="address to listen on (%(default)s)"
+    )
+    dev.add_argument(
+        "--advertise",
+        type=_address,
+        metavar="ADDRESS",
+        help="address that clients are told, behind a port mapping",
+    )
+    dev.add_argument(
+        "--health-port", type=_port, help="serve /livez, /readyz and /metrics here (not served)"
+    )
+    _log_flags(dev, "WARNING")
+    dev.set_defaults(run=_run_dev)
+    return broker
+
+
+def _relay(commands: Any) -> None:
+    relay = commands.add_parser(
+        "relay", help="run a relay", description=_RELAY_ABOUT, epilog=_SERVER_CODES
+    )
+    relay.add_argument("-c", "--config", type=Path, metavar="FILE", help="a TOML file")
+    relay.add_argument(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one setting; wins over environment and file",
+    )
+    relay.add_argument(
+        "--explain",
+        action="store_true",
+        help="print parts, ticks, periods and registries, and exit",
+    )
+    relay.add_argument(
+        "--demo",
+        action="store_true",
+        help="run a configuration server and three inner servers with it, and say what happens",
+    )
+    _log_flags(relay, "INFO")
+    relay.set_defaults(run=_run_relay)
+
+
+def _server_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="a RocketMQ property file"
+    )
+    parser.add_argument(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one property; wins over environment and file",
+    )
+    parser.add_argument(
+        "-p",
+        dest="show",
+        action="store_const",
+        const="all",
+        help="print every setting, and exit",
+    )
+    parser.add_argument("--listen-port", metavar="PORT", help="port to listen on; 0: any")
+    parser.add_argument("--bind-address", metavar="ADDRESS", help="address to listen on")
+    _log_flags(parser, "INFO")
+    parser.add_argument(
+        "--log-file", type=Path, metavar="FILE", help="log here instead of to standard error"
+    )
+    parser.add_argument(
+        "--log-file-mb",
+        type=count,
+        default=64,
+        metavar="N",
+        help="begin a new file at so many MiB (%(default)s)",
+    )
+    parser.add_argument(
+        "--log-files",
+        type=count,
+        default=10,
+        metavar="N",
+        help="keep so many old ones (%(default)s)",
+    )
+
+
+def _log_flags(parser: argparse.ArgumentParser, level: str) -> None:
+    parser.add_argument(
+        "--log-level",
+        default=level,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="what to log (%(default)s)",
+    )
+    parser.add_argument(
+        "--log-style",
+        default="text",
+        choices=("text", "json"),
+        help="lines of text, or of JSON (%(default)s)",
+    )
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port within 0..65535")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no IP address") from None
+
+
+def _run_namesrv(options: Options) -> int:
+    from roquet.cli.servers.serve import given, namesrv  # noqa: PLC0415
+
+    return namesrv(given(options))
+
+
+def _run_relay(options: Options) -> int:
+    from roquet.cli.servers.relay import relay  # noqa: PLC0415
+
+    return relay(options)
+
+
+def _run_broker(options: Options) -> int:
+    from roquet.cli.servers.serve import broker, given  # noqa: PLC0415
+
+    flags = {"namesrv-addr": options.namesrv_addr}
+    return broker(given(options, flags), options.explain)
+
+
+def _run_dev(options: Options) -> int:
+    from roquet.cli.servers.dev import Plan, run_dev  # noqa: PLC0415
+
+    return run_dev(
+        Plan(
+            options.data,
+            options.port,
+            options.namesrv_port,
+            options.bind,
+            options.advertise,
+            options.health_port,
+        ),
+        options.log_level,
+        options.log_style,
+    )

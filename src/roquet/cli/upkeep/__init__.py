@@ -1,0 +1,1 @@
+"""`roquet doctor` and `roquet store`."""

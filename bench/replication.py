@@ -1,6 +1,6 @@
 """What a copy costs: sends to a lone master, to our pair and to Java's, with double write.
 
-`python -m bench.replication [--pairs 5] [--secs 10] [--warm-up 20] [--kinds alone,ours,java]`
+`python -m bench.replication [--pairs 5] [--secs 10] [--warm-up 20] [--kinds alone,ours,tls,java]`
 
 CPU of a pair is that of master and slave together, until the slave has everything. The rates and
 the CPU of the pairs alternate; each figure is the median over the rounds, with its range.
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from roquet.testing.pair import Make
 
-KINDS = ("alone", "ours", "java")
+KINDS = ("alone", "ours", "tls", "java")
+"""A lone master of ours, our pair, our pair with its log copied over TLS, Java's pair."""
 LOADS = (
     Scenario("16x1", "send", {"conns": 16, "depth": 1, "size": 1024}),
     Scenario("4x32", "send", {"conns": 4, "depth": 32, "size": 1024}),
@@ -51,9 +52,24 @@ TOPIC_REQUEST = {
     "order": "false",
 }
 CPU_AT_MOST = 3.0
-"""Of our pair, against a lone asynchronous master of ours."""
+"""Of our pair, plain or over TLS, against a lone asynchronous master of ours."""
 
 Figures = dict[str, float]
+
+
+def over_tls(folder: Path) -> dict[str, str]:
+    """Return the settings of a pair over TLS; each side shows the same certificate."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return {
+        "haTlsEnable": "true",
+        "haTlsCertFile": cert,
+        "haTlsKeyFile": key,
+        "haTlsTrustFile": cert,
+    }
 
 
 def make(kind: str, folder: Path, chance: random.Random) -> Pair:
@@ -62,6 +78,8 @@ def make(kind: str, folder: Path, chance: random.Random) -> Pair:
     settings = {"mappedFileSizeCommitLog": str(1 << 28), "mappedFileSizeConsumeQueue": "6000000"}
     if kind != "alone":
         settings |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "20000"}
+    if kind == "tls":
+        settings |= over_tls(folder)
     return Pair(folder, side, side, chance, settings)
 
 
@@ -153,9 +171,10 @@ def _tell(rows: dict[str, dict[str, dict[str, list[float]]]]) -> int:
     for name, found in rows.items():
         for kind, figures in found.items():
             print(f"{name:6} {kind:6} {figures}")
-        if {"alone", "ours"} <= found.keys():
-            ratio = found["ours"]["cpu_us"][0] / found["alone"]["cpu_us"][0]
-            print(f"{name:6} pair/alone CPU {ratio:.2f} (at most {CPU_AT_MOST})")
+        for kind in ("ours", "tls"):
+            if {"alone", kind} <= found.keys():
+                ratio = found[kind]["cpu_us"][0] / found["alone"]["cpu_us"][0]
+                print(f"{name:6} {kind}/alone CPU {ratio:.2f} (at most {CPU_AT_MOST})")
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
         "commit": commit(),

@@ -11,6 +11,7 @@ import pytest
 from roquet.base.errors import Corrupt, UsageError
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.protocol import names
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.service.lifecycle import App, Part
@@ -52,7 +53,13 @@ class Story:
         self.schedule = self.new_schedule()
 
     def new_schedule(self) -> DelaySchedule:
-        return DelaySchedule(self.levels, self.store, JsonFile(self.path), self.clock)
+        return DelaySchedule(
+            self.levels,
+            self.store,
+            JsonFile(self.path),
+            self.clock,
+            traffic=BrokerStats("c", self.clock),
+        )
 
     async def send(self, level: int, topic: str = "Orders", **properties: str) -> None:
         message = draft(topic, **properties, DELAY=str(level))

@@ -69,7 +69,11 @@ class Desk:
         self.appender = Appender(self.store, self.levels, state)
         config = folder / "config"
         self.schedule = DelaySchedule(
-            self.levels, self.store, JsonFile(config / "delayOffset.json"), self.clock
+            self.levels,
+            self.store,
+            JsonFile(config / "delayOffset.json"),
+            self.clock,
+            traffic=BrokerStats("c", self.clock),
         )
         self.identity = Identity(
             cluster="c", name="b", broker_id=0, ip="127.0.0.2", ha_ip="", port=10911, ha_port=0

@@ -59,10 +59,14 @@ class Desk:
         self.topics = TopicTable(
             JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), self.clock
         )
-        self.schedule = DelaySchedule(
-            levels, self.store, JsonFile(folder / "delayOffset.json"), self.clock
-        )
         self.stats = BrokerStats("c", self.clock)
+        self.schedule = DelaySchedule(
+            levels,
+            self.store,
+            JsonFile(folder / "delayOffset.json"),
+            self.clock,
+            traffic=self.stats,
+        )
         send_backs = SendBacks(
             Appender(self.store, levels, self.state),
             ProvenMessages(self.store, self.clock),

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from roquet.broker.messages.schedule import DelayLevels
-from roquet.broker.metrics.traffic import NoTraffic
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.state import Identity
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.drafts import OP_TOPIC, real_place
@@ -30,7 +30,9 @@ class World:
         self.store = FakeStore(self.clock, DelayLevels())
         self.book = TransactionBook()
         rules = TransactionRules(op_bytes_max=8, op_interval_ms=3000)
-        self.ops = OpWriter(self.store, self.book, IDENTITY, rules, self.clock, traffic=NoTraffic())
+        self.ops = OpWriter(
+            self.store, self.book, IDENTITY, rules, self.clock, traffic=BrokerStats("c", self.clock)
+        )
 
     def bodies(self) -> list[bytes]:
         return [record.body for record in self.store.of(OP_TOPIC)]

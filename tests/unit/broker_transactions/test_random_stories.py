@@ -19,7 +19,7 @@ from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
 from roquet.broker.messages.schedule import DelayLevels
-from roquet.broker.metrics.traffic import NoTraffic
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.transactions import ProducerQuestions, TransactionAdapter
 from roquet.broker.services.transactions import TransactionEnds
@@ -98,6 +98,7 @@ class World:
         )
         appender = Appender(self.store, DelayLevels(), self.state)
         counts = TransactionCounts(JsonFile(self.folder / "transactionMetrics"), self.clock)
+        stats = BrokerStats("c", self.clock)
         self.service = Transactions(
             self.store,
             appender,
@@ -106,6 +107,7 @@ class World:
             identity=identity,
             rules=RULES,
             clock=self.clock,
+            traffic=stats,
         )
         self.registry = Registry()
         self.peer = FakePeer()
@@ -125,7 +127,7 @@ class World:
         ends = TransactionEnds(
             self.service,
             self.store,
-            NoTraffic(),
+            stats,
             rules=lambda: RULES,
             state=self.state,
             clock=self.clock,

@@ -12,6 +12,7 @@ from typing_extensions import override
 from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.schedule import DelayLevels
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.transactions import ProducerQuestions
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.transactions import drafts
@@ -97,6 +98,7 @@ class World:
             identity=identity,
             rules=RULES,
             clock=self.clock,
+            traffic=BrokerStats("c", self.clock),
         )
         self.peer = FakePeer()
         registry = Registry()

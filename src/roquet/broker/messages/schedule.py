@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.base.config import setting
 from roquet.base.errors import UsageError
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.metrics.traffic import NoTraffic
 from roquet.model.data_version import DataVersion
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -194,10 +193,10 @@ class DelaySchedule:
         clock: Clock,
         persist_every_s: float = 10.0,
         *,
-        traffic: InnerTraffic | None = None,
+        traffic: InnerTraffic,
     ) -> None:
         """Read nothing yet; `traffic` is told of each message that is delivered."""
-        self._traffic = traffic or NoTraffic()
+        self._traffic = traffic
         self._counts = True
         self._delays = levels
         self._store = store

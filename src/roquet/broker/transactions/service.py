@@ -15,7 +15,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.broker.metrics.traffic import NoTraffic
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.copies import Copies
@@ -58,10 +57,10 @@ class Transactions:
         identity: Identity,
         rules: TransactionRules,
         clock: Clock,
-        traffic: InnerTraffic | None = None,
+        traffic: InnerTraffic,
     ) -> None:
         """`traffic` is told of what is stored and read in the topics of half messages."""
-        self.traffic = traffic or NoTraffic()
+        self.traffic = traffic
         self._store = store
         self._appends = appends
         self._offsets = offsets

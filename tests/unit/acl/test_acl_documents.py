@@ -31,7 +31,8 @@ def refused(action: Callable[[], object], match: str) -> None:
 def test_document_is_nested_as_deep_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "DEPTH_MAX", 2)
     assert read_document(b"a: [b]\nc: [d]\n") == {"a": ["b"], "c": ["d"]}
-    refused(lambda: read_document(b"a: [[b]]"), "deeper than 2")
+    for deeper in (b"a: [[b]]", b"a: [b]\nc: [[d]]"):
+        refused(partial(read_document, deeper), "deeper than 2")
 
 
 def test_document_is_written_as_java_reads_it_and_read_as_it_was() -> None:

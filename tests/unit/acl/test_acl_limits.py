@@ -210,7 +210,7 @@ def test_accounts_come_from_yaml_files_of_the_folder_and_never_from_those_of_too
 def test_accounts_may_all_be_in_the_folder(tmp_path: Path) -> None:
     put(tmp_path, "acl/one.yml", yml("account1"))
     assert set(loaded(tmp_path).table.accounts) == {"account1"}
-    refused(lambda: loaded(tmp_path / "acl"), "there is no")
+    refused(lambda: loaded(tmp_path / "acl"), "aclEnable = 'true', but there is no")
 
 
 def test_main_file_in_the_folder_counts_once(tmp_path: Path) -> None:

@@ -135,9 +135,9 @@ def _is_no_rule(node: ast.AST) -> bool:
         case ast.Subscript(value=ast.Name(id="dict" | "list" | "set" | "tuple" | "frozenset")):
             # A type.
             found = True
-        case ast.Delete(targets=[ast.Name()]):
-            # An argument that is not used.
-            found = True
+        case ast.Delete(targets=targets):
+            # Arguments that are not used.
+            found = all(isinstance(it, ast.Name) for it in targets)
         case ast.Call():
             found = ast.unparse(node.func) in {"setting", "TypeVar", "getLogger"}
         case (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import itertools
 import os
 import struct
 from typing import TYPE_CHECKING
@@ -20,7 +18,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.store.cleaning import ANY_AGE_MS, Cleaner, plan
 from roquet.store.records import read_records
-from roquet.store.results import DiskUse, StoreFault
+from roquet.store.results import DiskUse
 from roquet.store.self_check import SelfCheck
 from roquet.store.settings import StoreSettings
 from roquet.store.steady_time import HOUR_MS
@@ -72,115 +70,8 @@ def test_somebody_may_ask_for_a_round(*, asked: bool) -> None:
     assert (found is not None) == asked
 
 
-class Files:
-    def __init__(self, used: list[int], deletable: int) -> None:
-        self.used = used
-        self.deletable = deletable
-        self.asked: list[int] = []
-        self.hung = 0
-
-    def disk_use(self) -> DiskUse:
-        return disk(self.used.pop(0) if len(self.used) > 1 else self.used[0])
-
-    def newest_store_time(self) -> int | None:
-        return None
-
-    def delete_expired(self, before_ms: int, limit: int) -> int:
-        assert limit == 1
-        self.asked.append(before_ms)
-        if self.hung:
-            self.hung -= 1
-            raise StoreFault("io", "a file that cannot be removed")
-        deleted = min(limit, self.deletable)
-        self.deletable -= deleted
-        return deleted
-
-
 AT_ONCE = StoreSettings(delete_when="", delete_interval_ms=0)
 ALWAYS = ";".join(map(str, range(24)))
-
-
-def test_forced_cleaning_ends_as_soon_as_there_is_room() -> None:
-    files = Files([95, 92, 88, 80], 100)
-    asyncio.run(Cleaner(files, AT_ONCE, FakeClock(NOW)).clean())
-    # Then those that have expired, ten at most.
-    assert files.asked == [ANY_AGE_MS] * 3 + [EXPIRED] * 10
-    assert files.deletable == 87
-
-
-def test_a_round_that_finds_nothing_ends() -> None:
-    files = Files([99], 0)
-    asyncio.run(Cleaner(files, AT_ONCE, FakeClock(NOW)).clean())
-    assert len(files.asked) == 1
-
-
-def test_files_go_one_after_another_with_a_pause() -> None:
-    async def run() -> None:
-        files, clock = Files([80], 5), FakeClock(NOW)
-        cleaning = asyncio.ensure_future(Cleaner(files, StoreSettings(), clock).clean())
-        seen: list[int] = []
-        for _ in range(60):
-            # The disk is looked at in a thread.
-            await asyncio.sleep(0.01)
-            seen.append(len(files.asked))
-            await clock.advance(0.05)
-            if cleaning.done():
-                break
-        await cleaning
-        assert files.deletable == 0
-        assert all(after - before <= 1 for before, after in itertools.pairwise(seen))
-
-    asyncio.run(run())
-
-
-def test_a_file_that_hangs_is_left_alone_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        files = Files([80], 3)
-        files.hung = 1
-        cleaner = Cleaner(files, AT_ONCE, FakeClock(NOW))
-        for _ in range(5):
-            await cleaner.clean()
-        assert len(files.asked) == 1
-        assert "next try in 120 s" in caplog.text
-        # By hand it is tried at once.
-        await cleaner.clean_now()
-        assert files.deletable == 0
-
-    asyncio.run(run())
-
-
-def test_a_file_that_hung_is_tried_again_after_the_pause() -> None:
-    async def run() -> None:
-        files = Files([80], 3)
-        files.hung = 1
-        settings = dataclasses.replace(AT_ONCE, redelete_interval_ms=50)
-        cleaner = Cleaner(files, settings, FakeClock(NOW))
-        await cleaner.clean()
-        assert (len(files.asked), files.deletable) == (1, 3)
-        async with asyncio.timeout(60):
-            while files.deletable:
-                await asyncio.sleep(0.01)
-                await cleaner.clean()
-        assert files.hung == 0
-
-    asyncio.run(run())
-
-
-def test_who_asks_gets_more_than_one_round() -> None:
-    async def run() -> None:
-        files = Files([10], 25)
-        cleaner = Cleaner(files, AT_ONCE, FakeClock(NOW))
-        await cleaner.clean()
-        assert not files.asked
-        await cleaner.clean_now()
-        assert files.deletable == 15
-        for _ in range(30):
-            await cleaner.clean()
-        assert files.deletable == 0
-        # 19 more rounds: two that were cut short by their limit, and those that found nothing.
-        assert len(files.asked) == 25 + 18
-
-    asyncio.run(run())
 
 
 def test_g10_no_file_goes_when_the_clock_has_jumped(tmp_path: Path) -> None:

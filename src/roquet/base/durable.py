@@ -22,7 +22,7 @@ def replace_file(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
-            side.unlink(missing_ok=True)
+            side.unlink()
         raise
 
 
@@ -36,7 +36,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

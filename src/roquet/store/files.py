@@ -92,7 +92,7 @@ class JsonFile:
             sync_folder(self.path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
-                side.unlink(missing_ok=True)
+                side.unlink()
             if error.errno in _NO_ROOM:
                 raise DiskFull(f"no room to write {self.path}") from error
             raise

@@ -30,51 +30,23 @@ from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.transactions.verdict import TransactionRules
-from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.remoting.router import Request
 from roquet.store.files import JsonFile
 from roquet.store.offsets import OffsetTable
-from roquet.store.results import Draft, Found
+from roquet.store.results import Draft
 from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
-from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer
 from transaction_harness import COMMIT, GROUP, ROLLBACK, end_command
+from transaction_world import Log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 RULES = TransactionRules(timeout_ms=1000, checks_max=1000, interval_ms=1000)
-
-
-class Log(FakeStore):
-    """The store, with what transactions need besides."""
-
-    def query(self, topic: str, key: str, max_messages: int, begin: int, end: int) -> Found:
-        """Find by unique key."""
-        assert begin <= end
-        found = [
-            self._bytes(one.physical_offset)
-            for one in self.of(topic)
-            if props.read(one.properties).get("UNIQ_KEY") == key
-        ]
-        return Found(found[:max_messages], 0, 0)
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return when a message was stored."""
-        units = self.units(topic, queue_id, offset, 1)
-        record = self.record(units[0][0]) if units else None
-        return -1 if record is None else record.store_timestamp
-
-    def _bytes(self, physical_offset: int) -> bytes:
-        from roquet.protocol.records import encode_record  # noqa: PLC0415
-
-        record = self.record(physical_offset)
-        assert record is not None
-        return encode_record(record)
 
 
 @dataclasses.dataclass

@@ -30,6 +30,7 @@ class Known(Metadata):
         self.views = 0
         self.times: dict[QueueKey, int] = {}
         """Store time of the first message of a queue; those that follow are a millisecond apart."""
+        self.absent: tuple[str, ...] = ()
         self.away: set[str] = set()
         """Brokers that no name server knows; they are back once somebody asks who is registered."""
 
@@ -39,7 +40,7 @@ class Known(Metadata):
         held = {q: it for q, it in sorted(self.held.items()) if q.broker not in self.away}
         last = {queue: self.time(queue, it.high - 1) for queue, it in held.items() if it.high}
         there = {name: it for name, it in ADDRESSES.items() if name not in self.away}
-        return View(held, there, stored=last)
+        return View(held, there, stored=last, absent=self.absent)
 
     @override
     def clusters(self) -> ClusterInfo:

@@ -51,12 +51,13 @@ def test_position_of_a_queue_is_its_own_offset_or_the_default(
 
 
 @pytest.mark.parametrize(("found", "expected"), [(4, 5), (5, 5), (8, 8), (10, 10), (11, 10)])
+@pytest.mark.parametrize("offsets", [{}, {FAR: 6}])
 def test_position_by_time_is_what_the_broker_finds_within_the_bounds(
-    found: int, expected: int
+    offsets: dict[QueueKey, int], found: int, expected: int
 ) -> None:
     known = Asked({FAR: Bounds(5, 10)}, found)
     # A time goes before everything else.
-    position = Position(default=EARLIEST, offsets={FAR: 6}, timestamp_ms=0)
+    position = Position(default=EARLIEST, offsets=offsets, timestamp_ms=0)
     assert planning.resolve(position, seen(known), known) == {FAR: expected}
     assert known.asked == [(FAR, 0, ADDRESSES["b1"])]
 
@@ -109,6 +110,11 @@ def test_read_needs_the_queues_that_its_options_name_up_to_their_highest_offset(
     )
     need = planning.needed(assigned, *positions)
     assert need == Need({A: 7, B: 0}, frozenset(), everything=False)
+
+
+def test_read_needs_of_queues_that_positions_name_alone_those_that_it_reads() -> None:
+    position = Position(default=EARLIEST, offsets={A: LATEST, B: 3, QueueKey("other", "b0", 0): 4})
+    assert planning.needed(options(subscribe="t"), position).queues == {A: 0, B: 3}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from roquet.base.errors import Unreachable
+from roquet.base.errors import Unreachable, UsageError
 from roquet.spark import marks
+from roquet.spark.metadata import Metadata
 from roquet.spark.offsets import Bounds, DataLoss, QueueKey, Range, from_json
 from roquet.spark.options import SourceOptions
 from roquet.spark.partitions import QueuePartition
@@ -248,6 +249,38 @@ def test_stream_waits_for_the_brokers_of_its_last_plan_only_while_they_are_named
     assert from_json(reader.latestOffset(start, ALL))[A] == 5
 
 
+def test_stream_begins_only_when_what_its_options_name_is_there() -> None:
+    known = Asked({A: Bounds(0, 5)})
+    reader = stream(known, subscribe="", assign='{"t": {"b0": [0, 2]}}')
+    with pytest.raises(DataLoss, match="queue t/b0/2 is named in the options"):
+        reader.initialOffset()
+    known.absent = ("topic t does not exist",)
+    with pytest.raises(UsageError, match=r"^topic t does not exist$"):
+        stream(known).initialOffset()
+    # Topics may go while a query runs.
+    start: Any = {"v": 1, "q": {"t": {"b0": {"0": 5}}}}
+    assert stream(known).latestOffset(start, ALL) == start
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+def test_queue_that_is_gone_keeps_its_offset_when_that_is_no_error(offset: int) -> None:
+    start: Any = {"v": 1, "q": {"t": {"b0": {"0": 2, "1": offset}}}}
+    reader = stream(Asked({A: Bounds(0, 5)}), failOnDataLoss="false")
+    for limit in (ALL, ReadMaxRows(1)):
+        assert from_json(reader.latestOffset(start, limit))[B] == offset
+
+
+def test_plan_of_an_earlier_run_reads_no_queue_that_was_made_anew_since() -> None:
+    known = Asked({A: Bounds(0, 9), B: Bounds(0, 9)})
+    reader = stream(known)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(8))
+    known.times[A] = 1_000_000
+    with pytest.raises(DataLoss, match="queue t/b0/0: the message at offset 3"):
+        planned(stream(known), start, end)
+    assert planned(stream(known, failOnDataLoss="false"), start, end) == [Range(B, 0, 4)]
+
+
 # --- its life -----------------------------------------------------------------------------------
 
 
@@ -258,6 +291,7 @@ def test_stream_closes_its_connections_once_and_makes_new_ones_when_it_goes_on()
     reader.stop()
     assert known.closes == 1
     fresh = reader._known()
+    assert isinstance(fresh, Metadata)
     assert fresh is not known
     assert reader._known() is fresh
 

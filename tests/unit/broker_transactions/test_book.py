@@ -91,6 +91,44 @@ def test_what_was_deleted_is_jumped_over() -> None:
     assert book.next_open(0) == 10
 
 
+def test_book_that_begins_again_knows_nothing_of_before() -> None:
+    book = TransactionBook()
+    book.settle(4)
+    book.move(1, 6)
+    book.note_op(0, 4)
+    book.begin(1, 0)
+    assert [book.living(offset) for offset in (0, 1, 4, 6)] == [None, 1, 4, 6]
+    # The op record of before is not known either, nor that 6 stands for 1.
+    for offset in range(1, 5):
+        book.settle(offset)
+    assert book.advance()
+    assert (book.half_offset, book.op_offset) == (5, 0)
+    assert book.living(6) == 6
+
+
+def test_op_record_stays_until_all_that_it_names_is_below_the_first_open_one() -> None:
+    book = TransactionBook()
+    book.settle(0)
+    book.note_op(7, 1)
+    book.note_op(8, -1)
+    assert book.advance()
+    assert (book.half_offset, book.op_offset) == (1, 0)
+    book.settle(1)
+    assert book.advance()
+    assert (book.half_offset, book.op_offset) == (2, 9)
+
+
+def test_book_keeps_nothing_of_what_is_settled_and_passed() -> None:
+    book = TransactionBook()
+    for old in range(5):
+        book.move(old, old + 1)
+    book.settle(5)
+    book.note_op(0, 5)
+    assert book.advance()
+    assert (book._settled.ranges, dict(book._newer), dict(book._older)) == ([], {}, {})
+    assert not book._ops
+
+
 @pytest.mark.parametrize(
     ("properties", "age_ms", "expected"),
     [

@@ -84,8 +84,10 @@ def test_a_late_producer_means_the_copy() -> None:
 
 def test_what_was_deleted_is_jumped_over() -> None:
     book = TransactionBook()
-    book.settle(12)
+    for offset in (5, 6, 9, 12):
+        book.settle(offset)
     book.jump(10)
+    assert book._settled.ranges == [(12, 13)]
     assert book.half_offset == 10
     assert book.living(9) is None
     assert book.next_open(0) == 10

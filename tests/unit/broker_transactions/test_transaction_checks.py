@@ -525,3 +525,73 @@ def test_only_half_messages_from_before_the_start_are_looked_up(tmp_path: Path) 
         await it.service.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("first", "named", "open_at"),
+    [
+        # The copy stands for the first place, until it is settled by itself.
+        ("0", [], [1, 1]),
+        ("0", [0], [None, None]),
+        ("0", [1], [0, None]),
+        # What is no earlier offset names nothing.
+        ("1", [], [0, 1]),
+        ("9", [], [0, 1]),
+        ("-1", [], [0, 1]),
+        ("x", [], [0, 1]),
+        ("\u0660", [], [0, 1]),
+        ("0" * 19, [], [0, 1]),
+        ("0" * 18, [], [1, 1]),
+        ("", [1], [0, None]),
+    ],
+)
+def test_start_knows_a_copy_of_a_java_broker_by_the_first_place_that_it_names(
+    tmp_path: Path, first: str, named: list[int], open_at: list[int | None]
+) -> None:
+    async def run() -> None:
+        it = World(tmp_path)
+        half = await it.half()
+        # Another key: only the place says that they belong together.
+        given = {**props.read(half.properties), "UNIQ_KEY": "copy", FIRST: first}
+        await it.put(HALF, given)
+        for offset in named:
+            await it.put(OP, {}, b"%d," % offset)
+        await it.start()
+        assert [it.service.book.living(at) for at in (0, 1)] == open_at
+        await it.service.stop()
+
+    asyncio.run(run())
+
+
+def test_start_settles_an_open_half_message_whose_newer_copy_was_settled(tmp_path: Path) -> None:
+    async def run() -> None:
+        it = World(tmp_path)
+        half = await it.half()
+        await it.put(HALF, props.read(half.properties), half.body)
+        other = await it.half("other")
+        await it.put(OP, {}, b"1,")
+        await it.start()
+        living = [it.service.book.living(at) for at in (0, 1, other.queue_offset)]
+        assert living == [None, None, other.queue_offset]
+        assert it.counts.open() == {"orders": 1}
+        # The next start need not find that out again.
+        await it.service.ops.stop()
+        assert it.of(OP) == ["1,", "0,"]
+        await it.service.stop()
+
+    asyncio.run(run())
+
+
+def test_start_leaves_open_what_was_brought_back_behind_a_settled_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        it = World(tmp_path)
+        half = await it.half()
+        await it.put(HALF, props.read(half.properties), half.body)
+        # Settled ones that cannot be read any more settle nothing either.
+        await it.put(OP, {}, b"0,7,")
+        await it.start()
+        assert [it.service.book.living(at) for at in (0, 1)] == [None, 1]
+        assert it.counts.open() == {"orders": 1}
+        await it.service.stop()
+
+    asyncio.run(run())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
 from roquet.broker.remoting.admin.pages import page_of
 from roquet.broker.remoting.bodies import body_of, parts_of
-from roquet.broker.remoting.topics import read_changes
+from roquet.broker.remoting.topics import CONFIGS_AT_ONCE, read_changes
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.groups import (
     GroupTableBody,
@@ -24,7 +24,7 @@ from roquet.protocol.headers.admin import (
     UpdateGroupForbiddenRequest,
 )
 from roquet.remoting.router import Request, Route
-from roquet.service.slices import write_body
+from roquet.service.slices import in_slices, write_body
 
 if TYPE_CHECKING:
     from roquet.broker.remoting.callers import Callers
@@ -61,7 +61,7 @@ class GroupAdapter:
     async def create_list(self, request: Request) -> Command:
         """Answer 225: create or change several groups, all or none."""
         configs = await parts_of(request.command, groups_of)
-        wanted = [_put(config) for config in configs]
+        wanted = [_put(config) async for config in in_slices(configs, CONFIGS_AT_ONCE)]
         await self._groups.put(wanted, self._callers.of(request))
         return reply_to(request.command)
 

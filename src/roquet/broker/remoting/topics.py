@@ -26,13 +26,16 @@ from roquet.protocol.headers.admin import (
     GetTopicConfigRequest,
 )
 from roquet.remoting.router import Request, Route
-from roquet.service.slices import write_body
+from roquet.service.slices import in_slices, write_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.topics import Topics
+
+CONFIGS_AT_ONCE = 1_000
+"""Configurations of a list that are taken before others have their turn."""
 
 
 class TopicAdapter:
@@ -78,7 +81,8 @@ class TopicAdapter:
         """Answer 18: create or change several topics, all or none."""
         configs = await parts_of(request.command, topic_configs_of)
         wanted = [
-            PutTopic(config=config, changes=read_changes(config.attributes)) for config in configs
+            PutTopic(config=config, changes=read_changes(config.attributes))
+            async for config in in_slices(configs, CONFIGS_AT_ONCE)
         ]
         await self._topics.put(wanted, self._callers.of(request))
         return reply_to(request.command, remark=NOT_SET)

@@ -7,18 +7,21 @@ appends effects, which the shell (`master.py`) carries out in that order.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.relay import events as e
 from roquet.relay.packets import Other
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from roquet.relay.servers import Entry, ServerList
 
 WAIT_ADD_A_TICK = 32
+DIALS_A_TICK = 64
+"""So many connects begin at once: each costs the loop some 0.1 ms, and thousands may be due."""
 HTTP_A_TICK = 10
 FIRST_BACK_OFF_MS = 500
 _SHOWN_IDS = 20
@@ -28,7 +31,10 @@ STEPS = (
     ("tick_wait_add", f"at most {WAIT_ADD_A_TICK} new links: send the register packet"),
     ("tick_register", "newest first: flush, then take the register answer"),
     ("tick_future", "outstanding connects: done, or wait to be dialled again"),
-    ("tick_reconnect", "every reconnect_ms: dial what waits and is configured"),
+    (
+        "tick_reconnect",
+        f"every reconnect_ms: dial what waits and is configured; at most {DIALS_A_TICK} dials",
+    ),
     ("tick_http", f"at most {HTTP_A_TICK} finished HTTP callbacks"),
 )
 
@@ -74,6 +80,14 @@ class Present:
     drains: bool = False
 
 
+class Stages(NamedTuple):
+    """The ids of servers on their way to be registered."""
+
+    registering: frozenset[int]
+    connected: frozenset[int]
+    dialling: frozenset[int]
+
+
 class Machine:
     """Who is configured, connecting, registering, registered, or waited for."""
 
@@ -96,6 +110,12 @@ class Machine:
         self._wait_register: list[_Waiting] = []
         self._futures: dict[int, _Future] = {}
         self._wait_reconnect: dict[int, None] = {}
+        self._new: dict[int, None] = {}
+        """To be dialled for the first time, before all others."""
+        self._due: dict[int, None] = {}
+        """To be dialled again."""
+        self._by_link: dict[int, int] = {}
+        """Link -> the server that is registered on it."""
         self._http: deque[e.HttpDone] = deque()
         self._attempt = 0
         self._last_ms: int | None = None
@@ -123,27 +143,43 @@ class Machine:
         self._tick_future()
         self._tick_reconnect(passed_ms)
         self._tick_http()
+        self._begin_dials()
         return self._out
 
-    def state(self, server_id: int) -> str:
-        """Return in a word what is known of a listed server."""
+    def stages(self) -> Stages:
+        """Return who is on its way now: for many calls of `state`."""
+        return Stages(
+            frozenset(one.id for one in self._wait_register),
+            frozenset(one.id for one in self._wait_add),
+            frozenset(one.id for one in self._futures.values()),
+        )
+
+    def state(self, server_id: int, stages: Stages | None = None) -> str:
+        """Return in a word what is known of a listed server; `stages` must be those of now."""
         if server_id in self.present:
             return "draining" if self.present[server_id].drains else "registered"
-        if any(one.id == server_id for one in self._wait_register):
+        stages = stages or self.stages()
+        if server_id in stages.registering:
             return "registering"
-        if any(one.id == server_id for one in self._wait_add):
+        if server_id in stages.connected:
             return "connected"
-        if any(one.id == server_id for one in self._futures.values()):
+        if server_id in stages.dialling:
             return "dialling"
-        if server_id in self._wait_reconnect:
+        if any(server_id in ids for ids in (self._wait_reconnect, self._due, self._new)):
             return "waiting"
         return "forgotten" if server_id not in self._configs else "awaited"
+
+    def by_state(self) -> Mapping[str, int]:
+        """Return how many listed servers are in each state."""
+        stages = self.stages()
+        return Counter(self.state(server_id, stages) for server_id in self.listed)
 
     def waiting(self) -> dict[str, int]:
         """Return how many there are in each list."""
         return {
             "wait_add": len(self._wait_add),
             "wait_register": len(self._wait_register),
+            "wait_dial": len(self._new) + len(self._due),
             "futures": len(self._futures),
             "wait_reconnect": len(self._wait_reconnect),
             "http": len(self._http),
@@ -158,19 +194,24 @@ class Machine:
         self.version, self.config_source = servers.version, source
         if source == "server":
             self.config_failure = ""
-        for server_id in [*self._configs]:
-            if server_id not in servers.servers:
-                self._forget(server_id, "it is not configured any more")
-                del self._configs[server_id]
+        gone = [server_id for server_id in self._configs if server_id not in servers.servers]
+        moved: dict[int, Entry] = {}
+        for server_id, entry in servers.servers.items():
+            known = self._configs.get(server_id)
+            if known is not None and known is not entry and not known.same_place(entry):
+                moved[server_id] = entry
+        self._forget(
+            dict.fromkeys(gone, "it is not configured any more")
+            | dict.fromkeys(moved, "its address or type has changed")
+        )
+        for server_id in gone:
+            del self._configs[server_id]
         for server_id in before.keys() - servers.servers.keys():
             self.failures.pop(server_id, None)
         for server_id, entry in servers.servers.items():
             known = self._configs.get(server_id)
             self._configs[server_id] = entry
-            if known is None:
-                self._dial(entry)
-            elif not known.same_place(entry):
-                self._forget(server_id, "its address or type has changed")
+            if known is None or server_id in moved:
                 self._dial(entry)
         if before.keys() != servers.servers.keys():
             self._out.append(e.Known(tuple(servers.servers)))
@@ -235,12 +276,11 @@ class Machine:
         for waiting in (*self._wait_add, *self._wait_register):
             if waiting.link == link:
                 waiting.failure = waiting.failure or why
-        for server_id, present in self.present.items():
-            if present.link == link:
-                self._say("warning", f"server {server_id} has gone: {why}")
-                self._gone(server_id, why)
-                self._wait(server_id)
-                return
+        server_id = self._by_link.get(link)
+        if server_id is not None:
+            self._say("warning", f"server {server_id} has gone: {why}")
+            self._gone(server_id, why)
+            self._wait(server_id)
 
     def _asked(self, what: str, server_id: int) -> bool:
         if what == "reload":
@@ -251,7 +291,7 @@ class Machine:
             if entry is None:
                 return False
             self._configs[server_id] = entry
-            self._forget(server_id, "an operator wants it connected anew")
+            self._forget({server_id: "an operator wants it connected anew"})
             self._dial(entry)
             return True
         present = self.present.get(server_id)
@@ -324,8 +364,19 @@ class Machine:
             entry = self._configs.get(server_id)
             if entry is None:
                 self._say("info", f"server {server_id} is not configured any more: not dialled")
-            elif server_id not in self.present:
-                self._dial(entry)
+            elif server_id not in self.present and server_id not in self._new:
+                self._due[server_id] = None
+
+    def _begin_dials(self) -> None:
+        begun = [*islice(chain(self._new, self._due), DIALS_A_TICK)]
+        for server_id in begun:
+            self._new.pop(server_id, None)
+            self._due.pop(server_id, None)
+            entry = self._configs.get(server_id)
+            if entry is not None and server_id not in self.present:
+                self._attempt += 1
+                self._futures[self._attempt] = _Future(server_id)
+                self._out.append(e.Dial(self._attempt, server_id, entry.host, entry.port))
 
     def _tick_http(self) -> None:
         for _ in range(min(HTTP_A_TICK, len(self._http))):
@@ -342,11 +393,13 @@ class Machine:
         older = self.present.pop(server_id, None)
         if older is not None:
             self._say("warning", f"server {server_id} is registered on two links: the newer stays")
+            self._by_link.pop(older.link, None)
             self._out.append(e.CloseLink(older.link, "a newer link has taken its place"))
         server = Other(server_id, waiting.type, max_online)
         worker = server_id % self._periods.workers
         others = {other_id: one.server for other_id, one in self.present.items()}
         self.present[server_id] = Present(waiting.link, server, worker)
+        self._by_link[waiting.link] = server_id
         self.failures.pop(server_id, None)
         self._wait_reconnect.pop(server_id, None)
         self._out.append(e.NewServerNotice(server))
@@ -360,29 +413,32 @@ class Machine:
             self.failures[waiting.id] = waiting.failure
             self._configs.pop(waiting.id, None)
 
-    def _forget(self, server_id: int, why: str) -> None:
-        """Close every link of a server and end every attempt to get one."""
+    def _forget(self, whys: Mapping[int, str]) -> None:
+        """Close every link of these servers and end every attempt to get one."""
+        if not whys:
+            return
         for attempt, future in [*self._futures.items()]:
-            if future.id == server_id:
+            if future.id in whys:
                 del self._futures[attempt]
                 if future.link is None:
                     self._out.append(e.CancelDial(attempt))
-        for waiting in self._of(server_id):
-            self._out.append(e.CloseLink(waiting.link, why))
-        self._wait_add = deque(one for one in self._wait_add if one.id != server_id)
-        self._wait_register = [one for one in self._wait_register if one.id != server_id]
-        self._wait_reconnect.pop(server_id, None)
-        if server_id in self.present:
-            link = self.present[server_id].link
-            self._gone(server_id, why)
-            self._out.append(e.CloseLink(link, why))
-            self._say("info", f"server {server_id} is closed: {why}")
-
-    def _of(self, server_id: int) -> Iterable[_Waiting]:
-        return [one for one in (*self._wait_add, *self._wait_register) if one.id == server_id]
+        for waiting in (*self._wait_add, *self._wait_register):
+            if waiting.id in whys:
+                self._out.append(e.CloseLink(waiting.link, whys[waiting.id]))
+        self._wait_add = deque(one for one in self._wait_add if one.id not in whys)
+        self._wait_register = [one for one in self._wait_register if one.id not in whys]
+        for server_id, why in whys.items():
+            for waits in (self._wait_reconnect, self._due, self._new):
+                waits.pop(server_id, None)
+            if server_id in self.present:
+                link = self.present[server_id].link
+                self._gone(server_id, why)
+                self._out.append(e.CloseLink(link, why))
+                self._say("info", f"server {server_id} is closed: {why}")
 
     def _gone(self, server_id: int, why: str) -> None:
         present = self.present.pop(server_id)
+        self._by_link.pop(present.link, None)
         self.failures[server_id] = why
         self._out.append(e.GoneNotice(server_id, present.link, why))
 
@@ -392,11 +448,9 @@ class Machine:
             self._wait_reconnect[server_id] = None
 
     def _dial(self, entry: Entry) -> None:
-        if not entry.host:
-            return
-        self._attempt += 1
-        self._futures[self._attempt] = _Future(entry.id)
-        self._out.append(e.Dial(self._attempt, entry.id, entry.host, entry.port))
+        """Connect, now or when a tick has room for it."""
+        if entry.host:
+            self._new[entry.id] = None
 
     def _say(self, level: str, text: str) -> None:
         self._out.append(e.Say(level, text))

@@ -18,6 +18,7 @@ from roquet.relay import packets
 from roquet.relay.codes import RelayAnswer
 from roquet.relay.http_get import HttpError, http_get, reason
 from roquet.relay.servers import ANSWER_SIZE_MAX, LastGood, ServerList, ServersError, parse
+from roquet.service.slices import in_slices, read_body
 
 if TYPE_CHECKING:
     import random
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from roquet.relay.traffic import Traffic
 
 log = logging.getLogger(__name__)
+
+EFFECTS_AT_ONCE = 64
+"""What is carried out of a tick before others have their turn."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -83,6 +87,8 @@ class MasterService:
         self._own: list[e.Input] = []
         self._copy = LastGood(Path(config.config_copy).expanduser(), config.servers_max)
         self._last_good: ServerList | None = None
+        self._last_body = b""
+        """The answer that the last good list was read from."""
 
     def set_workers(self, mailboxes: list[Mailbox]) -> None:
         """Know the workers' mailboxes, in their order."""
@@ -124,7 +130,8 @@ class MasterService:
         self.handle(self.mailbox.take(len(self.mailbox)))
         inputs = self._own
         self._own = []
-        for effect in self.machine.tick(self._clock.steady_ms(), inputs):
+        effects = self.machine.tick(self._clock.steady_ms(), inputs)
+        async for effect in in_slices(effects, EFFECTS_AT_ONCE):
             try:
                 self._perform(effect)
             except Exception:
@@ -283,21 +290,21 @@ class MasterService:
         url, timeout_s = self._config.config_url, self._config.config_timeout_ms / 1000
         try:
             body = await http_get(url, timeout_s, ANSWER_SIZE_MAX)
-        except (HttpError, ValueError) as error:
+            servers = self._last_good
+            if servers is None or body != self._last_body:
+                read = functools.partial(parse, servers_max=self._config.servers_max)
+                servers = await read_body(read, body)
+        except (HttpError, ServersError, ValueError) as error:
             self._own.append(
                 e.HttpDone("configuration", functools.partial(self._no_list, str(error)))
             )
         else:
-            self._own.append(e.HttpDone("configuration", functools.partial(self._take_list, body)))
+            taken = functools.partial(self._take_list, servers, body)
+            self._own.append(e.HttpDone("configuration", taken))
 
-    def _take_list(self, body: bytes, machine: e.Refreshed) -> None:
-        try:
-            servers = parse(body, self._config.servers_max)
-        except ServersError as error:
-            self._no_list(str(error), machine)
-            return
+    def _take_list(self, servers: ServerList, body: bytes, machine: e.Refreshed) -> None:
         machine.refresh(servers)
-        self._last_good = servers
+        self._last_good, self._last_body = servers, body
         self.links.tasks.spawn(self._save(servers), "keep the configuration")
 
     def _no_list(self, why: str, machine: e.Refreshed) -> None:

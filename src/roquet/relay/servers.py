@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, cast
@@ -138,9 +139,12 @@ class LastGood:
     async def save(self, servers: ServerList) -> None:
         """Keep an answer, unless it is the one that is kept. Raises OSError, DiskFull."""
         async with self._file.writing:
-            if servers != self._written:
+            if servers is self._written:
+                return
+            # Comparing two lists of many servers is work as well.
+            if not await asyncio.to_thread(lambda: servers == self._written):
                 await self._file.save(lambda: encode(servers))
-                self._written = servers
+            self._written = servers
 
     def _decode(self, data: bytes) -> ServerList:
         try:

@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from roquet.relay.machine import Machine
+    from roquet.relay.machine import Machine, Stages
     from roquet.relay.process import MainProcess
     from roquet.relay.servers import Entry
     from roquet.relay.traffic import Traffic
@@ -97,14 +97,23 @@ class View:
             registered=len(machine.present),
         )
 
-    def servers(self) -> list[ServerRow]:
-        """Return all listed servers by id."""
-        return [self._row(entry) for _, entry in sorted(self._machine.listed.items())]
+    def ids(self) -> list[int]:
+        """Return the ids of all listed servers, ascending."""
+        return sorted(self._machine.listed)
+
+    def servers(self, ids: Iterable[int] | None = None) -> list[ServerRow]:
+        """Return all listed servers by id, or those of `ids` that are listed."""
+        stages = self._machine.stages()
+        entries = map(self._machine.listed.get, self.ids() if ids is None else ids)
+        return [self._row(entry, stages) for entry in entries if entry is not None]
 
     def server(self, server_id: int) -> ServerRow | None:
         """Return one server; None when it is not listed."""
-        entry = self._machine.listed.get(server_id)
-        return None if entry is None else self._row(entry)
+        return next(iter(self.servers((server_id,))), None)
+
+    def by_state(self) -> Mapping[str, int]:
+        """Return how many servers are in each state."""
+        return self._machine.by_state()
 
     def workers(self) -> list[WorkerRow]:
         """Return the worker services in order."""
@@ -133,7 +142,7 @@ class View:
         """Return the bytes in all queues."""
         return self._exchange.queued()
 
-    def _row(self, entry: Entry) -> ServerRow:
+    def _row(self, entry: Entry, stages: Stages) -> ServerRow:
         machine = self._machine
         worker = entry.id % self._worker_count
         owned = self._workers[worker].owned.get(entry.id)
@@ -147,7 +156,7 @@ class View:
             type=entry.type,
             name=entry.name,
             address=address,
-            state=machine.state(entry.id),
+            state=machine.state(entry.id, stages),
             worker=worker,
             failure="" if present is not None else machine.failures.get(entry.id, ""),
             online=0 if owned is None else owned.online,

@@ -6,16 +6,21 @@ reaches the address (loopback unless told otherwise); what changes something nee
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hmac
 import importlib.resources
+import itertools
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
 
 from roquet.base.errors import Refused
 from roquet.relay.codes import ID_MAX
 from roquet.relay.openapi import document
-from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, json_answer
+from roquet.service.background import give_way
+from roquet.service.http import JSON, HttpAnswer, HttpRequest, HttpServer, json_answer
 from roquet.service.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ WebHandler: TypeAlias = "Callable[[HttpRequest, int], HttpAnswer | Awaitable[Htt
 """Takes the request and the server id of the path, 0 without one."""
 
 OWNER = "web"
+ROWS_AT_ONCE = 200
+"""Servers whose rows are written before others have their turn."""
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline';"
     " script-src 'unsafe-inline'; connect-src 'self'; img-src data:",
@@ -76,6 +83,7 @@ class WebSide(HttpServer):
         self._metrics = metrics
         self._admin_token = admin_token
         self._page = _page()
+        self._one_page = asyncio.Lock()
         for key, handler in (
             ("GET /", self.page),
             ("GET /health", self.health),
@@ -142,10 +150,22 @@ class WebSide(HttpServer):
         status = HTTPStatus.OK if row.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return json_answer(dataclasses.asdict(row), status)
 
-    def servers(self, request: HttpRequest, _: int) -> HttpAnswer:
+    async def servers(self, request: HttpRequest, _: int) -> HttpAnswer:
         """List all inner servers."""
         del request
-        return json_answer([dataclasses.asdict(row) for row in self._view.servers()])
+        # One page at a time: each costs every turn of the loop its slice.
+        async with self._one_page:
+            return HttpAnswer(HTTPStatus.OK, await self._all_rows(), JSON)
+
+    async def _all_rows(self) -> bytes:
+        """Write the rows in slices: those listed now, without those that leave meanwhile."""
+        ids = iter(self._view.ids())
+        parts: list[bytes] = []
+        while some := [*itertools.islice(ids, ROWS_AT_ONCE)]:
+            if rows := self._view.servers(some):
+                parts.append(msgspec.json.encode(rows)[1:-1])
+            await give_way()
+        return b"[%b]\n" % b",".join(parts)
 
     def server(self, request: HttpRequest, server_id: int) -> HttpAnswer:
         """Show one inner server."""
@@ -224,10 +244,7 @@ def watch(metrics: Metrics, view: View) -> None:
     """Show the relay's numbers among the metrics."""
 
     def by_state() -> dict[str, float]:
-        found: dict[str, float] = {}
-        for row in view.servers():
-            found[row.state] = found.get(row.state, 0.0) + 1
-        return found
+        return {state: float(count) for state, count in view.by_state().items()}
 
     def of_packets() -> dict[str, float]:
         return {name: float(count) for name, count in view.counters().items()}

@@ -1,16 +1,28 @@
-"""Two rules of the relay's workers: nobody hears of himself, and silence ends at its time."""
+"""Rules of the relay: nobody hears of himself, silence ends at its time, long lists take turns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from relay_harness import RawServer, looped, until, world
+from relay_harness import RawServer, looped, settings, until, world
+from roquet.base.clock import SystemClock
 from roquet.relay import events as e
 from roquet.relay import packets
+from roquet.relay.app import build
 from roquet.relay.codes import RelayCode
+from roquet.relay.machine import DIALS_A_TICK, Machine, Periods
+from roquet.relay.master import EFFECTS_AT_ONCE
+from roquet.relay.servers import Entry, ServerList
+from roquet.relay.web import ROWS_AT_ONCE
+from roquet.service.http import HttpRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
     from pathlib import Path
+    from typing import Any
+
+T = TypeVar("T")
 
 
 def heard(server: RawServer, code: RelayCode) -> list[int]:
@@ -93,3 +105,108 @@ async def test_relay_that_slept_judges_nobody_by_its_first_look(tmp_path: Path) 
         made.clock.shift_ms += 700_000
         await worker.watch()
         assert list(worker.owned) == [1]
+
+
+def listed(ids: Iterable[int], host: str = "h") -> ServerList:
+    """Return a list of servers with these ids."""
+    return ServerList(1, {number: Entry(number, 1, host, 1) for number in ids})
+
+
+def dials(machine: Machine, now_ms: int, *inputs: e.Input) -> list[e.Dial]:
+    """Take one tick and return the connects that it begins."""
+    return [one for one in machine.tick(now_ms, inputs) if isinstance(one, e.Dial)]
+
+
+def run(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
+    """Run to the end what only gives way; return its result and how often it did."""
+    turns = 0
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as end:
+            return cast("T", end.value), turns
+        turns += 1
+
+
+def test_relay_dials_a_long_list_in_parts_and_each_server_once() -> None:
+    machine = Machine(Periods())
+    machine.refresh(listed(range(1, 2 * DIALS_A_TICK + 4)))
+    begun = [dials(machine, 50 * turn) for turn in range(5)]
+    assert [len(part) for part in begun] == [DIALS_A_TICK, DIALS_A_TICK, 3, 0, 0]
+    assert [one.id for part in begun for one in part] == [*range(1, 2 * DIALS_A_TICK + 4)]
+    assert len({one.attempt for part in begun for one in part}) == 2 * DIALS_A_TICK + 3
+
+
+def test_relay_server_that_waits_to_be_dialled_says_so_and_is_forgotten_with_the_list() -> None:
+    machine = Machine(Periods())
+    machine.refresh(listed(range(1, DIALS_A_TICK + 3)))
+    dials(machine, 0)
+    assert machine.waiting()["wait_dial"] == 2
+    assert machine.by_state() == {"dialling": DIALS_A_TICK, "waiting": 2}
+    machine.refresh(listed(range(1, DIALS_A_TICK + 2)))
+    assert [one.id for one in dials(machine, 50)] == [DIALS_A_TICK + 1]
+    assert machine.waiting()["wait_dial"] == 0
+
+
+def test_relay_dials_a_new_server_before_many_that_failed() -> None:
+    machine = Machine(Periods(reconnect_ms=100))
+    many = range(1, 3 * DIALS_A_TICK)
+    machine.refresh(listed(many))
+    attempts = [one.attempt for turn in range(3) for one in dials(machine, turn)]
+    assert dials(machine, 10, *(e.ConnectFailed(one, "no") for one in attempts)) == []
+    again = dials(machine, 110)
+    assert len(again) == DIALS_A_TICK
+    machine.refresh(listed([*many, 1000]))
+    following = dials(machine, 111)
+    assert following[0].id == 1000
+    assert len(following) == DIALS_A_TICK
+    rest = dials(machine, 112)
+    dialled = [one.id for one in (*again, *following, *rest)]
+    assert sorted(dialled) == [*many, 1000], "each once"
+
+
+def test_relay_registered_server_whose_link_is_lost_is_dialled_again_after_all() -> None:
+    machine = Machine(Periods(reconnect_ms=100))
+    machine.refresh(listed([1, 2]))
+    first, second = dials(machine, 0)
+    machine.tick(1, [e.Connected(first.attempt, 11), e.Connected(second.attempt, 12)])
+    machine.tick(2, [e.Answered(11, 5), e.Answered(12, 5)])
+    assert machine.by_state() == {"registered": 2}
+    # An end of a link that nobody has any more changes nothing.
+    machine.tick(3, [e.Closed(11, "cut"), e.Closed(11, "cut"), e.Closed(99, "cut")])
+    assert machine.by_state() == {"waiting": 1, "registered": 1}
+    assert [one.id for one in dials(machine, 200)] == [1]
+
+
+@looped
+async def test_relay_carries_out_a_long_tick_in_slices(tmp_path: Path) -> None:
+    relay = build(settings(tmp_path), SystemClock())
+    strangers = 10 * EFFECTS_AT_ONCE
+    for number in range(strangers):
+        relay.master.book(e.CameIn(number, number + 1))
+    try:
+        # A line for the log and a link to close each, and the question for the list.
+        assert run(relay.master.tick())[1] == 2 * strangers // EFFECTS_AT_ONCE
+    finally:
+        await relay.master.links.stop()
+
+
+def test_relay_page_of_servers_is_whole_while_the_list_changes(tmp_path: Path) -> None:
+    relay = build(settings(tmp_path), SystemClock())
+    count = 4 * ROWS_AT_ONCE
+    relay.master.machine.refresh(listed(range(1, count + 1)))
+    page = relay.http.servers(HttpRequest("GET", "/servers", {}, {}, b""), 0)
+    page.send(None)
+    # The rest of the second part leaves, the third leaves whole, one comes.
+    left = [*range(1, ROWS_AT_ONCE + 2), *range(3 * ROWS_AT_ONCE + 1, count + 1)]
+    relay.master.machine.refresh(listed([*left, count + 1]))
+    answer, turns = run(page)
+    assert turns == 3, "others have a turn after each part"
+    assert [row["id"] for row in json.loads(answer.body)] == left
+
+
+def test_relay_page_of_no_servers_is_an_empty_list(tmp_path: Path) -> None:
+    relay = build(settings(tmp_path), SystemClock())
+    page = relay.http.servers(HttpRequest("GET", "/servers", {}, {}, b""), 0)
+    answer, turns = run(page)
+    assert (json.loads(answer.body), turns) == ([], 0)

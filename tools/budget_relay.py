@@ -13,13 +13,14 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.relay_peers import Fleet, frame
 
 from roquet.relay.config import RelayConfig
 from roquet.relay.config_server import ConfigServer
 from roquet.relay.http_get import http_get
+from tools.budget_rounds import best_of
 from tools.loop_turns import FILE, Longest, Turns
 
 if TYPE_CHECKING:
@@ -143,23 +144,28 @@ async def _judge(
     turns: Turns, name: str, step: Callable[[], Awaitable[object]], budget_ms: float, rounds: int
 ) -> bool:
     """Do a step in rounds until one is within the budget; print the best."""
-    best: tuple[float, Longest] | None = None
-    for _ in range(rounds):
+
+    async def measure(_: int) -> _Measured:
         await turns.begin()
         began = time.perf_counter()
         await step()
         took_ms = (time.perf_counter() - began) * 1000
-        found = await turns.end()
-        if best is None or found.turn_ms < best[1].turn_ms:
-            best = took_ms, found
-        if found.turn_ms <= budget_ms:
-            break
-    assert best is not None
-    took_ms, longest = best
-    is_over = longest.turn_ms > budget_ms
+        longest = await turns.end()
+        return _Measured(longest.turn_ms, took_ms, longest)
+
+    best = await best_of(measure, budget_ms, rounds=rounds)
+    longest, is_over = best.longest, best.turn_ms > budget_ms
     print(
-        f"{name:<28} {took_ms:>8.0f} {longest.cpu_ms:>8.0f} {longest.turn_ms:>8.1f}"
+        f"{name:<28} {best.took_ms:>8.0f} {longest.cpu_ms:>8.0f} {longest.turn_ms:>8.1f}"
         f" {longest.held_ms:>8.1f} {longest.collection_ms:>6.1f}{' OVER' if is_over else ''}",
         flush=True,
     )
     return is_over
+
+
+class _Measured(NamedTuple):
+    """One step of one round."""
+
+    turn_ms: float
+    took_ms: float
+    longest: Longest

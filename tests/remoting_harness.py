@@ -48,6 +48,8 @@ P = ParamSpec("P")
 
 IO_THREADS = 0
 """Threads of the core that serve the connections of `serving`, in place of the loop."""
+PATIENCE_S = 30.0
+"""How long anything may take on a machine that stands still."""
 
 
 def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -142,7 +144,7 @@ class Raw:
         await self._writer.drain()
 
     async def read(self) -> Command:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not self._got:
                 data = await self._reader.read(65536)
                 if not data:
@@ -151,7 +153,7 @@ class Raw:
                 self._partial = (self._partial + data)[used:]
         return self._got.pop(0)
 
-    async def is_closed(self, within_s: float = 5.0) -> bool:
+    async def is_closed(self, within_s: float = PATIENCE_S) -> bool:
         """Whether the server closes it without saying another word."""
         try:
             async with asyncio.timeout(within_s):
@@ -237,7 +239,7 @@ async def calling(
         await client.stop()
 
 
-async def until(condition: object, within_s: float = 5.0) -> None:
+async def until(condition: object, within_s: float = PATIENCE_S) -> None:
     """Wait for something that sockets make true."""
     assert callable(condition)
     async with asyncio.timeout(within_s):

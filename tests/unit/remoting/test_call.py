@@ -196,6 +196,8 @@ def test_answer_that_comes_later_and_twice() -> None:
 def test_late_answer_is_dropped() -> None:
     async def main() -> None:
         async with serving() as running, calling() as client:
+            # The connection is there already: making one may take longer than the short time.
+            await client.call(running.address, Command(ECHO))
             with pytest.raises(OutcomeUnknown, match="within"):
                 await client.call(running.address, Command(SLOW), timeout_s=0.05)
             running.handlers.gate.set()

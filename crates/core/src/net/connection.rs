@@ -91,8 +91,8 @@ impl Handle {
         self.finished.store(frames, Ordering::SeqCst);
     }
 
-    /// A number that moves with everything that is read or written: no clock is needed to see
-    /// that there was nothing.
+    /// A number that moves with everything that is read or that is tried to be written: no clock is
+    /// needed to see that there was nothing.
     pub fn traffic(&self) -> u64 {
         self.traffic.load(Ordering::Relaxed)
     }
@@ -217,13 +217,15 @@ impl Connection {
                 let from = if index == 0 { first } else { 0 };
                 bytes.get(from..).unwrap_or_default()
             });
+            // Before it, as what the peer has seen must have been counted: who then lets time pass
+            // would otherwise have it count as news of a later moment.
+            self.handle.heard();
             let (sent, wanted) = match socket::send(self.fd(), pieces) {
                 Ok(done) => done,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             };
-            self.handle.heard();
             self.sent(sent);
             if sent < wanted {
                 break;

@@ -162,13 +162,15 @@ class Client:
                 # perhaps, since a new connection may meet the peer that took its place.
                 self._retire(address, link)
                 link = await self._connected(address, deadline - loop.time())
-                answer = await link.call(command, max(0.0, deadline - loop.time()))
+                answer = await self._ask(link, command, deadline)
             return answer
         finally:
             self._calls -= 1
 
     async def _ask(self, link: Link, command: Command, deadline: float) -> Command:
-        left_s = max(0.0, deadline - asyncio.get_running_loop().time())
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise Unreachable(f"connecting to {link.address} took all the time that there was")
         try:
             return await link.call(command, left_s)
         except OutcomeUnknown:

@@ -291,9 +291,9 @@ class Link(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 return await waiter
         except TimeoutError:
-            raise OutcomeUnknown(
-                f"{self.address} did not answer {request_name(command.code)} within {timeout_s:g} s"
-            ) from None
+            name, waited_s = request_name(command.code), max(0.01, round(timeout_s, 2))
+            text = f"{self.address} did not answer {name} within {waited_s:g} s"
+            raise OutcomeUnknown(text) from None
         finally:
             self._calls.end(opaque)
             if waiter.done() and not waiter.cancelled():

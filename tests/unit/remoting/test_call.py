@@ -207,6 +207,16 @@ def test_late_answer_is_dropped() -> None:
     asyncio.run(main())
 
 
+def test_call_without_time_left_is_not_sent_and_says_so() -> None:
+    async def main() -> None:
+        async with serving() as running, calling() as client:
+            await client.call(running.address, Command(ECHO))
+            with pytest.raises(Unreachable, match="took all the time"):
+                await client.call(running.address, Command(ECHO), 0.0)
+
+    asyncio.run(main())
+
+
 def test_nobody_listens() -> None:
     async def main() -> None:
         async with serving() as running:

@@ -76,7 +76,7 @@ class Troubles:
             if self._refusals[subject] < _PATIENCE:
                 return
         if isinstance(error, Refused) and error.code == ResponseCode.TOPIC_NOT_EXIST and may_end:
-            error = await unknown_topic(self._session, topic)
+            error = await why_no_route(self._session, topic)
         if may_end and cannot_heal(error):
             self._fail(error)
         elif subject not in self._known and FIRST_ANSWER not in self._known:
@@ -105,7 +105,7 @@ class Troubles:
             log.exception("on_error of %s failed", self._group)
 
 
-async def unknown_topic(session: Session, topic: str) -> RoquetError:
+async def why_no_route(session: Session, topic: str) -> RoquetError:
     """Return what it means that the name server has no route of a topic."""
     try:
         await session.name_servers.route(AUTO_CREATE_TOPIC)

@@ -1,6 +1,6 @@
 """Write the blocking form of administration from the asyncio one.
 
-`python -m tools.sync_admin` writes `src/roquet/client/_sync_admin.py`; a test compares.
+`python -m tools.sync_admin` writes the folder `src/roquet/client/_sync_admin`; a test compares.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/roquet/admin"
-TARGET = ROOT / "src/roquet/client/_sync_admin.py"
+TARGET = ROOT / "src/roquet/client/_sync_admin"
 FAMILIES = ("topics", "groups", "messages", "brokers", "name_servers", "accounts")
 
 _HEAD = '''\
-"""Administration by the blocking client: written by `python -m tools.sync_admin`, do not edit."""
+"""Blocking administration of {subject}: written by `python -m tools.sync_admin`, do not edit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,21 @@ if TYPE_CHECKING:
     from roquet.service.loop_thread import LoopThread
 
 '''
-_ADMIN = '''
+_ADMIN = '''\
+"""Administration by the blocking client: written by `python -m tools.sync_admin`, do not edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+{imports}
+
+if TYPE_CHECKING:
+    from roquet import admin
+    from roquet.service.loop_thread import LoopThread
+
+__all__ = [{names}]
+
 
 class Admin:
     """The families of administration, blocking."""
@@ -42,28 +56,37 @@ class Admin:
 
 
 def main() -> int:
-    """Write the module; return the exit code."""
-    TARGET.write_text(formatted(written()), encoding="utf-8")
+    """Write the modules; return the exit code."""
+    TARGET.mkdir(exist_ok=True)
+    for name, text in written().items():
+        (TARGET / name).write_text(formatted(text), encoding="utf-8")
     return 0
 
 
-def written() -> str:
-    """Return the module's text, unformatted and with imports that are too many."""
-    runtime: set[str] = set()
-    typed: set[str] = set()
-    classes: list[str] = []
-    for family in FAMILIES:
-        tree = ast.parse((SOURCE / f"{family}.py").read_text(encoding="utf-8"))
-        found, names = _family(tree, family)
-        classes.append(found)
-        _imports(tree, names, runtime, typed)
-        _own_names(tree, family, names, runtime, typed)
-    typed.add("from collections.abc import Generator")
-    head = _HEAD.format(
-        imports="\n".join(sorted(runtime)), typing_imports="\n    ".join(sorted(typed))
-    )
+def written() -> dict[str, str]:
+    """Return file name -> text, unformatted and with imports that are too many."""
+    found = {f"{family}.py": _module(family) for family in FAMILIES}
     rows = "\n".join(f"        self.{it} = {_class_name(it)}(inner.{it}, loop)" for it in FAMILIES)
-    return head + "\n".join(classes) + _ADMIN.format(families=rows)
+    imports = "\n".join(
+        f"from roquet.client._sync_admin.{it} import {_class_name(it)}" for it in sorted(FAMILIES)
+    )
+    names = ", ".join(f'"{it}"' for it in sorted(["Admin", *map(_class_name, FAMILIES)]))
+    return {"__init__.py": _ADMIN.format(families=rows, imports=imports, names=names), **found}
+
+
+def _module(family: str) -> str:
+    runtime: set[str] = set()
+    typed = {"from collections.abc import Generator"}
+    tree = ast.parse((SOURCE / f"{family}.py").read_text(encoding="utf-8"))
+    text, names = _family(tree, family)
+    _imports(tree, names, runtime, typed)
+    _own_names(tree, family, names, runtime, typed)
+    head = _HEAD.format(
+        subject=family.replace("_", " "),
+        imports="\n".join(sorted(runtime)),
+        typing_imports="\n    ".join(sorted(typed)),
+    )
+    return head + text
 
 
 def formatted(text: str) -> str:

@@ -9,8 +9,10 @@ from roquet.admin.calls import command, read, read_header, tell_name_servers
 from roquet.base.errors import Refused, UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.model.topic import can_write
+from roquet.protocol import departed
 from roquet.protocol.bodies import clients, replication, stats, timers
 from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import (
     GetAllProducerInfoRequest,
     GetProducerConnectionListRequest,
@@ -19,6 +21,7 @@ from roquet.protocol.headers.admin import (
 from roquet.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,
+    GetRouteInfoRequest,
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.routes import ClusterInfo
     from roquet.protocol.bodies.stats import BrokerStatsItem
     from roquet.protocol.bodies.timers import TimerMetricsBody
-    from roquet.protocol.command import Command
     from roquet.protocol.header import Header
 
 
@@ -113,14 +115,32 @@ class Brokers:
         counts = [read_header(WipeWritePermOfBrokerResponse, it).wipe_topic_count for it in answers]
         return max(counts, default=0)
 
-    async def is_drained(self, broker_name: str) -> bool:
-        """Tell whether name servers say that nobody writes to a broker. Raises Unreachable."""
+    async def drained(self) -> frozenset[str]:
+        """Return the names of brokers that nobody writes to, as name servers say.
+
+        Raises Unreachable.
+        """
         try:
             route = await self._calls.route(SELF_TEST_TOPIC)
         except Refused:
-            return False
-        perms = [it.perm for it in route.queues if it.broker_name == broker_name]
-        return bool(perms) and not any(can_write(it) for it in perms)
+            return frozenset()
+        named = {it.broker_name for it in route.queues}
+        return frozenset(named - {it.broker_name for it in route.queues if can_write(it.perm)})
+
+    async def departed(self) -> tuple[str, ...]:
+        """Return the names of brokers that left and have not come back, as the name server recalls.
+
+        None for a name server that does not keep who left (RocketMQ's), and when no broker at all
+        is there any more. Raises Unreachable.
+        """
+        header = GetRouteInfoRequest(topic=SELF_TEST_TOPIC, accept_standard_json_only=True)
+        ext = header.encode() | {departed.ASK: "true"}
+        request = Command(code=int(RequestCode.GET_ROUTEINFO_BY_TOPIC), ext=ext)
+        try:
+            answer = await self._calls.ask_name_server(request)
+        except Refused:
+            return ()
+        return tuple(departed.read(answer.ext) or ())
 
     async def undrain(self, broker_name: str) -> int:
         """Undo `drain`; return how many topics. Raises as `drain` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.base.errors import NotFound, OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -101,13 +101,13 @@ class Brokers:
     ) -> dict[str, str]:
         """Return broker name -> address of all masters, of a cluster's, or of the named ones.
 
-        Raises UsageError for a name that is none, Refused with code 22 when there is no master,
+        Raises NotFound for a name that is none, Refused with code 22 when there is no master,
         Unreachable.
         """
         info = await self.known()
         if cluster is not None and cluster not in info.clusters:
             there = ", ".join(sorted(info.clusters)) or "none"
-            raise UsageError(f"there is no cluster {cluster}; there are: {there}")
+            raise NotFound(f"there is no cluster {cluster}; there are: {there}")
         found = {
             name: data.master
             for name, data in info.brokers.items()
@@ -116,11 +116,9 @@ class Brokers:
         if brokers is not None:
             wanted = list(brokers)
             missing = [name for name in wanted if name not in found]
-            demand(
-                f"no broker {', '.join(missing)}: there are {', '.join(found) or 'none'}"
-                if missing
-                else None
-            )
+            if missing:
+                there = ", ".join(found) or "none"
+                raise NotFound(f"no broker {', '.join(missing)}: there are {there}")
             found = {name: found[name] for name in wanted}
         if not found:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, "no master broker is registered")
@@ -129,7 +127,7 @@ class Brokers:
     async def address(self, broker: str) -> str:
         """Return an address to ask: a broker's name stands for its master, an address for itself.
 
-        Raises UsageError for a name that is none.
+        Raises NotFound for a name that is none.
         """
         if ":" in broker:
             return broker

@@ -9,6 +9,7 @@ from roquet.admin.calls import Brokers, command, demand, read, read_header
 from roquet.admin.topics import Topics
 from roquet.base.errors import Refused, UsageError
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.queue import MessageQueue
 from roquet.protocol import fastjson, names
 from roquet.protocol.bodies import assignments, clients, groups, stats, topics
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from roquet.admin.calls import Calls
-    from roquet.model.queue import MessageQueue
     from roquet.model.request_mode import GroupRequestMode
     from roquet.protocol.bodies.clients import Connection, ConsumerConnection
     from roquet.protocol.bodies.stats import ConsumeOffset, RunningInfo
@@ -195,33 +195,47 @@ class Groups:
 
     # --- where it goes on --------------------------------------------------------------------
 
-    async def preview_seek(self, group: str, topic: str, to: Place) -> list[SeekStep]:
+    async def preview_seek(
+        self,
+        group: str,
+        topic: str,
+        to: Place | None = None,
+        *,
+        by: int | None = None,
+        queue: tuple[str, int] | None = None,
+    ) -> list[SeekStep]:
         """Return what `seek` would do, queue by queue, and do nothing.
 
-        `to` is `earliest`, `latest`, a time in Unix milliseconds, or offsets by queue. Raises
-        UsageError for an offset that its queue does not have, Refused with code 17, Unreachable.
+        `to` is `earliest`, `latest`, a time in Unix milliseconds, or offsets by queue; `by` is a
+        number of messages on (or back) instead. `queue`, broker name and number, leaves all others
+        as they are; `to` may be its offset then. Raises UsageError for an offset or a queue that is
+        not there, Refused with code 17, Unreachable.
         """
+        if (to is None) == (by is None):
+            raise UsageError("give either a place or a number of messages")
         bounds = await self._topics.offsets(topic)
+        if queue is not None:
+            chosen = MessageQueue(topic, *queue)
+            if chosen not in bounds:
+                raise UsageError(f"{topic} has no queue {queue[1]} on {queue[0]}")
+            bounds = {chosen: bounds[chosen]}
         known = topic in await self.topics(group)
         now = await self.offsets(group, topic) if known else {}
-        if isinstance(to, str):
-            if to not in ("earliest", "latest"):
-                raise UsageError(f"{to!r} is neither earliest nor latest")
-            low = to == "earliest"
-            then = {it: (at.min_offset if low else at.max_offset) for it, at in bounds.items()}
-        elif isinstance(to, int):
-            then = await self._topics.offsets_at(topic, to)
+        if by is not None:
+            then = {
+                it: min(max(now[it].consumer_offset + by, at.min_offset), at.max_offset)
+                for it, at in bounds.items()
+                if it in now
+            }
+        elif isinstance(to, int) and queue is not None:
+            then = dict.fromkeys(bounds, to)
         else:
-            try:
-                then = dict(to)
-            except (TypeError, ValueError) as error:
-                text = f"{to!r} is no place: earliest, latest, milliseconds or offsets by queue"
-                raise UsageError(text) from error
-        for queue, offset in then.items():
-            _demand_within(queue, offset, bounds.get(queue))
+            then = await self._targets(topic, to or {}, bounds)
+        for moved, offset in then.items():
+            _demand_within(moved, offset, bounds.get(moved))
         return [
-            SeekStep(queue, now[queue].consumer_offset if queue in now else None, offset)
-            for queue, offset in sorted(then.items())
+            SeekStep(moved, now[moved].consumer_offset if moved in now else None, offset)
+            for moved, offset in sorted(then.items())
         ]
 
     async def seek(self, group: str, topic: str, to: Place) -> list[SeekStep]:
@@ -231,6 +245,11 @@ class Groups:
         `preview_seek` does.
         """
         steps = await self.preview_seek(group, topic, to)
+        await self.take_steps(group, topic, steps)
+        return steps
+
+    async def take_steps(self, group: str, topic: str, steps: Iterable[SeekStep]) -> None:
+        """Do what `preview_seek` has shown. Raises Refused, Unreachable, OutcomeUnknown."""
         masters = await self._brokers.of_topic(topic)
         for step in steps:
             address = masters[step.queue.broker_name]
@@ -249,7 +268,6 @@ class Groups:
                 if refusal.code not in _NOT_ONLINE:
                     raise
                 await self._commit(address, group, step)
-        return steps
 
     async def clone_offsets(
         self, source: str, target: str, topic: str | None = None, *, offline: bool = True
@@ -266,6 +284,23 @@ class Groups:
             pass
 
     # --- inside ------------------------------------------------------------------------------
+
+    async def _targets(
+        self, topic: str, to: Place, bounds: Mapping[MessageQueue, stats.TopicOffset]
+    ) -> dict[MessageQueue, int]:
+        """Return the offset of each queue at a place. Raises UsageError for what is none."""
+        if isinstance(to, str):
+            if to not in ("earliest", "latest"):
+                raise UsageError(f"{to!r} is neither earliest nor latest")
+            low = to == "earliest"
+            return {it: (at.min_offset if low else at.max_offset) for it, at in bounds.items()}
+        if isinstance(to, int):
+            return await self._topics.offsets_at(topic, to)
+        try:
+            return dict(to)
+        except (TypeError, ValueError) as error:
+            text = f"{to!r} is no place: earliest, latest, milliseconds or offsets by queue"
+            raise UsageError(text) from error
 
     async def _commit(self, address: str, group: str, step: SeekStep) -> None:
         header = UpdateConsumerOffsetRequest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from roquet._native import decode_records
@@ -22,7 +23,7 @@ from roquet.protocol.headers.message import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from roquet.admin.calls import Calls
     from roquet.model.message import StoredMessage
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _GROUP = "TOOLS_CONSUMER"
 _PULL_COUNT = 32
+_NO_MESSAGE = re.compile(r"can not find message by the offset")
 FOREVER_MS = 2**63 - 1
 _NOTHING = frozenset(
     {
@@ -67,7 +69,14 @@ class Messages:
             hint = "the id that a producer makes is looked up with its topic"
             raise UsageError(f"{offset_id}: {address} is no broker of this cluster; {hint}")
         request = command(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset=offset))
-        answer = await self._calls.ask(address, request)
+        try:
+            answer = await self._calls.ask(address, request)
+        except Refused as refusal:
+            # A place without a message is answered as any failure is.
+            if refusal.code != ResponseCode.SYSTEM_ERROR or not _NO_MESSAGE.search(refusal.remark):
+                raise
+            text = f"there is no message at offset {offset} of {address}"
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, text) from refusal
         found = _messages(answer.body)
         if not found:
             raise Unreachable(f"message {offset_id} cannot be read: the answer is empty")
@@ -110,23 +119,38 @@ class Messages:
         return found
 
     async def between(
-        self, topic: str, begin_ms: int, end_ms: int, *, count: int = 1_000
+        self,
+        topic: str,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        count: int = 1_000,
+        wanted: Callable[[StoredMessage], bool] | None = None,
     ) -> AsyncGenerator[StoredMessage]:
         """Yield the messages of a topic stored from `begin_ms` to before `end_ms`, by queue.
 
-        At most `count` of each queue. Raises as `at` does.
+        At most `count` of each queue, of those that `wanted` takes (see `admin.matching`). Raises
+        as `at` does.
         """
         masters = await self._brokers.of_topic(topic)
         for queue, begin in sorted((await self._topics.offsets_at(topic, begin_ms)).items()):
             left, offset = count, begin
             while left > 0:
-                found, offset = await self._pull(masters[queue.broker_name], queue, offset, left)
+                found, offset = await self._pull(
+                    masters[queue.broker_name],
+                    queue,
+                    offset,
+                    _PULL_COUNT if wanted else left,
+                )
                 for message in found:
                     if message.store_timestamp >= end_ms:
                         found = []
                         break
-                    left -= 1
-                    yield message
+                    if wanted is None or wanted(message):
+                        left -= 1
+                        yield message
+                    if left == 0:
+                        break
                 if not found:
                     break
 

@@ -38,6 +38,13 @@ def output_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def filter_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what a look at a topic may be narrowed by."""
+    parser.add_argument("-t", "--tags", help="only with one of these tags: 'a || b'")
+    parser.add_argument("--sql", metavar="EXPRESSION", help="only what this SQL92 filter takes")
+    parser.add_argument("-k", "--key", help="only with this key")
+
+
 def count(text: str) -> int:
     """Read a number of at least 1."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text) > 0):

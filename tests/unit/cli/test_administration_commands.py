@@ -23,7 +23,7 @@ from roquet import sync
 from roquet.base.errors import UsageError
 from roquet.cli.app import parser, run
 from roquet.cli.commands import declared, tree
-from roquet.cli.commands.groups import place_of
+from roquet.cli.times import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +134,58 @@ def test_a_message_is_found_and_shown(shell: Shell) -> None:
     assert shell.code == 5
     shell("msg", "get", "what")
     assert shell.code == 2
+    host, port = row_address(shell)
+    nowhere = socket.inet_aton(host).hex() + f"{port:08x}{2**40:016x}"
+    shell("msg", "get", nowhere.upper())
+    assert (shell.code, "there is no message at offset" in shell.err) == (5, True)
+
+
+def row_address(shell: Shell) -> tuple[str, int]:
+    (row,) = shell.rows("broker", "ls")
+    host, _, port = row["address"].rpartition(":")
+    return host, int(port)
+
+
+def test_address_of_a_broker_given_as_name_server_is_named_as_that(shell: Shell) -> None:
+    host, port = row_address(shell)
+    for words in (("topic", "ls"), ("cat", "orders", "-e"), ("pub", "orders", "x")):
+        wrong = Shell(f"{host}:{port}")
+        wrong(*words)
+        assert (wrong.code, "is it a broker? --namesrv" in wrong.err) == (2, True), words
+
+
+def test_messages_are_filtered_by_tag_key_and_sql(shell: Shell) -> None:
+    shell("topic", "create", "mixed", "-q", "1")
+    for number, tag in enumerate("aabc"):
+        shell("pub", "mixed", f"{number}", "-t", tag, "-k", f"k{number}", "-p", f"n={number}")
+    for flags, bodies in (
+        (("-t", "a"), "01"),
+        (("-t", "b || c"), "23"),
+        (("--sql", "n > 1 AND TAGS = 'c'"), "3"),
+        (("-k", "k1"), "1"),
+    ):
+        found = shell("cat", "mixed", "-e", "--json", *flags).splitlines()
+        assert "".join(json.loads(it)["body"] for it in found) == bodies
+        more = () if flags[0] == "-k" else ("--since", "1h")
+        rows = shell.rows("msg", "find", "mixed", *flags, *more)
+        assert "".join(it["body"] for it in rows) == bodies
+    shell("cat", "mixed", "-e", "--sql", "n >")
+    assert (shell.code, "the filter cannot be used" in shell.err) == (2, True)
+
+
+def test_message_is_sent_late_and_messages_of_one_key_to_one_queue(shell: Shell) -> None:
+    shell("topic", "create", "later", "-q", "4")
+    began_s = time.monotonic()
+    shell("pub", "later", "x", "--delay", "2s")
+    while not shell("cat", "later", "-e"):
+        time.sleep(0.1)
+    assert time.monotonic() - began_s > 1
+    shell("pub", "later", "x", "--delay", "soon")
+    assert (shell.code, "must be a span" in shell.err) == (2, True)
+    shell("pub", "later", "x", "--delay", "2s", "--at", "2020-01-01")
+    assert shell.code == 2
+    placed = shell("pub", "later", "y{{count}}", "-c", "3", "--order-key", "k", "--json")
+    assert len({json.loads(it)["queue"] for it in placed.splitlines()}) == 1
 
 
 def test_brokers_are_shown_changed_and_drained(shell: Shell) -> None:
@@ -148,7 +200,9 @@ def test_brokers_are_shown_changed_and_drained(shell: Shell) -> None:
     shell("broker", "config", "set", broker, "maxMessageSize")
     assert shell.code == 2
     shell("broker", "config", "get", broker, "noSuchKey")
-    assert shell.code == 2
+    assert (shell.code, "try: roquet broker config get" in shell.err) == (5, True)
+    shell("broker", "config", "set", broker, "maxMesageSize=70000")
+    assert (shell.code, "did you mean maxMessageSize?" in shell.err) == (5, True)
     shell("broker", "drain", broker)
     assert shell.code == 2
     assert f"back: roquet broker undrain {broker}" in shell("broker", "drain", broker, "-y")
@@ -224,7 +278,7 @@ def test_unknown_names_end_with_5_before_anything_is_asked(shell: Shell) -> None
         assert "there is no" in shell.err
     for verb in ("drain", "undrain"):
         shell("broker", verb, "nobody", *(["-y"] if verb == "drain" else []))
-        assert (shell.code, "there are dev" in shell.err) == (2, True)
+        assert (shell.code, "there are dev" in shell.err) == (5, True)
 
 
 def test_drained_broker_shows_it(shell: Shell) -> None:

@@ -279,6 +279,24 @@ def test_a_broker_says_javas_line(namesrv: str, tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "abort").exists()
 
 
+def test_broker_that_left_is_a_problem_of_the_cluster(namesrv: str, tmp_path: Path) -> None:
+    def start(name: str) -> Running:
+        words = [f"brokerName={name}", "brokerIP1=127.0.0.1", f"storePathRootDir={tmp_path / name}"]
+        small = ["mappedFileSizeCommitLog=1048576", "maxHashSlotNum=1000", "maxIndexNum=4000"]
+        flags = [it for text in (*words, *small) for it in ("-s", text)]
+        running = Running(tmp_path, "broker", *flags, "--listen-port", "0", "-n", namesrv)
+        assert "boot success" in running.line()
+        return running
+
+    both = [start("stays"), start("leaves")]
+    assert roquet(tmp_path, "cluster", "health", "-n", namesrv).returncode == 0
+    assert both[1].stop() == 0
+    health = roquet(tmp_path, "cluster", "health", "-n", namesrv)
+    assert health.returncode == 1
+    assert health.stdout.splitlines()[1].split()[:3] == ["problem", "leaves", "it"]
+    assert both[0].stop() == 0
+
+
 @pytest.mark.parametrize("style", ["json", "text"])
 def test_the_log_goes_where_and_how_it_was_said(tmp_path: Path, style: str) -> None:
     path = tmp_path / "logs" / "server.log"

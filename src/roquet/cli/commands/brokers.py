@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import Refused, RoquetError, UsageError
+from roquet.base.errors import NotFound, Refused, RoquetError, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.exits import EXIT_LEFT_OUT
@@ -20,6 +21,7 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List brokers with their traffic."""
     rows: list[tuple[object, ...]] = []
     silent = False
+    drained = await admin.brokers.drained()
     for name, data in sorted((await admin.brokers.cluster()).brokers.items()):
         for number, address in sorted(data.addresses.items()):
             role = "master" if number == 0 else f"slave {number}"
@@ -29,13 +31,12 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
                 silent = True
                 shown: tuple[object, ...] = (None, None, None, output.plain(str(error)))
             else:
-                drained = number == 0 and await admin.brokers.is_drained(name)
                 shown = (
                     found.get("brokerVersionDesc", "?"),
                     _rate(found, "putTps"),
                     _rate(found, "getTransferredTps"),
                     f"{_share(found, 'commitLogDiskRatio')} of the disk"
-                    + (", drained" if drained else ""),
+                    + (", drained" if number == 0 and name in drained else ""),
                 )
             rows.append((data.cluster, name, role, address, *shown))
     head = ("cluster", "broker", "role", "address", "version", "in a second", "out", "state")
@@ -55,7 +56,7 @@ async def get_config(admin: Admin, options: argparse.Namespace) -> int:
     found = await admin.brokers.config(options.broker)
     if options.key is not None:
         if options.key not in found:
-            raise UsageError(f"{options.broker} has no setting {options.key}")
+            raise _no_setting(options.broker, options.key, found)
         found = {options.key: found[options.key]}
     output.pairs(found, options.output)
     return 0
@@ -70,10 +71,25 @@ async def set_config(admin: Admin, options: argparse.Namespace) -> int:
             raise UsageError(f"{text!r} should look like KEY=VALUE")
         changes[key] = value
     before = await admin.brokers.config(options.broker)
+    for key in changes:
+        if key not in before and _meant(key, before):
+            raise _no_setting(options.broker, key, before)
     await admin.brokers.set_config(options.broker, changes)
     for key, value in changes.items():
         output.line(f"{options.broker}: {key}={value}, was {before.get(key, 'not set')}")
     return 0
+
+
+def _meant(key: str, known: Mapping[str, str]) -> str | None:
+    spelled = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(key[:80].lower(), spelled, n=1, cutoff=0.75)
+    return spelled[close[0]] if close else None
+
+
+def _no_setting(broker: str, key: str, known: Mapping[str, str]) -> NotFound:
+    meant = _meant(key, known)
+    hint = f"did you mean {meant}?" if meant else f"try: roquet broker config get {broker}"
+    return NotFound(f"{broker} has no setting {key[:80]}; {hint}")
 
 
 async def drain(admin: Admin, options: argparse.Namespace) -> int:
@@ -110,7 +126,7 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
                 (name, data.master, slave.address, found.max_offset, slave.behind, rate, state)
             )
     if options.broker is not None and not rows:
-        raise UsageError(f"there is no master {options.broker}; try: roquet broker ls")
+        raise NotFound(f"there is no master {options.broker}; try: roquet broker ls")
     head = ("broker", "master", "slave", "log end", "bytes behind", "MiB a second", "state")
     output.listed(head, rows, options.output)
     return 0
@@ -122,13 +138,19 @@ async def health(admin: Admin, options: argparse.Namespace) -> int:
     known = await admin.brokers.cluster()
     if not known.brokers:
         rows.append(("problem", "cluster", "no broker is registered; start one: roquet broker"))
+    rows += [
+        ("problem", name, "it left and is not back: what only it has cannot be read; start it")
+        for name in await admin.brokers.departed()
+        if name not in known.brokers
+    ]
+    drained = await admin.brokers.drained()
     for name, data in sorted(known.brokers.items()):
         if data.master is None:
             rows.append(("problem", name, "it has no master: nothing can be sent to it"))
         for number, address in sorted(data.addresses.items()):
             where = f"{name}:{number}"
             rows += [(level, where, text) for level, text in await _look(admin, address)]
-        if data.master is not None and await admin.brokers.is_drained(name):
+        if data.master is not None and name in drained:
             text = f"drained: producers send it nothing; back: roquet broker undrain {name}"
             rows.append(("warning", name, text))
     rows.sort(key=lambda row: ("problem", "warning", "fine").index(row[0]))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
+from roquet.cli.times import place_of, shown_time
 from roquet.model.group import SubscriptionGroupConfig
-from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.versions import describe
 
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
     import argparse
 
     from roquet.admin import Admin, SeekStep
-
-_SPAN = re.compile(r"-?([0-9]{1,6})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
@@ -182,8 +177,11 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
     online = await admin.groups.connection(options.group)
     if online is None:
         await _demand(admin, options.group)
-    place = await _place(admin, options)
-    steps = await admin.groups.preview_seek(options.group, options.topic, place)
+    queue = None if options.queue is None else _queue(options.queue)
+    place = None if options.to is None else _place(options.to, one_queue=queue is not None)
+    steps = await admin.groups.preview_seek(
+        options.group, options.topic, place, by=options.by, queue=queue
+    )
     if online is not None:
         output.error(
             f"{len(online.connections)} members are online: they commit every few seconds, so they"
@@ -199,38 +197,27 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
         f" {skipped}",
         agreed=options.yes,
     )
-    targets = {it.queue: it.then for it in steps}
-    _show_steps(await admin.groups.seek(options.group, options.topic, targets), options)
+    await admin.groups.take_steps(options.group, options.topic, steps)
+    _show_steps(steps, options)
     return 0
 
 
-async def _place(admin: Admin, options: argparse.Namespace) -> str | int | dict[MessageQueue, int]:
-    """Return where a seek goes: a place of all queues, or offsets by queue."""
-    if options.by is None and options.queue is None:
-        return place_of(options.to)
-    topic = options.topic
-    bounds = await admin.topics.offsets(topic)
-    if options.queue is not None:
-        broker, _, number = options.queue.rpartition(":")
-        if not (broker and number.isascii() and number.isdigit() and len(number) < 6):
-            raise UsageError(f"--queue {options.queue!r}: should look like BROKER:0")
-        queue = MessageQueue(topic, broker, int(number))
-        if queue not in bounds:
-            raise UsageError(f"{topic} has no queue {number} on {broker}; try: roquet topic get")
-        bounds = {queue: bounds[queue]}
-    if options.by is not None:
-        now = await admin.groups.offsets(options.group, topic)
-        moved = {it: now[it].consumer_offset + options.by for it in bounds if it in now}
-        return {
-            it: min(max(offset, bounds[it].min_offset), bounds[it].max_offset)
-            for it, offset in moved.items()
-        }
-    if options.to in ("earliest", "latest"):
-        low = options.to == "earliest"
-        return {it: at.min_offset if low else at.max_offset for it, at in bounds.items()}
-    if not (options.to.isascii() and options.to.isdigit() and len(options.to) <= 18):
-        raise UsageError(f"--to {options.to!r}: of one queue, earliest, latest or an offset")
-    return dict.fromkeys(bounds, int(options.to))
+def _place(text: str, *, one_queue: bool) -> str | int:
+    """Return where a seek goes; of one queue that may be an offset. Raises UsageError."""
+    if not one_queue:
+        return place_of(text)
+    if text in ("earliest", "latest"):
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise UsageError(f"--to {text!r}: of one queue, earliest, latest or an offset")
+    return int(text)
+
+
+def _queue(text: str) -> tuple[str, int]:
+    broker, _, number = text.rpartition(":")
+    if not (broker and number.isascii() and number.isdigit() and len(number) < 6):
+        raise UsageError(f"--queue {text!r}: should look like BROKER:0")
+    return broker, int(number)
 
 
 async def clone(admin: Admin, options: argparse.Namespace) -> int:
@@ -273,44 +260,6 @@ def _show_steps(steps: list[SeekStep], options: argparse.Namespace) -> None:
     ]
     head = ("broker", "queue", "now", "then", "again", "skipped")
     output.listed(head, rows, options.output, {"group": options.group, "topic": options.topic})
-
-
-def place_of(text: str) -> str | int:
-    """Return where `--to` goes: earliest, latest, or a time in Unix milliseconds.
-
-    Raises UsageError.
-    """
-    if text in ("earliest", "latest"):
-        return text
-    return time_of(text, "--to", "earliest, latest, ")
-
-
-def time_of(text: str, flag: str, more: str = "") -> int:
-    """Return a time in Unix milliseconds from `1h` back, a date or milliseconds.
-
-    Raises UsageError.
-    """
-    span = _SPAN.fullmatch(text)
-    if span is not None:
-        back = timedelta(**{_UNITS[span[2]]: int(span[1])})
-        return SystemClock().now_ms() - int(back.total_seconds() * 1000)
-    if text.isascii() and text.isdigit() and len(text) == 13:
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-        return int(found.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{flag} {text!r}: must be {more}a time back (1h, 30m, 2d), a date"
-            " (2026-11-20T10:00) or Unix milliseconds"
-        ) from None
-
-
-def shown_time(time_ms: int) -> str:
-    """Return a time for people, - for none."""
-    if time_ms <= 0:
-        return "-"
-    return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(" ", "seconds")
 
 
 async def _demand(admin: Admin, group: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from roquet.admin.matching import matcher
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, UsageError
 from roquet.cli import output
-from roquet.cli.commands.groups import shown_time, time_of
 from roquet.cli.shown import message_fields, message_text
+from roquet.cli.times import shown_time, time_of
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.message_id import is_offset_id
 
@@ -66,6 +67,7 @@ async def find(admin: Admin, options: argparse.Namespace) -> int:
     now_ms = SystemClock().now_ms()
     begin = 0 if options.since is None else time_of(options.since, "--since")
     end = now_ms if options.until is None else time_of(options.until, "--until")
+    wanted = matcher(tag=options.tags, sql=options.sql)
     if options.key == "":
         raise UsageError("--key is empty")
     if begin >= end:
@@ -74,10 +76,13 @@ async def find(admin: Admin, options: argparse.Namespace) -> int:
         found = await admin.messages.by_key(
             options.topic, options.key, count=options.count, begin_ms=begin, end_ms=end
         )
+        found = [it for it in found if wanted(it)]
     elif options.since is None:
         raise UsageError("give --key, or --since with a time: 10m, 2026-11-20T10:00")
     else:
-        between = admin.messages.between(options.topic, begin, end, count=options.count)
+        between = admin.messages.between(
+            options.topic, begin, end, count=options.count, wanted=wanted
+        )
         found = [message async for message in between]
         found.sort(key=lambda it: (it.store_timestamp, it.broker_name, it.queue_offset))
         del found[options.count :]

@@ -183,6 +183,8 @@ MESSAGES = (
         (
             _TOPIC,
             argument("-k", "--key", help="a key that the producer gave"),
+            argument("-t", "--tags", help="only with one of these tags: 'a || b'"),
+            argument("--sql", metavar="EXPRESSION", help="only what this SQL92 filter takes"),
             argument("--since", metavar="TIME", help="stored then or later: 10m (back), a date"),
             argument("--until", metavar="TIME", help="stored before (now)"),
             argument("-c", "--count", type=count, default=64, help="at most (%(default)s)"),

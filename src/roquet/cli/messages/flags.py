@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from roquet.cli.flags import CODES, client_flags, count
+from roquet.cli.flags import CODES, client_flags, count, filter_flags
 
 Options = argparse.Namespace
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
+    _pub(commands)
+    _sub(commands)
+    _cat(commands)
+
+
+def _pub(commands: Any) -> None:
     pub = commands.add_parser(
         "pub",
         help="send messages",
@@ -44,8 +50,20 @@ def add(commands: Any) -> None:
         metavar="NAME=VALUE",
         help="property that consumers filter by",
     )
+    pub.add_argument(
+        "--delay", metavar="SPAN", help="deliver so long after it is stored: 90s, 5m, 1h, 2d"
+    )
+    pub.add_argument("--at", metavar="TIME", help="deliver then: a date or Unix milliseconds")
+    pub.add_argument(
+        "--order-key",
+        metavar="KEY",
+        help="messages of one key go to one queue",
+    )
     client_flags(pub)
     pub.set_defaults(run=_run_pub)
+
+
+def _sub(commands: Any) -> None:
     sub = commands.add_parser(
         "sub",
         help="consume as a member of a group",
@@ -59,6 +77,9 @@ def add(commands: Any) -> None:
     sub.add_argument("-c", "--count", type=count, help="end after so many")
     client_flags(sub)
     sub.set_defaults(run=_run_sub)
+
+
+def _cat(commands: Any) -> None:
     cat = commands.add_parser(
         "cat",
         help="read a topic without a group",
@@ -72,7 +93,12 @@ def add(commands: Any) -> None:
         default="earliest",
         help="begin at earliest, latest, a queue offset, or -N: the topic's last N (%(default)s)",
     )
-    cat.add_argument("-e", "--end", action="store_true", help="end when all is read")
+    ending = cat.add_mutually_exclusive_group()
+    ending.add_argument("-e", "--end", action="store_true", help="end when all is read")
+    ending.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what comes (the default)"
+    )
+    filter_flags(cat)
     client_flags(cat)
     cat.set_defaults(run=_run_cat)
 

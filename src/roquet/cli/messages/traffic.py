@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from roquet.admin.matching import matcher
 from roquet.base.errors import Refused, RoquetError, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_INTERRUPTED
 from roquet.cli.messages.bodies import bodies
-from roquet.cli.reach import client, helped, run, waiting_for
+from roquet.cli.reach import Watched, client, helped, run
 from roquet.cli.shown import message_fields, message_text
+from roquet.cli.times import date_of, span_ms
 from roquet.client import ConsumerOptions, Sql
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.properties import TIMER_DELAY_MS, TIMER_DELIVER_MS
 
 if TYPE_CHECKING:
     import argparse
     import asyncio
+    from collections.abc import Callable
 
     from roquet.client import MQ, PullConsumer
     from roquet.model.message import StoredMessage
@@ -31,7 +35,7 @@ LAST_MAX = 100_000
 
 def publish(options: argparse.Namespace) -> int:
     """Send messages; print where each lies."""
-    properties = _properties(options.property)
+    properties = _properties(options.property) | _due(options)
 
     async def work(stop: asyncio.Event) -> int:
         async with client(options.namesrv) as mq, mq.producer(GROUP) as producer:
@@ -43,6 +47,7 @@ def publish(options: argparse.Namespace) -> int:
                     tag=options.tag,
                     keys=options.key,
                     properties=properties,
+                    order_key=options.order_key,
                 )
                 place = {
                     "id": receipt.message_id,
@@ -61,6 +66,17 @@ def publish(options: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED if stop.is_set() else 0
 
     return run(work)
+
+
+def _due(options: argparse.Namespace) -> dict[str, str]:
+    """Return the property that says when a message is due. Raises UsageError."""
+    if options.delay is not None and options.at is not None:
+        raise UsageError("give --delay or --at, not both")
+    if options.delay is not None:
+        return {TIMER_DELAY_MS: str(span_ms(options.delay, "--delay"))}
+    if options.at is not None:
+        return {TIMER_DELIVER_MS: str(date_of(options.at, "--at"))}
+    return {}
 
 
 def _properties(given: list[str]) -> dict[str, str]:
@@ -114,6 +130,7 @@ def _still_waiting(error: RoquetError) -> None:
 def cat(options: argparse.Namespace) -> int:
     """Read a topic without marking anything as consumed, to its end or until Ctrl-C."""
     start = _start(options.offset)
+    wanted = matcher(tag=options.tags, key=options.key, sql=options.sql)
 
     async def work(stop: asyncio.Event) -> int:
         async with client(options.namesrv) as mq, mq.pull_consumer(GROUP) as consumer:
@@ -125,13 +142,13 @@ def cat(options: argparse.Namespace) -> int:
                 first, ends[queue] = await consumer.bounds(queue)
                 await consumer.seek(queue, _first(start, first, ends[queue]))
             if isinstance(start, int) and start < 0:
-                for message in await _last(consumer, ends, -start, stop):
+                for message in await _last(consumer, ends, -start, stop, wanted):
                     _show(message, as_json=options.as_json)
             while not stop.is_set():
                 if options.end and _done(consumer, ends):
                     break
                 for message in await consumer.poll(timeout_s=POLL_S):
-                    if not options.end or _is_before(message, ends):
+                    if wanted(message) and (not options.end or _is_before(message, ends)):
                         _show(message, as_json=options.as_json)
         return 0
 
@@ -139,9 +156,13 @@ def cat(options: argparse.Namespace) -> int:
 
 
 async def _last(
-    consumer: PullConsumer, ends: dict[MessageQueue, int], count: int, stop: asyncio.Event
+    consumer: PullConsumer,
+    ends: dict[MessageQueue, int],
+    count: int,
+    stop: asyncio.Event,
+    wanted: Callable[[StoredMessage], bool],
 ) -> list[StoredMessage]:
-    """Return the last messages of a topic over all its queues, in the order of their storing.
+    """Return those wanted of a topic's last messages, in the order of their storing.
 
     No queue has more than `count` of them, so that is what each is read for.
     """
@@ -150,7 +171,7 @@ async def _last(
         found += [it for it in await consumer.poll(timeout_s=POLL_S) if _is_before(it, ends)]
         found.sort(key=_stored)
         del found[:-count]
-    return found
+    return [it for it in found if wanted(it)]
 
 
 def _stored(message: StoredMessage) -> tuple[int, str, int]:
@@ -169,8 +190,7 @@ async def _reach(mq: MQ, options: argparse.Namespace, *, must_exist: bool = Fals
     Raises Unreachable, and Refused for a topic that is not there when it must be.
     """
     try:
-        with waiting_for(options.namesrv):
-            await mq.admin().topics.route(options.topic)
+        await mq.admin(Watched).topics.route(options.topic)
     except Refused as error:
         if error.code != ResponseCode.TOPIC_NOT_EXIST or must_exist:
             raise

@@ -1,0 +1,149 @@
+"""Blocking administration of topics: written by `python -m tools.sync_admin`, do not edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.model.topic import READ_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from roquet import admin
+    from roquet.model.queue import MessageQueue
+    from roquet.model.route import TopicRoute
+    from roquet.model.topic import TopicConfig
+    from roquet.protocol.bodies.stats import TopicOffset
+    from roquet.service.loop_thread import LoopThread
+
+
+class Topics:
+    """Topics of a cluster, on every master unless brokers are named."""
+
+    def __init__(self, inner: admin.Topics, loop: LoopThread) -> None:
+        """Wrap."""
+        self._inner = inner
+        self._loop = loop
+
+    def names(self, *, system: bool = True) -> list[str]:
+        """Return the names of all topics, in order; without `system` only those that users made.
+
+        Retry and dead-letter topics of groups count as the system's. Raises Refused, Unreachable.
+        """
+        return self._loop.run(self._inner.names(system=system))
+
+    def system(self) -> frozenset[str]:
+        """Return names that are topics of the system: clusters, brokers and a broker's own."""
+        return self._loop.run(self._inner.system())
+
+    def get(
+        self, topic: str, *, brokers: Iterable[str] | None = None, cluster: str | None = None
+    ) -> dict[str, TopicConfig]:
+        """Return broker name -> configuration, of the masters that have the topic.
+
+        Raises UsageError, Refused, Unreachable.
+        """
+        return self._loop.run(self._inner.get(topic, brokers=brokers, cluster=cluster))
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return where a topic is. Raises Refused with code 17 when it is nowhere, Unreachable."""
+        return self._loop.run(self._inner.route(topic))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of a topic that can be read, in order. Raises as `route` does."""
+        return self._loop.run(self._inner.queues(topic))
+
+    def offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the bounds of every queue of a topic, in order. Raises as `route` does."""
+        return self._loop.run(self._inner.offsets(topic))
+
+    def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
+        """Return each queue's offset of the first message stored at `time_ms` or later.
+
+        `time_ms` is Unix milliseconds. Raises as `route` does.
+        """
+        return self._loop.run(self._inner.offsets_at(topic, time_ms))
+
+    def groups(self, topic: str) -> list[str]:
+        """Return the names of all groups that consume a topic. Raises as `route` does."""
+        return self._loop.run(self._inner.groups(topic))
+
+    def create(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        perm: int = READ_WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Create a topic and wait until the name server knows it; return broker -> configuration.
+
+        `queues` is per broker. Raises Refused with code 18 when a broker has the topic already
+        (then nothing is changed), UsageError, Unreachable, and OutcomeUnknown when the topic is
+        made but has no route yet.
+        """
+        return self._loop.run(
+            self._inner.create(
+                name,
+                queues,
+                perm=perm,
+                order=order,
+                attributes=attributes,
+                brokers=brokers,
+                cluster=cluster,
+            )
+        )
+
+    def put(
+        self,
+        config: TopicConfig,
+        *,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+        removed: Iterable[str] = (),
+    ) -> None:
+        """Create a topic or change it to this, and wait until the name server knows.
+
+        `removed` are the names of attributes to take away. Raises as `create` does, but for 18.
+        """
+        self._loop.run(self._inner.put(config, brokers=brokers, cluster=cluster, removed=removed))
+
+    def alter(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Change what is given wherever the topic is; return broker -> the configuration before.
+
+        Attributes that are not given stay.
+
+        Raises Refused with code 17 when it is nowhere, else as `put` does.
+        """
+        return self._loop.run(
+            self._inner.alter(
+                name,
+                queues=queues,
+                perm=perm,
+                order=order,
+                attributes=attributes,
+                brokers=brokers,
+                cluster=cluster,
+            )
+        )
+
+    def delete(self, name: str) -> None:
+        """Delete a topic from every broker and name server.
+
+        Raises UsageError, Refused, Unreachable; a name server that is away raises its error when
+        all others have deleted.
+        """
+        self._loop.run(self._inner.delete(name))

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from roquet.client import Message, MessageQueue, connect
 from roquet.model.topic import TopicConfig
-from roquet.spark.source import register
 from roquet.testing.cluster import Cluster, cluster
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ def spark_session(**conf: str) -> SparkSession:
 def spark() -> Iterator[SparkSession]:
     session = spark_session()
     session.sparkContext.setLogLevel("ERROR")
-    register(session)
     yield session
     session.stop()
 

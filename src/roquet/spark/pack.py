@@ -107,10 +107,13 @@ def _files() -> Iterator[tuple[str, Path]]:
             if ".." not in file.parts and not _LEFT_OUT & set(file.parts) and path.is_file():
                 yield str(_SITE / file.as_posix()), path
     package = Path(roquet.__file__).parent
-    for path in package.rglob("*"):
-        inner = path.relative_to(package)
-        if path.is_file() and not inner.name.startswith(".") and not _LEFT_OUT & set(inner.parts):
-            yield str(_SITE / "roquet" / inner.as_posix()), path
+    # The packages by which Spark finds the formats stand beside it.
+    for folder in (package, *sorted(package.parent.glob("pyspark_roquet*"))):
+        for path in folder.rglob("*"):
+            inner = path.relative_to(folder.parent)
+            hidden = inner.name.startswith(".")
+            if path.is_file() and not hidden and not _LEFT_OUT & set(inner.parts):
+                yield str(_SITE / inner.as_posix()), path
 
 
 def _settings(interpreter: Path) -> str:

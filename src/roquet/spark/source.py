@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+FOUND_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
+
 
 class RoquetDataSource(DataSource):
     """Batch and stream, source and sink. Options: docs/reference/spark-options.md."""
@@ -66,6 +68,16 @@ class RoquetDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats `roquet`, `roquet-log` and `roquet-meta` known to a session."""
+    """Make the formats `roquet`, `roquet-log` and `roquet-meta` known to a session.
+
+    Only a session whose Python workers do not have Roquet installed needs this, such as one that
+    gets it by `--py-files`: others find the packages `pyspark_roquet…` by themselves.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
+
     for source in (RoquetDataSource, RoquetLogDataSource, RoquetMetaDataSource):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != FOUND_ALREADY:
+                raise

@@ -41,7 +41,9 @@ def test_the_archive_runs_where_only_the_interpreter_is(
     with tarfile.open(target) as archive:
         names = archive.getnames()
         archive.extractall(unpacked, filter="fully_trusted")
-    assert not [name for name in names if "pyspark" in name or "__pycache__" in name]
+    assert not [name for name in names if "/pyspark/" in name or "__pycache__" in name]
+    found_by_spark = {"pyspark_roquet", "pyspark_roquet_log", "pyspark_roquet_meta"}
+    assert {name.split("/")[-2] for name in names if "/pyspark_" in name} == found_by_spark
     code = (
         "import json, sys, google.protobuf, pandas, pyarrow, roquet.roquet_native\n"
         "import roquet; print(json.dumps([sys.prefix, roquet.__file__]))"

@@ -1,0 +1,9 @@
+"""Where Spark finds the format `roquet`: no session has to register it.
+
+Spark imports each package of the Python path whose name begins with `pyspark_` and knows its
+`DefaultSource` from then on, in SQL, `spark-sql`, the Thrift server and Spark Connect as well.
+"""
+
+from roquet.spark.source import RoquetDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -30,7 +30,7 @@ def told(folder: Path, command: Sequence[str]) -> list[str]:
         check=False,
         timeout=3000,
         cwd=folder,
-        env={**os.environ, **SHORT_LIVED},
+        env={**os.environ, **SHORT_LIVED, "PYSPARK_PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     return done.stdout.splitlines()

@@ -65,6 +65,11 @@ def test_delta_is_archived_once_compacted_removed_and_counted(tmp_path: Path) ->
     begun = found["begun"]
     assert {name: begun[name] for name in whole} == whole
     assert begun["files"] >= BATCHES
+    # Nothing is in the table that was there before, under another query.
+    assert "is in the lake up to offset" in found["other notes"]["lines"][0]
+    assert {name: found["other notes"][name] for name in ("rows", "files")} == {
+        name: begun[name] for name in ("rows", "files")
+    }
     # A kill behind the catalog, and one between Delta's transaction and the catalog.
     for step in ("without Spark's note", "without the catalog's and Spark's note"):
         assert found[step]["lines"][-1] == "no difference", step

@@ -31,7 +31,7 @@ from roquet.spark.schema import COLUMNS, ddl
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -216,17 +216,19 @@ class Archiver:
             self._say(f"micro-batch {number} is in the lake already")
             return
         if self._lake.kind == "delta":
-            entries = self._lake.publish_delta(part, _named(part, frame), query, number)
+            entries = self._lake.publish_delta(
+                part, _named(part, frame), query, number, lambda: self._overlap(self._first(frame))
+            )
         else:
             entries = self._staged(part, frame)
-            self._overlap(entries)
+            self._overlap(_begins(entries))
             if entries:
                 self._lake.move(part, entries)
             self._lake.commit(part, entries)
-            # A topic may be made anew while the job runs.
-            for it in entries:
-                queue = QueueKey(it.place.topic, it.broker, it.queue)
-                self._ends[queue] = max(it.to_offset, self._ends.get(queue, 0))
+        # A topic may be made anew while the job runs.
+        for it in entries:
+            queue = QueueKey(it.place.topic, it.broker, it.queue)
+            self._ends[queue] = max(it.to_offset, self._ends.get(queue, 0))
         if not entries:
             # A new query begins with a micro-batch, whether there is anything or not.
             return
@@ -269,14 +271,21 @@ class Archiver:
                     " job goes on where the lake ends"
                 )
 
-    def _overlap(self, entries: list[Entry]) -> None:
+    def _first(self, frame: DataFrame) -> dict[QueueKey, int]:
+        """Return the first offset that a micro-batch has of each queue that the lake has."""
+        if not self._ends:
+            return {}
+        # A read of its own: Spark says nothing of rows before they are in Delta's transaction.
+        first = frame.groupBy("topic", "brokerName", "queueId").agg({"queueOffset": "min"})
+        return {QueueKey(row[0], row[1], int(row[2])): int(row[3]) for row in first.collect()}
+
+    def _overlap(self, begins: Mapping[QueueKey, int]) -> None:
         """Raise LakeError when rows are in the lake already: another query put them there."""
-        for it in entries:
-            queue = QueueKey(it.place.topic, it.broker, it.queue)
-            if it.from_offset < self._ends.get(queue, 0):
+        for queue, begin in sorted(begins.items()):
+            if begin < self._ends.get(queue, 0):
                 raise LakeError(
                     f"{queue} is in the lake up to offset {self._ends[queue]}, and this query reads"
-                    f" it again from {it.from_offset}. Either its topic was made anew: a lake has"
+                    f" it again from {begin}. Either its topic was made anew: a lake has"
                     " one message at an offset, so archive the new topic to a lake of its own. Or"
                     " its checkpoint is an older one: without the checkpoint folder the job goes on"
                     " where the lake ends"
@@ -381,6 +390,15 @@ def _reading(given: Given) -> dict[str, str]:
         "maxOffsetsPerTrigger": str(200_000 if limit is None else limit),
         "failOnDataLoss": "true" if given.flag("failOnDataLoss") else "false",
     }
+
+
+def _begins(entries: Iterable[Entry]) -> dict[QueueKey, int]:
+    """Return the first offset of each queue: it has a line for each day."""
+    found: dict[QueueKey, int] = {}
+    for it in entries:
+        queue = QueueKey(it.place.topic, it.broker, it.queue)
+        found[queue] = min(it.from_offset, found.get(queue, it.from_offset))
+    return found
 
 
 def _named(part: str, frame: DataFrame) -> DataFrame:

@@ -260,8 +260,14 @@ class Lake:
         parts = {name.removesuffix(".plan") for name in names}
         return sorted(name for name in parts if name.startswith(kind))
 
-    def publish_delta(self, part: str, rows: DataFrame, writer: str, number: int) -> list[Entry]:
-        """Do the same in Delta: one transaction, which a repeated micro-batch does not repeat."""
+    def publish_delta(
+        self, part: str, rows: DataFrame, writer: str, number: int, check: Callable[[], None]
+    ) -> list[Entry]:
+        """Do the same in Delta: one transaction, which a repeated micro-batch does not repeat.
+
+        `check` is called before the transaction, unless that is done already; what it raises keeps
+        the rows out.
+        """
         if self.catalog.has(part):
             return []
         if self.files.exists(f"{self.root}/_delta_log") and not self._of_delta(part).isEmpty():
@@ -269,6 +275,7 @@ class Lake:
             (row,) = rows.agg(*_sums()).collect()
             wanted = (int(row["rows"]), int(row["crc"]))
         else:
+            check()
             wanted = self._append(rows, writer, number)
         entries = self.ranges(self._of_delta(part))
         self._compare(self.root, wanted, entries)

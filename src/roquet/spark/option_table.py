@@ -246,13 +246,18 @@ def suggestions(name: str, known: Iterable[str]) -> list[str]:
 class Given:
     """Given options, found by name in any case and checked against a table."""
 
-    def __init__(self, given: Mapping[str, str], table: Table) -> None:
-        """Raise UsageError for a name that is not in the table, listing near ones."""
+    def __init__(self, given: Mapping[str, str], table: Table, beside: Table = ()) -> None:
+        """Raise UsageError for a name that is not in the table, listing near ones.
+
+        Names in `beside` have no effect: a table of SQL has the options of reading and of writing
+        in one list.
+        """
+        others = {option.name.lower() for option in beside}
         self._given = {name.lower(): value for name, value in given.items()}
         self._table = {option.name.lower(): option for option in table}
         for name in self._given:
             engines = name in ENGINE or name.startswith(ENGINE_PREFIX)
-            if name not in self._table and not engines:
+            if name not in self._table and name not in others and not engines:
                 known = [self._table[item].name for item in suggestions(name, self._table)]
                 raise UsageError(f"unknown option {name[:80]!r}; did you mean: {', '.join(known)}?")
 

@@ -104,7 +104,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> Self:
         """Read options. Raises UsageError naming the option, the value and the rule."""
-        options = Given(given, option_table.SOURCE)
+        options = Given(given, option_table.SOURCE, option_table.SINK)
         if streaming:
             for name in ("endingOffsets", "endingTimestamp"):
                 if options.text(name) is not None:
@@ -230,7 +230,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Read options. Raises UsageError."""
-        options = Given(given, option_table.SINK)
+        options = Given(given, option_table.SINK, option_table.SOURCE)
         topic = options.text("topic")
         if topic is not None:
             wrong = names.check_topic(topic) or names.check_may_send(topic)

@@ -82,8 +82,8 @@ class GroupTable:
         self._groups: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS
         }
-        self._shared = False
-        """Whether somebody has been handed the table, so that a change needs a copy."""
+        self._handed: Mapping[str, SubscriptionGroupConfig] | None = None
+        """The table that somebody was handed: a change needs a copy of it."""
         self._forbidden: dict[str, dict[str, int]] = {}
         self._room = Room("consumer groups", GROUPS_MAX)
         self._count_all()
@@ -139,7 +139,7 @@ class GroupTable:
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
         """Return the whole table; it is never changed afterwards."""
-        self._shared = True
+        self._handed = self._groups
         return self._groups
 
     def __len__(self) -> int:
@@ -183,13 +183,13 @@ class GroupTable:
 
     def _own(self) -> dict[str, SubscriptionGroupConfig]:
         """Return the table to be changed: a copy, if somebody was handed the one there was."""
-        if self._shared:
-            self._groups, self._shared = dict(self._groups), False
+        if self._handed is self._groups:
+            self._groups = dict(self._groups)
         return self._groups
 
     def replace(self, table: GroupTableBody) -> None:
         """Take over another broker's table as it is."""
-        old, self._groups, self._shared = self._groups, dict(table.groups), False
+        old, self._groups = self._groups, dict(table.groups)
         self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
         self._version = table.version
         self._count_all()

@@ -85,8 +85,8 @@ class TopicTable:
         self._topics: dict[str, TopicConfig] = {
             topic.name: topic for topic in built_in_topics(rules)
         }
-        self._shared = False
-        """Whether somebody has been handed the table, so that a change needs a copy."""
+        self._handed: Mapping[str, TopicConfig] | None = None
+        """The table that somebody was handed: a change needs a copy of it."""
         self._built_in = frozenset(self._topics)
         self._room = Room("topics", TOPICS_MAX, REGISTRATION_MAX)
         self._count_all()
@@ -183,7 +183,7 @@ class TopicTable:
 
     def all(self) -> Mapping[str, TopicConfig]:
         """Return the whole table; it is never changed afterwards."""
-        self._shared = True
+        self._handed = self._topics
         return self._topics
 
     def __len__(self) -> int:
@@ -223,8 +223,8 @@ class TopicTable:
 
     def _own(self) -> dict[str, TopicConfig]:
         """Return the table to be changed: a copy, if somebody was handed the one there was."""
-        if self._shared:
-            self._topics, self._shared = dict(self._topics), False
+        if self._handed is self._topics:
+            self._topics = dict(self._topics)
         return self._topics
 
     def remove(self, name: str) -> TopicConfig | None:
@@ -240,7 +240,7 @@ class TopicTable:
         """Take over another broker's table as it is; only the built-in topics stay in any case."""
         built_in = {name: self._topics[name] for name in self._built_in if name in self._topics}
         safe = {name: config for name, config in topics.items() if is_path_safe(name)}
-        old, self._topics, self._shared = self._topics, {**built_in, **safe}, False
+        old, self._topics = self._topics, {**built_in, **safe}
         self._count_all()
         self._version = version
         changed = {
@@ -256,7 +256,7 @@ class TopicTable:
 
     def touch(self) -> None:
         """Move the data version, because the broker's permission changed what the topics mean."""
-        self._shared = True
+        self.all()
         self._own()
         self._changed(())
 

@@ -272,6 +272,8 @@ def test_topics_and_groups_take_so_many_bytes(tmp_path: Path) -> None:
     one = SimpleSubscription(topic="t", expression="xx", expression_type="TAG", version=1)
     with_one = dataclasses.replace(with_attributes, subscriptions=(one,))
     assert grown(groups, with_one) == 120 + sum(map(text_size, ("t", "xx", "TAG")))
+    policy = dataclasses.replace(with_one.retry_policy, next_ms=(1, 2, 3))
+    assert grown(groups, dataclasses.replace(with_one, retry_policy=policy)) == 3 * 16
     used = groups._room.used
     groups.set_forbidden("orders", "topic", 1)
     assert groups._room.used - used == name + text_size("topic") + 32

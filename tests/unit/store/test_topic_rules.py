@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from roquet.base.errors import DiskFull, TableFull
+from roquet.base.overriding import override
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
@@ -55,6 +56,7 @@ class HeldFile(JsonFile):
         self.fault: Exception | None = None
         self.writes = 0
 
+    @override
     async def save(self, encode: Callable[[], bytes]) -> None:
         self.writes += 1
         await self.may_go_on.wait()
@@ -336,10 +338,11 @@ def test_clients_fill_their_share_and_the_broker_goes_beyond_it(tmp_path: Path) 
     full = len(topics(tmp_path)) + 1
     table = topics(tmp_path, auto_create_max=full)
     table.ensure("last", 1)
-    for action in (
+    actions: list[Callable[[], object]] = [
         lambda: table.ensure("more", 1),
         lambda: table.create_by_send("more", "TBW102", 1),
-    ):
+    ]
+    for action in actions:
         with pytest.raises(TableFull, match=f"there are {full} topics.*beyond {full} "):
             action()
     assert table.ensure("last", 3).read_queues == 1

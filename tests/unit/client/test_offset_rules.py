@@ -27,10 +27,13 @@ class Calls:
         self.has = has
         self.commits: list[tuple[MessageQueue, int, bool]] = []
         self.fault: Exception | None = None
+        self.lookup_fault: Exception | None = None
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         assert group == "g"
         assert queue.broker_name == "b0"
+        if self.lookup_fault is not None:
+            raise self.lookup_fault
         return self.has
 
     async def max_offset(self, queue: MessageQueue) -> int:
@@ -80,6 +83,28 @@ def test_first_offset_is_the_committed_one_else_by_the_rule(
     else:
         # The group's beginning: whoever takes the queue later begins there, too.
         assert (held.get(queue), calls.commits) == (first, [(queue, first, True)])
+
+
+@pytest.mark.parametrize("fault", [None, Unreachable("gone")])
+def test_queue_that_is_taken_anew_begins_without_what_was_known(fault: Exception | None) -> None:
+    async def run() -> None:
+        calls = Calls()
+        held = offsets(calls)
+        held.set(RETRY, 7)
+        await held.write([RETRY])
+        calls.lookup_fault = fault
+        if fault is not None:
+            with pytest.raises(Unreachable):
+                await held.first(RETRY)
+        else:
+            assert await held.first(RETRY) == 0
+        assert held.get(RETRY) is None
+        # Another member may have committed less since: the same offset is written again.
+        held.set(RETRY, 7)
+        await held.write([RETRY])
+        assert calls.commits == [(RETRY, 7, False)] * 2
+
+    asyncio.run(run())
 
 
 def test_offset_in_memory_goes_forward_by_itself_and_back_only_when_it_is_set() -> None:
@@ -146,6 +171,7 @@ def test_write_that_a_broker_does_not_take_is_tried_again_with_the_next(fault: E
 def test_lock_is_trusted_for_less_than_its_time() -> None:
     queue = ProcessQueue(A, 0)
     assert not queue.lock_is_fresh(0)
+    assert (queue.last_lock_ms, queue.unlock_tries) == (0, 0), "shown as never locked"
     queue.locked_at_ms = 1000
     assert queue.lock_is_fresh(1000 + LOCK_TRUST_MS - 1)
     assert not queue.lock_is_fresh(1000 + LOCK_TRUST_MS)

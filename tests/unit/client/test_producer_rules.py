@@ -12,6 +12,7 @@ import pytest
 
 from remoting_harness import on_loop
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.client._encode import encode_one
 from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._process_queue import ProcessQueue
 from roquet.client._producer import Producer, choose_by
@@ -262,8 +263,11 @@ async def test_topic_that_does_not_exist_is_made_after_the_template() -> None:
     with pytest.raises(Refused, match="create it first"):
         await producer.queues("t")
     world.routes["t"] = Refused(ResponseCode.SYSTEM_ERROR, "broken")
-    with pytest.raises(Refused, match="broken"):
+    asked = len(world.asked)
+    with pytest.raises(Refused, match="broken") as caught:
         await producer.queues("t")
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
+    assert world.asked[asked:] == [("t", 3.0)], "the template is for topics that do not exist"
     world.routes["t"] = TopicRoute()
     with pytest.raises(Unreachable, match="no queue"):
         await producer.queues("t")
@@ -287,6 +291,8 @@ async def test_batch_goes_to_one_queue_a_request_with_a_receipt_for_each_message
     codes = [command.code for _, command, _ in world.sent]
     assert codes == [RequestCode.SEND_BATCH_MESSAGE] * 2
     assert [len(batch.decode(command.body)) for _, command, _ in world.sent] == [2, 2]
+    (lone,) = await producer.send_batch("t", [b"a"], unique_keys=["5"])
+    assert (lone.message_id, lone.offset_id) == ("5", "M")
     # A broker that names one message only: its name is what there is.
     (_, second) = await producer.send_batch("t", [b"a", b"b"])
     assert second.offset_id == "M"
@@ -298,8 +304,22 @@ async def test_batch_whose_keys_or_topics_do_not_fit_is_refused() -> None:
     for keys in ([], ["1"], ["1", ""], ["1", "2", "3"]):
         with pytest.raises(UsageError, match="unique keys"):
             await producer.send_batch("t", [b"a", b"b"], unique_keys=keys)
-    with pytest.raises(UsageError, match="one topic"):
-        await producer.send_batch("t", [Message("t", b"a"), Message("u", b"b")])
+    for topics in ("tu", "ut", "uu", "u"):
+        with pytest.raises(UsageError, match="one topic"):
+            await producer.send_batch("t", [Message(topic, b"a") for topic in topics])
+    with pytest.raises(UsageError, match="at least one"):
+        await producer.send_batch("t", [])
+
+
+@on_loop
+async def test_what_is_encoded_already_goes_to_its_queue() -> None:
+    world = World("M")
+    producer = await world.start()
+    encoded = encode_one(Message("t", b"m"), "U", ProducerOptions())
+    (receipt,) = await producer.send_encoded(encoded, queue=A1, timeout_s=2.0)
+    assert (receipt.message_id, receipt.offset_id, receipt.queue) == ("U", "M", A1)
+    assert world.places() == [("a:1", "1")]
+    assert world.sent[0][2] == 2.0
 
 
 @on_loop
@@ -429,6 +449,10 @@ async def test_producer_that_is_not_open_sends_nothing() -> None:
         await producer.close()
         assert world.members == set()
     assert (world.left, world.sent) == (["g", "g"], [])
+    async with producer as same:
+        assert same is producer
+        assert world.members == {"g"}
+    assert (world.members, world.left) == (set(), ["g"] * 3)
 
 
 # --- messages in hand ----------------------------------------------------------------------------

@@ -158,7 +158,7 @@ class TopicTable:
             self._note_durable(topics)
 
     def _note_durable(self, saved: Mapping[str, TopicConfig]) -> None:
-        now = {name for name in self._pending if _is_same(saved.get(name), self._topics.get(name))}
+        now = {name for name in self._pending if saved.get(name) == self._topics.get(name)}
         self._pending -= now
         for listener in self._durable_listeners:
             listener(now)
@@ -256,7 +256,6 @@ class TopicTable:
 
     def touch(self) -> None:
         """Move the data version, because the broker's permission changed what the topics mean."""
-        self.all()
         self._own()
         self._changed(())
 
@@ -384,10 +383,6 @@ def built_in_topics(rules: TopicRules) -> list[TopicConfig]:
         TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
         for name, queues, perm in rows
     ]
-
-
-def _is_same(saved: TopicConfig | None, now: TopicConfig | None) -> bool:
-    return saved is now or saved == now
 
 
 def _size(configs: Iterable[TopicConfig]) -> int:

@@ -66,6 +66,10 @@ def test_a_fresh_broker_has_the_built_in_topics(tmp_path: Path) -> None:
         "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 8, 6),
         "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1, 1),
     }
+    more = topics(tmp_path, trace=True, trace_topic="traces").all()
+    assert {name: more[name] for name in more if name not in found} == {
+        "traces": TopicConfig(name="traces", read_queues=1, write_queues=1, perm=6)
+    }
     assert table.is_system("broker-a")
     assert not table.is_system("orders")
 

@@ -51,7 +51,7 @@ OFFSETS_AT_ONCE = 20_000
 """Offsets that are copied before others have their turn."""
 
 VERSION_STEP = 500
-"""Commits after which the data version moves (consumerOffsetUpdateVersionStep)."""
+"""Changes after which the data version moves (consumerOffsetUpdateVersionStep)."""
 
 
 class OffsetTable:
@@ -79,7 +79,7 @@ class OffsetTable:
 
     @property
     def version(self) -> DataVersion:
-        """Moves every 500 commits and with every removal."""
+        """Moves every 500 commits, resets and copies, and with every removal."""
         return self._version
 
     def load(self) -> None:
@@ -153,10 +153,7 @@ class OffsetTable:
                 queues[queue_id],
             )
         queues[queue_id] = offset
-        steps = self._changes // VERSION_STEP
-        self._changes += commits
-        if self._changes // VERSION_STEP > steps:
-            self._move_version()
+        self._changed(commits)
         return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -214,7 +211,7 @@ class OffsetTable:
             raise TableFull(FULL)
         queues[queue_id] = offset
         self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self._changes += 1
+        self._changed(1)
         self._resets_changed((group,))
 
     def has_reset(self, group: str) -> bool:
@@ -268,7 +265,7 @@ class OffsetTable:
                 raise
             self._committed[key] = dict(offsets)
             self._committed_pairs.add(key)
-            self._changes += 1
+            self._changed(1)
 
     def export(self) -> ConsumerOffsetBody:
         """Return a copy of the whole table, as the file and other brokers have it."""
@@ -328,6 +325,13 @@ class OffsetTable:
     def _resets_changed(self, groups: Collection[str]) -> None:
         for listener in self._listeners:
             listener(groups)
+
+    def _changed(self, changes: int) -> None:
+        """Count changes; the data version moves whenever a step of them is full."""
+        steps = self._changes // VERSION_STEP
+        self._changes += changes
+        if self._changes // VERSION_STEP > steps:
+            self._move_version()
 
     def _move_version(self) -> None:
         self._version = self._version.next(self._clock.now_ms())

@@ -15,6 +15,7 @@ from roquet.model.group import SimpleSubscription, SubscriptionGroupConfig
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
 from roquet.store import filters as filters_module
+from roquet.store import offsets as offsets_module
 from roquet.store import topics as topics_module
 from roquet.store.files import JsonFile
 from roquet.store.filters import DEAD_KEPT_MS, LOADED_DEAD_MS, FilterTable
@@ -25,7 +26,7 @@ from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
 TOPICS, GROUPS = ("a", "b", "%RETRY%g"), ("g", "h")
@@ -189,6 +190,50 @@ def test_version_of_offsets_moves_at_each_step_of_commits(tmp_path: Path, commit
     assert it.version == first
     it.commit("g", "a", 0, done, commits=commits)
     assert it.version.counter == first.counter + 1
+
+
+@pytest.mark.parametrize("change", ["reset", "copy", "commit"])
+def test_version_of_offsets_moves_at_a_step_whatever_makes_it(tmp_path: Path, change: str) -> None:
+    it = offset_table(tmp_path)
+    it.commit("g", "a", 0, 0, commits=VERSION_STEP - 1)
+    first = it.version
+    actions: dict[str, Callable[[], object]] = {
+        "reset": lambda: it.reset("g", "a", 0, 0),
+        "copy": lambda: it.copy_group("g", "h", "a"),
+        "commit": lambda: it.commit("g", "a", 0, 0),
+    }
+    actions[change]()
+    assert it.version.counter == first.counter + 1
+    it.commit("g", "a", 0, 0, commits=VERSION_STEP - 1)
+    assert it.version.counter == first.counter + 1
+    actions[change]()
+    assert it.version.counter == first.counter + 2
+
+
+@pytest.mark.parametrize(
+    ("at_once", "keys", "turns"), [(40, 7, 0), (40, 8, 1), (40, 17, 2), (41, 8, 0), (41, 17, 1)]
+)
+def test_copy_of_offsets_lets_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, keys: int, turns: int
+) -> None:
+    """Each topic of a group costs its three offsets, and two more for itself."""
+    monkeypatch.setattr(offsets_module, "OFFSETS_AT_ONCE", at_once)
+    monkeypatch.setattr(offsets_module, "KEYS_AT_ONCE", 2)
+    it = offset_table(tmp_path)
+    for number in range(keys):
+        for queue_id in range(3):
+            it.commit("g", f"t{number}", queue_id, number)
+    copy = it._copy(with_pulled=False)
+    given = 0
+    while True:
+        try:
+            copy.send(None)
+        except StopIteration as end:
+            body = end.value
+            break
+        given += 1
+    assert given == turns
+    assert body.offsets == it.export().offsets
 
 
 # --- topics and groups ---------------------------------------------------------------------------

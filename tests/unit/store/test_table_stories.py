@@ -224,14 +224,13 @@ def test_copy_of_offsets_lets_others_have_their_turn(
         for queue_id in range(3):
             it.commit("g", f"t{number}", queue_id, number)
     copy = it._copy(with_pulled=False)
-    given = 0
-    while True:
+    given, body = 0, None
+    while body is None:
         try:
             copy.send(None)
+            given += 1
         except StopIteration as end:
             body = end.value
-            break
-        given += 1
     assert given == turns
     assert body.offsets == it.export().offsets
 

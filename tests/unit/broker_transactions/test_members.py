@@ -83,6 +83,14 @@ def test_end_without_accounts_is_taken_from_the_sender_and_from_members() -> Non
     assert not desk.may_end(FakePeer("10.0.0.2:4000"))
 
 
+def test_end_is_taken_from_any_of_many_members() -> None:
+    desk = Desk()
+    members = [desk.join(f"10.0.0.{number}:1") for number in (3, 4, 5)]
+    assert all(desk.may_end(member) for member in members)
+    assert desk.may_end(FakePeer("10.0.0.4:9"))
+    assert not desk.may_end(FakePeer("10.0.0.6:1"))
+
+
 def test_end_with_accounts_is_taken_from_the_accounts_of_members() -> None:
     desk = Desk(Guard(Accounts(), broker_needs))
     desk.join("10.0.0.3:1", "maker-one")

@@ -19,6 +19,8 @@ from roquet.testing.memory_store import FakeStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
 IDENTITY = Identity(cluster="c", name="b", broker_id=0, ip="127.0.0.1", ha_ip="", port=1, ha_port=2)
 
 
@@ -139,6 +141,53 @@ def test_op_record_stands_in_the_book_with_the_highest_offset_it_names() -> None
         await it.ops.write()
         assert it.book.advance()
         assert (it.book.half_offset, it.book.op_offset) == (3, 1)
+
+    run(tell)
+
+
+def test_op_writer_has_one_task_however_much_waits_and_goes_on_after_a_stop() -> None:
+    async def tell(it: World) -> None:
+        for offset in (1, 2, 3):
+            it.ops.add(offset)
+            assert len(it.ops._tasks) == 1
+        # Before the task has begun, and while it waits.
+        await it.ops.stop()
+        assert (it.bodies(), len(it.ops._tasks)) == ([b"1,2,3,"], 0)
+        it.ops.add(4)
+        await turns()
+        await it.ops.stop()
+        assert (it.bodies()[1:], len(it.ops._tasks)) == ([b"4,"], 0)
+        it.ops.add(5)
+        await turns()
+        await it.clock.advance(3)
+        assert it.bodies()[2:] == [b"5,"]
+
+    run(tell)
+
+
+def test_op_record_that_was_not_stored_is_tried_again_a_second_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def tell(it: World) -> None:
+        it.store.statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * 2
+        it.ops.add(100)
+        await turns()
+        await it.clock.advance(3)
+        await it.clock.advance(1.999)
+        assert (it.bodies(), len(it.store.waits)) == ([], 2)
+        await it.clock.advance(0.001)
+        assert it.bodies() == [b"100,"]
+        text = "an op record was not stored: SERVICE_NOT_AVAILABLE a test says so"
+        assert caplog.messages == [text] * 2
+        # Whoever settles something does not wait for the disk.
+        assert it.store.waits == [False] * 3
+        # It is done: the next one is written after the interval again.
+        it.ops.add(101)
+        await turns()
+        await it.clock.advance(2.999)
+        assert len(it.bodies()) == 1
+        await it.clock.advance(0.001)
+        assert len(it.bodies()) == 2
 
     run(tell)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from roquet.broker.transactions import counts as module
 from roquet.broker.transactions.counts import TransactionCounts
+from roquet.service.metrics import Metrics
 from roquet.store.files import JsonFile
 from roquet.testing.clock import FakeClock
 
@@ -76,3 +78,39 @@ def test_counts_are_written_only_after_a_change(tmp_path: Path) -> None:
         assert file.saves == 3
 
     asyncio.run(tell())
+
+
+def test_counts_are_shown_under_the_names_of_rocketmq(tmp_path: Path) -> None:
+    counts, metrics = made(tmp_path), Metrics()
+    counts.watch(metrics)
+    counts.opened("a", 3)
+    counts.settled("a", committed=True)
+    counts.settled("b", committed=False)
+    page = metrics.render().decode()
+    shown = [line for line in page.splitlines() if "messages" in line and line[0] != "#"]
+    assert shown == [
+        'rocketmq_half_messages{topic="a"} 2.0',
+        'rocketmq_half_messages{topic="b"} 0.0',
+        'rocketmq_commit_messages_total{topic="a"} 1.0',
+        'rocketmq_rollback_messages_total{topic="b"} 1.0',
+    ]
+
+
+def test_file_of_counts_is_the_one_of_rocketmq(tmp_path: Path) -> None:
+    counts = made(tmp_path)
+    counts.opened("b", 2)
+    counts.opened("a")
+    asyncio.run(counts.persist())
+    now_ms = FakeClock().now_ms()
+    assert json.loads((tmp_path / "counts.json").read_text()) == {
+        "dataVersion": {"counter": 2, "stateVersion": 0, "timestamp": now_ms},
+        "transactionCount": {
+            "a": {"count": 1, "timeStamp": now_ms},
+            "b": {"count": 2, "timeStamp": now_ms},
+        },
+    }
+    # An emptied table is a change as well.
+    counts.reset()
+    asyncio.run(counts.persist())
+    table = json.loads((tmp_path / "counts.json").read_text())
+    assert table["dataVersion"]["counter"] == 3

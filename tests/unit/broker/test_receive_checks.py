@@ -1,0 +1,306 @@
+"""Which reads are admitted, for which messages, and with which words the others are refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet.broker.api.receive import Filter, Forbids, ReceiveForbidden, ReceiveRequest
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.clients.expressions import Choice, Expressions
+from roquet.broker.pull_rules import PullRules
+from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
+from roquet.broker.services.topic_checks import FAQ
+from roquet.broker.state import BrokerState
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.subscription import SubscriptionData
+from roquet.model.topic import Perm, TopicConfig
+from roquet.protocol.tags import subscribe
+from roquet.store.files import JsonFile
+from roquet.store.filters import FilterTable, compiled
+from roquet.store.groups import FORBIDDEN_SUBSCRIPTION, GroupRules, GroupTable
+from roquet.store.topics import TopicRules, TopicTable
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SQL = PullRules(property_filter=True)
+ABSENT = f"the consumer's group info not exist, group: readers{FAQ}"
+
+
+class Members:
+    """What heartbeats have said."""
+
+    def __init__(self) -> None:
+        self.group: Any = SimpleNamespace(is_broadcasting=False)
+        self.subscriptions: dict[str, SubscriptionData] = {}
+
+    def consumer(self, group: str) -> Any:
+        return self.group if group == "readers" else None
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        assert group == "readers"
+        return self.subscriptions.get(topic)
+
+
+class World:
+    """The checks over real tables; `readers` have members that subscribe to `orders`."""
+
+    def __init__(self, folder: Path, rules: PullRules | None = None) -> None:
+        clock = FakeClock()
+        self.topics = TopicTable(
+            JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), clock
+        )
+        for name in ("orders", "%RETRY%readers"):
+            self.topics.put(TopicConfig(name=name, read_queues=2, write_queues=4))
+        self.groups = GroupTable(JsonFile(folder / "groups.json"), GroupRules(), clock)
+        self.group()
+        self.filters = FilterTable(JsonFile(folder / "filters.json"), clock)
+        self.members = Members()
+        self.subscribe("orders", "a || b")
+        self.state = BrokerState()
+        self.expressions = Expressions()
+        self.checks = ReceiveChecks(
+            self.topics,
+            self.groups,
+            self.filters,
+            self.members,
+            state=self.state,
+            rules=rules or PullRules(),
+            expressions=self.expressions,
+        )
+
+    def group(self, **changes: Any) -> None:
+        self.groups.put(SubscriptionGroupConfig(name="readers", **changes))
+
+    def subscribe(self, topic: str, text: str, kind: str = "TAG", version: int = 5) -> None:
+        """Have the members subscribe."""
+        self.members.subscriptions[topic] = subscribe(
+            topic, text, version=version, expression_type=kind
+        )
+
+    def keep_filter(self, text: str, version: int, topic: str = "orders") -> None:
+        """Have a filter in the table, as heartbeats bring it."""
+        found = SubscriptionData(
+            topic=topic, expression=text, expression_type="SQL92", version=version
+        )
+        self.filters.follow("readers", {topic: found})
+
+    def admit(self, **changes: Any) -> Admitted:
+        given = {"group": "readers", "topic": "orders", "queue_id": 0, "offset": 3}
+        return self.checks.admit(ReceiveRequest(messages_max=32, **{**given, **changes}))
+
+    def refusal(self, **changes: Any) -> tuple[Any, str]:
+        """Return who forbids, or else the reason, and the text."""
+        with pytest.raises(Refusal) as caught:
+            self.admit(**changes)
+        error = caught.value
+        by = error.by if isinstance(error, ReceiveForbidden) else error.reason
+        return by, error.text
+
+
+# --- may the group read at all ------------------------------------------------------------------
+
+
+def test_read_of_a_slave_is_for_those_that_may_read_there(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.state.is_slave = True
+    text = "[REJECTREQUEST]system busy, start flow control for a while"
+    assert it.refusal() == (Reason.BUSY, text)
+    it.checks.follow(PullRules(slave_read=True))
+    assert it.admit().topic.name == "orders"
+
+
+def test_read_that_the_broker_does_not_serve_is_forbidden(tmp_path: Path) -> None:
+    it = World(tmp_path, PullRules(lite_pull=False))
+    assert it.admit().group.name == "readers"
+    text = "the broker does not serve lite pulls"
+    assert it.refusal(is_lite=True) == (Forbids.BROKER, text)
+    it.state.permission = int(Perm.WRITE)
+    assert it.refusal() == (Forbids.BROKER, "the broker does not serve reads")
+
+
+def test_read_needs_a_group_a_topic_and_a_queue_that_may_be_read(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    assert it.refusal(topic="nobody") == (
+        Reason.UNKNOWN_TOPIC,
+        f"topic[nobody] not exist, apply first please!{FAQ}",
+    )
+    for queue in (-1, 2):
+        assert it.refusal(queue_id=queue) == (
+            Reason.INVALID_ARGUMENT,
+            f"queueId[{queue}] is illegal, topic:[orders] topicConfig.readQueueNums:[2]",
+        )
+    assert it.admit(queue_id=1).request.queue_id == 1
+    it.topics.put(TopicConfig(name="orders", read_queues=2, write_queues=4, perm=int(Perm.WRITE)))
+    text = "the topic[orders] pulling message is forbidden"
+    assert it.refusal() == (Forbids.TOPIC, text)
+    it.group(consume_enable=False)
+    text = "subscription group no permission, readers"
+    assert it.refusal() == (Forbids.GROUP, text)
+
+
+# --- which messages: as the members have subscribed ---------------------------------------------
+
+
+def test_read_without_an_expression_is_for_what_the_members_subscribed_to(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    found = it.admit(version=5)
+    assert found.subscription is it.members.subscriptions["orders"]
+    assert found.codes == sorted(map(ord, "ab"))
+    assert (found.is_filtered, found.filter_by) == (True, None)
+    it.subscribe("orders", "*")
+    assert (it.admit().codes, it.admit().is_filtered) == (None, False)
+    # What everybody knows already is no news.
+    assert it.expressions.news == []
+
+
+def test_read_of_a_group_without_that_subscription_is_refused(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    text = "the consumer's subscription not latest"
+    assert it.refusal(version=6) == (Reason.SUBSCRIPTION_OUTDATED, text)
+    it.members.subscriptions.clear()
+    text = f"the consumer's subscription not exist{FAQ}"
+    assert it.refusal() == (Reason.NOT_SUBSCRIBED, text)
+    it.members.group = None
+    assert it.refusal() == (Reason.NOT_SUBSCRIBED, ABSENT)
+
+
+def test_read_of_a_group_that_is_forbidden_the_topic_is_forbidden(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.groups.set_forbidden("readers", "orders", FORBIDDEN_SUBSCRIPTION << 1)
+    assert it.admit().topic.name == "orders"
+    it.groups.set_forbidden(
+        "readers", "orders", FORBIDDEN_SUBSCRIPTION | FORBIDDEN_SUBSCRIPTION << 1
+    )
+    text = "the consumer group[readers] is forbidden for topic[orders]"
+    assert it.refusal() == (Forbids.SUBSCRIPTION, text)
+
+
+@pytest.mark.parametrize(
+    ("is_broadcasting", "may", "admitted"),
+    [(False, False, True), (True, True, True), (False, True, True), (True, False, False)],
+)
+def test_read_of_a_broadcasting_group_needs_its_permission(
+    tmp_path: Path, *, is_broadcasting: bool, may: bool, admitted: bool
+) -> None:
+    it = World(tmp_path)
+    it.members.group.is_broadcasting = is_broadcasting
+    it.group(consume_broadcast_enable=may)
+    if admitted:
+        assert it.admit().topic.name == "orders"
+    else:
+        text = "the consumer group[readers] can not consume by broadcast way"
+        assert it.refusal() == (Forbids.BROADCAST, text)
+
+
+def test_read_of_a_group_that_chooses_by_sql_needs_its_filter(tmp_path: Path) -> None:
+    it = World(tmp_path, SQL)
+    it.subscribe("orders", "a = 1", "SQL92")
+    text = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+    assert it.refusal() == (Reason.UNKNOWN_FILTER, text)
+    it.keep_filter("a = 0", 4)
+    text = "the consumer's consumer filter data not latest"
+    assert it.refusal() == (Reason.FILTER_OUTDATED, text)
+    it.keep_filter("a = 1", 5)
+    found = it.admit()
+    assert (found.filter_by, found.codes, found.is_filtered) == (compiled("a = 1"), None, True)
+    # A newer filter than the subscription is the one that is used.
+    it.keep_filter("a = 2", 6)
+    assert it.admit().filter_by is compiled("a = 2")
+
+
+@pytest.mark.parametrize("kind", ["SQL92", "OTHER"])
+def test_read_that_chooses_in_a_way_that_is_not_served_is_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    it = World(tmp_path, PullRules() if kind == "SQL92" else SQL)
+    it.keep_filter("a = 1", 5)
+    it.members.subscriptions["orders"] = SubscriptionData(
+        topic="orders", expression="a = 1", expression_type=kind, version=5
+    )
+    text = f"The broker does not support consumer to filter message by {kind}"
+    assert it.refusal() == (Reason.FAILED, text)
+
+
+# --- which messages: as the read itself says ----------------------------------------------------
+
+
+def test_read_with_an_expression_needs_no_members_and_what_it_means_is_news(
+    tmp_path: Path,
+) -> None:
+    it = World(tmp_path, SQL)
+    it.members.group = None
+    # The table's filter is another group's matter: the read says its own.
+    it.keep_filter("a = 0", 9)
+    tags = it.admit(filter=Filter(expression="b"))
+    assert (tags.codes, tags.filter_by) == ([ord("b")], None)
+    every = it.admit(filter=Filter(expression=None, kind="TAG"))
+    assert (every.codes, every.is_filtered) == (None, False)
+    sql = it.admit(filter=Filter(expression="a = 1", kind="SQL92"))
+    assert (sql.codes, sql.filter_by) == (None, compiled("a = 1"))
+    assert it.expressions.news == [
+        ("TAG", "b", Choice([ord("b")], None)),
+        ("TAG", "", Choice()),
+        ("SQL92", "a = 1", Choice(None, compiled("a = 1"))),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("a ||", "SQL92"), ("a = ", "SQL92"), ("|| ||", "TAG"), ("a", "OTHER")]
+)
+def test_read_with_an_expression_that_means_nothing_is_refused(
+    tmp_path: Path, text: str, kind: str
+) -> None:
+    it = World(tmp_path, SQL)
+    reason, why = it.refusal(filter=Filter(expression=text, kind=kind))
+    if kind == "OTHER":
+        assert (reason, why.rpartition(" ")[2]) == (Reason.FAILED, kind)
+    else:
+        assert reason is Reason.UNPARSABLE_FILTER
+        assert why.startswith("parse the consumer's subscription failed: ")
+    assert it.expressions.news == []
+
+
+def test_read_with_an_expression_is_refused_to_absent_groups_where_the_settings_say_so(
+    tmp_path: Path,
+) -> None:
+    it = World(tmp_path, PullRules(reject_pull_consumers=True))
+    assert it.admit(filter=Filter(expression="b")).codes == [ord("b")]
+    it.members.group = None
+    assert it.refusal(filter=Filter(expression="b")) == (Reason.NOT_SUBSCRIBED, ABSENT)
+
+
+# --- retried messages ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "filters", "has_filter"),
+    [("%RETRY%readers", True, True), ("%RETRY%readers", False, False), ("orders", True, False)],
+)
+def test_retried_messages_are_filtered_by_their_origin_where_the_settings_say_so(
+    tmp_path: Path, topic: str, *, filters: bool, has_filter: bool
+) -> None:
+    it = World(tmp_path, PullRules(filter_retries=filters))
+    it.subscribe(topic, "*")
+    assert it.admit(topic=topic).filter_by is None
+    it.keep_filter("a = 1", 5, topic="orders")
+    found = it.admit(topic=topic)
+    assert found.filter_by is (it.filters.for_retries("readers") if has_filter else None)
+    assert found.is_filtered is has_filter
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (Choice(), True),
+        (Choice(codes=[]), False),
+        (Choice(filter_by=compiled("a = 1")), False),
+        (Choice([1], compiled("a = 1")), False),
+    ],
+)
+def test_choice_without_codes_and_filter_is_everything(choice: Choice, *, expected: bool) -> None:
+    assert choice.is_everything is expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -87,6 +88,20 @@ class Traffic(NoTraffic):
         self.told.append(("stored", topic, queue_id, result.status))
 
 
+class GatedAppends:
+    """Appends while `gate` is open, as it is at first."""
+
+    def __init__(self, appender: Appender) -> None:
+        self._appender = appender
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def append(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        """Append."""
+        await self.gate.wait()
+        return await self._appender.append(draft, wait=wait)
+
+
 class Questions:
     """Keeps what producers are asked."""
 
@@ -133,11 +148,11 @@ class World:
         """Make the parts that know something by heart, as a start does."""
         self.traffic, self.questions = Traffic(), Questions()
         self.offsets = OffsetTable(JsonFile(self.folder / "offsets.json"), self.clock)
-        self.appender = Appender(self.store, DelayLevels(), self.state)
+        self.appends = GatedAppends(Appender(self.store, DelayLevels(), self.state))
         self.counts = TransactionCounts(JsonFile(self.folder / "counts.json"), self.clock)
         self.service = Transactions(
             self.store,
-            self.appender,
+            self.appends,
             self.offsets,
             self.counts,
             identity=IDENTITY,

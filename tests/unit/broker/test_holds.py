@@ -165,3 +165,89 @@ def test_a_burst_leaves_the_loop_its_turns() -> None:
         assert len(await story.settle()) == WAKES_PER_TURN * 2 + 1
 
     play(tell)
+
+
+class Beside:
+    """Holds pulls as well."""
+
+    def __init__(self, held: int) -> None:
+        self.held_pulls = held
+        self.told: list[int] = []
+
+    def held_beside(self, count: int) -> None:
+        self.told.append(count)
+
+
+def test_pulls_held_elsewhere_count_and_hear_how_many_are_held_here() -> None:
+    async def tell(story: Story) -> None:
+        beside = Beside(3)
+        story.holds.share(beside)
+        assert len(story.holds) == 3
+        assert story.hold("one")
+        assert story.hold("two")
+        assert len(story.holds) == 5
+        assert not story.hold("no room")
+        story.holds.arrived("orders", 1, 6)
+        assert beside.told == [1, 2, 1, 0]
+        assert len(story.holds) == 3
+        beside.held_pulls = 0
+
+    play(tell, held_max=5)
+
+
+def test_pulls_with_one_deadline_end_together_at_that_moment() -> None:
+    async def tell(story: Story) -> None:
+        for name in ("one", "two", "three"):
+            story.hold(name, wait_ms=0)
+        await story.holds.sweep()
+        assert await story.settle() == ["one", "two", "three"]
+
+    play(tell)
+
+
+def test_pulls_are_forgotten_when_polling_stops() -> None:
+    async def run() -> None:
+        story = Story()
+        await story.holds.start()
+        peer = FakePeer()
+        for number in range(3):
+            story.hold("held", offset=number, peer=peer)
+        story.holds.arrived("orders", 1, 1)
+        # One is due already: its connection has been closed as well.
+        await story.holds.stop()
+        assert await story.settle() == []
+        assert len(story.holds) == 0
+        tables = (story.holds._by_queue, story.holds._by_peer, story.holds._deadlines)
+        assert [len(table) for table in tables] == [0, 0, 0]
+
+    asyncio.run(run())
+
+
+def test_pull_that_is_over_leaves_nothing_of_its_queue_and_its_connection() -> None:
+    async def tell(story: Story) -> None:
+        one, other = FakePeer(), FakePeer()
+        for peer in (one, one, other):
+            story.hold("held", peer=peer)
+        story.holds.drop_peer(one)
+        assert (len(story.holds), len(story.holds._by_peer)) == (1, 1)
+        story.holds.arrived("orders", 1, 6)
+        assert (story.holds._by_queue, story.holds._by_peer) == ({}, {})
+        assert await story.settle() == ["held"]
+
+    play(tell)
+
+
+def test_deadlines_are_in_order_after_those_of_woken_pulls_were_dropped() -> None:
+    async def tell(story: Story) -> None:
+        # Long waits come first: what is left of them is not in order by itself.
+        for number in range(100):
+            story.hold(f"{99 - number}", offset=10**6, wait_ms=(100 - number) * 1000)
+        for _ in range(400):
+            story.hold("comes and goes", offset=0)
+            story.holds.arrived("orders", 1, 1)
+        await story.settle()
+        assert len(story.holds._deadlines) <= 2 * 101 + 64 + 1
+        heap = [entry[0] for entry in story.holds._deadlines]
+        assert all(heap[(at - 1) // 2] <= heap[at] for at in range(1, len(heap)))
+
+    play(tell)

@@ -423,6 +423,57 @@ def test_start_tries_again_a_second_later_when_the_store_cannot_be_read(
     asyncio.run(run())
 
 
+def test_stop_writes_down_what_is_settled_how_far_and_what_is_open(tmp_path: Path) -> None:
+    async def run() -> None:
+        it = World(tmp_path)
+        await it.start()
+        for number in range(3):
+            await it.end(await it.half(f"K{number}"), Verdict.COMMIT)
+        await it.half("open")
+        await it.service.stop()
+        assert it.of(OP) == ["0,1,2,"]
+        # The offset of the op queue has moved too: its record was written before.
+        assert (committed(it, HALF), committed(it, OP)) == (3, 1)
+        assert '"orders":{"count":1,' in (tmp_path / "counts.json").read_text()
+        # Nothing of before counts when it starts again.
+        it.store.behind = 1
+        await it.service.start()
+        ending = asyncio.create_task(it.end(it.store.of(HALF)[3], Verdict.ROLLBACK))
+        await it.clock.advance(1)
+        assert not ending.done()
+        await it.service.stop()
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("status", "commits"), [(PutStatus.PUT_OK, ["K"]), (PutStatus.UNKNOWN_ERROR, [])]
+)
+def test_second_end_waits_for_the_first_and_is_done_when_that_one_failed(
+    tmp_path: Path, status: PutStatus, commits: list[str]
+) -> None:
+    async def tell(it: World) -> None:
+        half = await it.half()
+        it.appends.gate.clear()
+        first = asyncio.create_task(it.end(half, Verdict.COMMIT))
+        await it.clock.advance(1)
+        second = asyncio.create_task(it.end(half, Verdict.ROLLBACK))
+        await it.clock.advance(1)
+        assert (first.done(), second.done()) == (False, False)
+        it.store.statuses = [status]
+        it.appends.gate.set()
+        await asyncio.wait([first, second])
+        assert (first.exception() is None) is bool(commits)
+        assert second.exception() is None
+        assert it.of("orders") == commits
+        assert it.counts.rollbacks == ({} if commits else {"orders": 1})
+
+    play(World(tmp_path), tell)
+
+
 def test_stop_before_the_start_is_done_commits_no_offsets(tmp_path: Path) -> None:
     async def run() -> None:
         it = World(tmp_path)
@@ -519,6 +570,7 @@ def test_only_half_messages_from_before_the_start_are_looked_up(tmp_path: Path) 
         await it.clock.advance(1)
         for _ in range(2):
             await it.checks.round()
+        assert it.service._inherited == {it.service.book.living(old.queue_offset)}
         await it.end(old, Verdict.COMMIT)
         await it.end(new, Verdict.COMMIT)
         assert it.of("orders") == ["first", "old", "new", "new"]
@@ -592,6 +644,22 @@ def test_start_leaves_open_what_was_brought_back_behind_a_settled_one(tmp_path: 
         await it.start()
         assert [it.service.book.living(at) for at in (0, 1)] == [None, 1]
         assert it.counts.open() == {"orders": 1}
+        await it.service.stop()
+
+    asyncio.run(run())
+
+
+def test_first_half_message_after_the_start_is_not_looked_up(tmp_path: Path) -> None:
+    async def run() -> None:
+        it = World(tmp_path)
+        await it.half("old")
+        await it.start()
+        half = await it.half("new")
+        draft = drafts.commit_draft(half, props.read(half.properties))
+        assert draft is not None
+        await it.store.put(draft)
+        await it.end(half, Verdict.COMMIT)
+        assert it.of("orders") == ["new", "new"]
         await it.service.stop()
 
     asyncio.run(run())

@@ -160,13 +160,13 @@ class LongPolling:
         self._forget(held)
         self._due.append(held)
         if len(self._due) == 1 and self._loop is not None:
-            self._loop.call_soon(self._serve)
+            self._loop.call_soon(self._serve, self._loop)
 
-    def _serve(self) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(WAKES_PER_TURN, len(self._due))):
             _resume(self._due.popleft())
-        if self._due and self._loop is not None:
-            self._loop.call_soon(self._serve)
+        if self._due:
+            loop.call_soon(self._serve, loop)
 
     def _forget(self, held: Held) -> None:
         if held.done:

@@ -231,7 +231,65 @@ impl Notes {
 
 #[cfg(test)]
 mod tests {
-    use super::{Checkpoint, Known};
+    use super::{Checkpoint, CheckpointFile, Known, Notes};
+    use crate::disk::{Bytes, DiskFile};
+    use std::io;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Arc;
+
+    /// A file whose first sync fails.
+    #[derive(Default)]
+    struct Failing(AtomicU32);
+
+    impl DiskFile for Failing {
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_vectored_at(&self, _: &[&[u8]], _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn len(&self) -> io::Result<u64> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn sync(&self) -> io::Result<()> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(io::Error::other("the disk is away")),
+                _ => Ok(()),
+            }
+        }
+        fn map(&self) -> io::Result<Arc<dyn Bytes>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn seek_data(&self, _: u64) -> io::Result<Option<u64>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn sync_that_failed_is_done_again_and_one_that_did_not_is_not() {
+        let disk = Arc::new(Failing::default());
+        let file = CheckpointFile {
+            path: PathBuf::from("checkpoint"),
+            file: Arc::<Failing>::clone(&disk),
+        };
+        let notes = Notes::new(file, Checkpoint::default(), 1);
+        let syncs = || disk.0.load(Ordering::Relaxed);
+        assert!(notes.sync().is_err(), "what an earlier run wrote");
+        assert!(notes.sync().is_ok());
+        assert_eq!(syncs(), 2);
+        assert!(notes.sync().is_ok());
+        assert_eq!(syncs(), 2, "nothing is fresh");
+        notes.write(100, |_| ()).unwrap();
+        assert!(notes.sync().is_ok());
+        assert_eq!(syncs(), 3);
+        notes.write(100, |_| ()).unwrap();
+        assert!(notes.sync().is_ok());
+        assert_eq!(syncs(), 3, "what was written says so already");
+    }
 
     #[test]
     fn java_voids_our_block_by_moving_its_number() {

@@ -256,3 +256,63 @@ fn where_a_file_of_a_queue_is_gone_a_reader_goes_on_behind_it() {
     let end = GetStatus::OffsetOverflowOne;
     assert_eq!(get(&log, &queues, 45), (end, 45, 0));
 }
+
+#[test]
+fn first_message_behind_many_fillers_is_found_in_few_reads() {
+    let disk = SimDisk::new();
+    let queues = open(&disk, 5_000);
+    assert!(queues.put("T", 0, 4_500, 0, 100, 7).unwrap());
+    queues.sync().unwrap();
+    let before = disk.count(Op::Read);
+    let again = open(&disk, 5_000);
+    assert_eq!((again.min("T", 0), again.max("T", 0)), (4_500, 4_501));
+    // The pieces grow: 1, 16, 256 and 4,096 units, after those in which the end was found.
+    let reads = disk.count(Op::Read) - before;
+    assert!(reads < 20, "{reads} reads");
+}
+
+#[test]
+fn older_file_that_lost_its_last_unit_ends_the_queue() {
+    for lost in [9, 0] {
+        let disk = filled(10, 60);
+        disk.damage(&path(10), lost * 20, &[0; 20]);
+        let again = open(&disk, 10);
+        assert_eq!((again.min("T", 0), again.max("T", 0)), (0, 10), "{lost}");
+        assert_eq!(again.repair_from(), Some(1_000), "{lost}");
+    }
+}
+
+#[test]
+fn files_behind_a_short_one_go_and_their_messages_are_dispatched_again() {
+    let disk = filled(10, 30);
+    // Nothing is left to be cleared in it: all that is behind its end are zeros.
+    disk.damage(&path(10), 60, &[0; 140]);
+    let again = open(&disk, 10);
+    assert_eq!(again.max("T", 0), 13);
+    assert_eq!(again.repair_from(), Some(1_300));
+    for n in 13..30 {
+        put(&again, n);
+    }
+    again.sync().unwrap();
+    is_whole(&open(&disk, 10), 30);
+}
+
+#[test]
+fn units_long_written_are_read_from_the_file_wherever_the_blocks_began() {
+    for ahead in [0, 1] {
+        let disk = SimDisk::new();
+        let queues = open(&disk, UNITS);
+        for n in 0..ahead {
+            put(&queues, n);
+        }
+        queues.sync().unwrap();
+        for n in ahead..5 * 204 {
+            put(&queues, n);
+        }
+        let before = disk.count(Op::Read);
+        let mut found = Vec::new();
+        queues.range("T", 0, 0, 1, &mut found).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(disk.count(Op::Read), before + 1, "{ahead}");
+    }
+}

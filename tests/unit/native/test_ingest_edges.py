@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ingest_harness import codes, feed, ingest_and_store, send
+from ingest_harness import HOST, codes, feed, ingest_and_store, send
 from roquet.roquet_native import decode_frames, decode_records, encode_command
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ def test_what_the_log_does_not_take_is_left_to_the_processors_in_order(tmp_path:
         counters = it.counters()
         assert (counters["returned"], counters["sends"], counters["waiting"]) == (3, 0, 0)
         assert it.take_stored() == []
+
+
+def test_body_longer_than_allowed_is_left_to_the_processors(tmp_path: Path) -> None:
+    with ingest_and_store(tmp_path) as (it, _):
+        for size, taken in ((0, False), (1, True), (4095, True), (4096, True), (4097, False)):
+            # Of a connection of its own: what follows a frame of the processors waits for them.
+            it.open(size + 2, HOST)
+            replies, frames, broken = feed(it, size + 2, send(1, body=b"x" * size), 1000)
+            assert (bool(replies), len(frames), broken) == (taken, int(not taken), None), size
 
 
 def test_bytes_counted_are_those_in_the_log(tmp_path: Path) -> None:

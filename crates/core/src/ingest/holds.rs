@@ -46,14 +46,17 @@ struct Jitter(u64);
 impl Jitter {
     /// A wait moved by up to a tenth, either way.
     fn spread(&mut self, wait_ms: i64) -> i64 {
-        // The generator called splitmix64: good enough, and its seed is given.
+        let permille = i64::try_from(self.next() % 2001).unwrap_or(0) - 1000;
+        wait_ms + wait_ms.saturating_mul(permille) / 10_000
+    }
+
+    /// The next number of the generator called splitmix64: good enough, and its seed is given.
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        let permille = i64::try_from(mixed % 2001).unwrap_or(0) - 1000;
-        wait_ms + wait_ms.saturating_mul(permille) / 10_000
+        mixed ^ (mixed >> 31)
     }
 }
 
@@ -232,7 +235,7 @@ fn forget<K: std::hash::Hash + Eq>(table: &mut HashMap<K, BTreeSet<u64>>, at: &K
 #[cfg(test)]
 mod tests {
     use super::super::pull::Request;
-    use super::{Choice, Holds, Wait};
+    use super::{Choice, Holds, Jitter, Wait};
 
     fn hold(holds: &mut Holds, key: u64, queue_id: i32, offset: i64, wait_ms: i64) {
         let request = Request {
@@ -281,6 +284,19 @@ mod tests {
         assert!(due(&mut holds).is_empty());
         holds.arrived("T", 0, 7);
         assert_eq!(due(&mut holds), [1, 2]);
+    }
+
+    #[test]
+    fn drawn_numbers_are_those_of_the_published_generator() {
+        let mut drawn = Jitter(1_234_567);
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(published.map(|_| drawn.next()), published);
     }
 
     #[test]

@@ -183,7 +183,7 @@ pub fn stored_properties(
 
 #[cfg(test)]
 mod tests {
-    use super::{number, plain_properties, stored_properties, PAIRS_MAX};
+    use super::{level, number, plain_properties, stored_properties, PAIRS_MAX};
 
     #[test]
     fn numbers_are_strict() {
@@ -203,6 +203,14 @@ mod tests {
             assert_eq!(number::<i32>(bad), None, "{bad}");
         }
         assert_eq!(number::<i64>("9999999999999999999"), None);
+    }
+
+    #[test]
+    fn only_levels_as_the_broker_writes_them_are_taken() {
+        assert_eq!([level("1"), level("18")], [Some(1), Some(18)]);
+        for odd in ["0", "-0", "-1", "01", "00", "", "x"] {
+            assert_eq!(level(odd), None, "{odd}");
+        }
     }
 
     fn stamps() -> Vec<(String, String)> {

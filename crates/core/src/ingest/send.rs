@@ -304,8 +304,112 @@ pub fn response<'a>(state: &State, code: i32, opaque: i32, remark: Option<&'a st
 
 #[cfg(test)]
 mod tests {
-    use super::{write_answer, Answer, Fixed};
+    use super::{read, write_answer, Answer, Fixed, Request, SEND, SEND_BATCH, SEND_SHORT};
+    use crate::command::Header;
     use crate::ingest::table::State;
+
+    /// Each field by its two names, and what it says here.
+    const FIELDS: [(&str, &str, &str); 12] = [
+        ("a", "producerGroup", "p"),
+        ("b", "topic", "T"),
+        ("c", "defaultTopic", "TBW102"),
+        ("d", "defaultTopicQueueNums", "8"),
+        ("e", "queueId", "3"),
+        ("f", "sysFlag", "1"),
+        ("g", "bornTimestamp", "1700000000000"),
+        ("h", "flag", "-5"),
+        ("i", "properties", "k\u{1}v\u{2}"),
+        ("j", "reconsumeTimes", "2"),
+        ("l", "maxReconsumeTimes", "16"),
+        ("m", "batch", "TRUE"),
+    ];
+
+    const WHOLE: Request<'_> = Request {
+        topic: "T",
+        queue_id: 3,
+        sys_flag: 1,
+        born_timestamp: 1_700_000_000_000,
+        flag: -5,
+        properties: "k\u{1}v\u{2}",
+        reconsume_times: 2,
+        batch: true,
+        prepared: false,
+    };
+
+    /// A send with all fields; one of them may be left out or say something else.
+    fn header(code: i32, changed: &str, value: Option<&'static str>) -> Header<'static> {
+        let fields = FIELDS.into_iter().filter_map(|(short, long, usual)| {
+            let name = if code == SEND { long } else { short };
+            let said = if short == changed { value } else { Some(usual) };
+            said.map(|said| (name.into(), said.into()))
+        });
+        Header {
+            code,
+            ext: Some(fields.collect()),
+            ..Header::empty()
+        }
+    }
+
+    /// What is read of it.
+    fn said(code: i32, changed: &str, value: Option<&'static str>) -> Option<Request<'static>> {
+        read(Box::leak(Box::new(header(code, changed, value))))
+    }
+
+    #[test]
+    fn fields_of_a_send_are_read_by_both_of_their_names() {
+        for code in [SEND, SEND_SHORT, SEND_BATCH] {
+            assert_eq!(said(code, "", None), Some(WHOLE), "{code}");
+            let mut other = header(code, "", None);
+            other.code = if code == SEND { SEND_SHORT } else { SEND };
+            assert_eq!(read(&other), None, "the names of another code");
+        }
+        assert_eq!(read(&Header::empty()), None);
+    }
+
+    #[test]
+    fn send_without_a_field_that_it_needs_is_left_to_the_processors() {
+        let bare = Request {
+            properties: "",
+            ..WHOLE
+        };
+        for code in [SEND, SEND_SHORT] {
+            for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+                assert_eq!(said(code, name, None), None, "{code} {name}");
+            }
+            assert_eq!(said(code, "i", None), Some(bare));
+            assert_eq!(said(code, "j", None).unwrap().reconsume_times, 0);
+            assert_eq!(said(code, "l", None), Some(WHOLE));
+            assert!(!said(code, "m", None).unwrap().batch);
+        }
+    }
+
+    #[test]
+    fn send_with_an_odd_value_is_left_to_the_processors() {
+        for code in [SEND, SEND_SHORT] {
+            for name in ["d", "e", "f", "g", "h", "j", "l", "m"] {
+                assert_eq!(said(code, name, Some("x")), None, "{code} {name}");
+            }
+            assert_eq!(said(code, "e", Some("-1")), None, "no such queue");
+            assert_eq!(said(code, "e", Some("0")).unwrap().queue_id, 0);
+            assert!(!said(code, "m", Some("False")).unwrap().batch);
+        }
+    }
+
+    #[test]
+    fn transaction_bits_of_a_send_are_read_apart_from_the_others() {
+        for (flag, left) in [("4", 0), ("5", 1)] {
+            let half = Request {
+                sys_flag: left,
+                prepared: true,
+                ..WHOLE
+            };
+            assert_eq!(said(SEND, "f", Some(flag)), Some(half), "{flag}");
+        }
+        // Committed, rolled back, or with bits that mean something else.
+        for unplain in ["8", "12", "64", "68", "128", "132"] {
+            assert_eq!(said(SEND, "f", Some(unplain)), None, "{unplain}");
+        }
+    }
 
     #[test]
     fn the_short_way_writes_what_the_encoder_writes() {

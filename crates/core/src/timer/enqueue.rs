@@ -153,10 +153,9 @@ impl Timers {
     /// Whether a message that is met once more was settled before: its slot was passed, or so many
     /// turns ago that a younger copy of it waits.
     fn has_fired(&self, state: &State, view: &RecordView<'_>, out_ms: i64) -> bool {
-        let window = self.config.window_ms();
-        let has_rolled = out_ms - view.store_timestamp >= window
-            && view.store_timestamp + window + LATE_MS < state.read_ms;
-        self.config.floor(out_ms) < state.read_ms || has_rolled
+        // One that did not roll is due within a window: then its slot was passed as well.
+        let rolled_by = view.store_timestamp + self.config.window_ms() + LATE_MS;
+        self.config.floor(out_ms) < state.read_ms || rolled_by < state.read_ms
     }
 
     /// Starts over from the timer topic: a chain of the log led to what is no unit.

@@ -1,0 +1,132 @@
+//! Timers at the edges of their rules: what is counted, told, copied once and met once more.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+mod timer_help;
+
+use roquet_core::disk::Disk;
+use roquet_core::get::Wanted;
+use roquet_core::properties::entries;
+use roquet_core::record;
+use roquet_core::timer::{TimerThread, TIMER_TOPIC};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use timer_help::{World, START, STEP};
+
+/// Properties of the first message that was delivered, in order.
+fn delivered_properties(world: &World) -> Vec<(String, String)> {
+    let wanted = Wanted {
+        topic: "T",
+        queue_id: 3,
+        offset: 0,
+        messages: 1,
+        bytes: 1 << 20,
+        tag_codes: None,
+        filter: None,
+    };
+    let got = world.store.get(wanted).unwrap();
+    let view = record::records(&got.parts[0], true)
+        .next()
+        .unwrap()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    entries(view.properties)
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
+#[test]
+fn distribution_counts_what_has_not_fired_by_how_far_off_it_is() {
+    let mut world = World::new();
+    // Their slots are 0, 1, 4, 4, 9 and 15 s off.
+    let delays = [500, 2_000, 5_000, 5_000, 10_000, 16_000];
+    for (number, delay) in delays.into_iter().enumerate() {
+        world.send(&format!("k{number}"), START + delay, None);
+    }
+    world.turn();
+    let bounds = [1_000, 4_000, 5_000, 9_001];
+    assert_eq!(world.timers.distribution(&bounds), [1, 1, 2, 1]);
+    assert_eq!(world.timers.waiting(), 6, "one is beyond the last bound");
+    assert_eq!(world.timers.distribution(&[]), Vec::<i64>::new());
+    world.pass_in_steps(3_000);
+    assert_eq!(world.delivered().len(), 2);
+    assert_eq!(world.timers.distribution(&bounds), [0, 2, 0, 1]);
+}
+
+#[test]
+fn messages_that_have_not_entered_the_wheel_are_counted_as_behind() {
+    let mut world = World::new();
+    world.timers.set_enqueues(false);
+    for number in 0..3 {
+        world.send(&format!("k{number}"), START + 5_000, None);
+    }
+    world.turn();
+    assert_eq!((world.timers.behind(), world.timers.waiting()), (3, 0));
+    world.timers.set_enqueues(true);
+    world.turn();
+    assert_eq!((world.timers.behind(), world.timers.waiting()), (0, 3));
+}
+
+#[test]
+fn message_of_many_turns_says_how_many_there_were_and_nothing_twice() {
+    let mut world = World::new();
+    world.send("far", START + 95_500, None);
+    world.pass_in_steps(98_000);
+    let found = delivered_properties(&world);
+    let mut names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), found.len(), "{found:?}");
+    let rolled = world.timers.counters.rolled.load(Ordering::Relaxed);
+    assert!(rolled >= 4);
+    let wanted = ("TIMER_ROLL_TIMES".to_owned(), rolled.to_string());
+    assert!(found.contains(&wanted), "{found:?}");
+}
+
+#[test]
+fn message_that_rolled_an_hour_ago_is_not_taken_again_from_the_topic() {
+    const HOUR: i64 = 3_600_000;
+    // One that rolled just now may have been late: it comes again, beside its younger copy.
+    for (passed_ms, waiting) in [(HOUR / 2, 2), (2 * HOUR, 1)] {
+        let mut world = World::new();
+        world.send("far", START + 3 * HOUR, None);
+        world.turn();
+        world.pass(passed_ms);
+        world.turn();
+        assert_eq!(world.timers.counters.rolled.load(Ordering::Relaxed), 1);
+        world.stop();
+        let files = ["/s/store/timerwheel", "/s/store/timerlog"];
+        for (path, _) in world.disk.files() {
+            if files.iter().any(|it| path.starts_with(it)) {
+                world.disk.remove(&path).unwrap();
+            }
+        }
+        world.reopen();
+        world.turn();
+        assert_eq!(world.timers.waiting(), waiting, "{passed_ms}");
+    }
+}
+
+#[test]
+fn thread_says_why_it_cannot_go_on_until_it_can() {
+    let mut world = World::new();
+    world.send("k", START + 3 * STEP, None);
+    while matches!(world.store.dispatch(), Ok(true)) {}
+    assert_eq!(world.store.queues().max(TIMER_TOPIC, 0), 1);
+    world.disk.set_capacity(Some(0));
+    let thread = TimerThread::start(Arc::clone(&world.timers)).unwrap();
+    let until = |wanted: bool| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while world.timers.trouble().is_some() != wanted {
+            assert!(Instant::now() < end, "{:?}", world.timers.trouble());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(true);
+    assert_eq!(world.timers.waiting(), 0);
+    world.disk.set_capacity(None);
+    until(false);
+    thread.stop();
+    assert_eq!(world.timers.waiting(), 1);
+}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Unreachable
 from roquet.base.overriding import override
 from roquet.broker.app import build
-from roquet.broker.replication.slave_sync import SlaveSync
+from roquet.broker.replication.slave_sync import OFFSETS_AT_ONCE, SlaveSync
 from roquet.broker.state import BrokerState
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
@@ -21,6 +21,7 @@ from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody, decode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.service.background import give_way
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config
 
@@ -39,6 +40,8 @@ class Master:
         self.away = False
 
     async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+        if address == "master:2":
+            return Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, flag=1)
         assert (address, timeout_s) == ("master:1", 5.0)
         if self.away:
             raise Unreachable("away")
@@ -84,6 +87,33 @@ def test_1094_1440_7790_alibaba_28_offsets_never_go_back_but_a_reset_is_followed
     sync.learn("master:1")
     metadata.offsets.commit("g", "T", 0, 20)
     assert copied(q0=3, q1=2) == [20, 2]
+
+
+def test_offsets_are_followed_in_slices_and_no_further_when_the_master_changes(
+    tmp_path: Path,
+) -> None:
+    master = Master()
+    sync, metadata = slave(tmp_path, master)
+    count = 3 * OFFSETS_AT_ONCE
+    master.bodies[RequestCode.GET_ALL_CONSUMER_OFFSET] = offsets(
+        **{f"q{number}": number + 1 for number in range(count)}
+    )
+
+    async def told_of_another() -> None:
+        copying = asyncio.ensure_future(sync.tick())
+        while metadata.offsets.committed("g", "T", 0) is None:
+            await give_way()
+        # The first slice is followed, and others have their turn: this is one of them.
+        assert len(metadata.offsets) == OFFSETS_AT_ONCE
+        sync.learn("master:2")
+        await copying
+
+    asyncio.run(told_of_another())
+    assert len(metadata.offsets) == OFFSETS_AT_ONCE
+    sync.learn("master:1")
+    asyncio.run(sync.tick())
+    assert len(metadata.offsets) == count
+    assert metadata.offsets.committed("g", "T", count - 1) == count
 
 
 def test_topics_and_groups_follow_by_version(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 Every ten seconds the slave asks its master with the codes that every broker answers (spec: ha §5).
 Topics and groups are read in pages, as a 5.x slave does, and taken over whole when their version
-differs; a master that knows no pages sends all at once. Consumer offsets never go back:
-an offset here that is ahead (clients commit to a slave while the master is away) stays, unless the
-master's own value went back, which only an administrator does. What fails is tried next time.
+differs; a master that knows no pages sends all at once. Consumer offsets come in one answer, which
+a master bounds (`store/offsets.py`): it is read beside the loop and followed in slices. They never
+go back: an offset here that is ahead (clients commit to a slave while the master is away) stays,
+unless the master's own value went back, which only an administrator does. What fails is tried next
+time.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.service.ratelog import RateLog
+from roquet.service.slices import in_slices, read_body
 from roquet.store.files import FILE_SIZE_MAX, JsonFile
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ _TIMER_FILE_SIZE = 4096
 _ABSENT = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
 PAGE_ROWS = 2_000
 """What brokers give at most."""
+OFFSETS_AT_ONCE = 2_000
+"""Offsets that are followed before others have their turn."""
 READS_MAX = 3
 """How often a table is read anew that changes while it is read."""
 
@@ -218,14 +223,21 @@ class SlaveSync:
         await groups.persist()
 
     async def _offsets(self) -> None:
+        master = self._master
         body = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         if body is None:
             return
-        table = ConsumerOffsetBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
-        for key, queues in table.offsets.items():
+        table = await read_body(_offset_table, body)
+        rows = (
+            (key, queue_id, offset)
+            for key, queues in table.offsets.items()
+            for queue_id, offset in queues.items()
+        )
+        async for key, queue_id, offset in in_slices(rows, OFFSETS_AT_ONCE):
+            if self._master != master or not self._state.is_slave:
+                return  # What another broker said must not count as this one's.
             topic, _, group = key.partition("@")
-            for queue_id, offset in queues.items():
-                self._follow(key, (group, topic, queue_id), offset)
+            self._follow(key, (group, topic, queue_id), offset)
         await self._metadata.offsets.persist()
 
     def _follow(self, key: str, where: tuple[str, str, int], offset: int) -> None:
@@ -275,6 +287,10 @@ def _checked(body: bytes) -> bytes:
     """Return a JSON object as it came. Raises JsonError when it is none."""
     fastjson.read_object(body, tolerant_size_max=FILE_SIZE_MAX)
     return body
+
+
+def _offset_table(body: bytes) -> ConsumerOffsetBody:
+    return ConsumerOffsetBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
 
 
 def _topic_page(body: bytes) -> _Page:

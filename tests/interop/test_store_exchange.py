@@ -49,7 +49,7 @@ def test_a_store_goes_from_one_make_to_the_other_and_back(
     if how == "stop":
         received = swap.driver.consume(swap.namesrv, TOPIC, GROUP, 40, linger_s=1.0)
         assert_same(swap.given[-40:], swap.sent[-40:], received)
-    swap.read_delayed(delayed, "later")
+    swap.read_delayed(delayed, "later", how)
     swap.close(how)
 
     swap.open(writer)

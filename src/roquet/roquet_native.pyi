@@ -813,6 +813,7 @@ class Ingest:
         delays: tuple[str, int] | None,
         halves: str | None,
         barrier: Sequence[int],
+        pop: tuple[str, str, int, int, int] | None = None,
     ) -> None:
         """Set what holds for every message and answer.
 
@@ -824,7 +825,8 @@ class Ingest:
         admitted), `send_ext` the fields at the end of every answer to a send, `delays` the topic in
         which delayed messages wait and the highest level, `halves` the topic in which half messages wait, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
-        connection comes out until `idle`.
+        connection comes out until `idle`. `pop` has acknowledgements of popped messages stored: (broker name,
+        revive topic, its queues, longest delay and step of the timer wheel in ms).
         """
     def set_accounts(self, trusted: Sequence[_White], accounts: Sequence[_Account]) -> None:
         """Answer only what these peers send, and what these accounts have signed and may do.
@@ -833,9 +835,16 @@ class Ingest:
         (subscribe). What is not permitted comes out for the processors.
         """
     def set_topic(
-        self, name: str, send_queues: int, read_queues: int, add_sys_flag: int, sys_flag: int
+        self,
+        name: str,
+        send_queues: int,
+        read_queues: int,
+        add_sys_flag: int,
+        sys_flag: int,
+        settle_queues: int = 0,
     ) -> None:
-        """Admit sends to queues below `send_queues` and pulls from those below `read_queues`."""
+        """Admit sends to queues below `send_queues`, pulls from those below `read_queues`, and
+        acknowledgements of popped messages of those below `settle_queues`."""
     def set_group(
         self,
         name: str,
@@ -880,4 +889,4 @@ class Ingest:
         answers by class, microseconds of all).
         """
     def counters(self) -> dict[str, int]:
-        """What happened so far: `sends pulls held passed returned parked refused`, and answers now `waiting`."""
+        """What happened so far: `sends halves acks pulls held passed returned parked refused`, and answers now `waiting`."""

@@ -38,6 +38,7 @@ pub mod message_id;
 pub mod net;
 mod note_file;
 pub mod panics;
+pub mod pop;
 pub mod properties;
 mod queue_ends;
 pub mod rebuild;

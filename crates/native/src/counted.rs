@@ -69,6 +69,7 @@ pub(crate) fn counters(all: Vec<Counters>, waiting: usize) -> HashMap<&'static s
         for (name, count) in [
             ("sends", counters.sends),
             ("halves", counters.halves),
+            ("acks", counters.acks),
             ("pulls", counters.pulls),
             ("held", counters.held),
             ("passed", counters.passed),

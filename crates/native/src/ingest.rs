@@ -15,11 +15,13 @@ use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
 use roquet_core::ingest::answered;
 use roquet_core::ingest::output::Output;
+use roquet_core::ingest::pop::Popping;
 use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
     Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
 };
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound, Shared};
+use roquet_core::pop::is_plain;
 use roquet_core::socket;
 use roquet_core::store::Store as CoreStore;
 
@@ -120,6 +122,27 @@ where
         .get_item(name)?
         .ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))?
         .extract()
+}
+
+/// (broker name, revive topic, its queues, longest delay and step of the timer wheel in ms).
+type PoppingTuple = (String, String, i32, i64, i64);
+
+fn popping(values: &Bound<'_, PyDict>) -> PyResult<Option<Popping>> {
+    let Some(value) = values.get_item("pop")?.filter(|value| !value.is_none()) else {
+        return Ok(None);
+    };
+    let (broker, revive_topic, revive_queues, delay_max_ms, precision_ms): PoppingTuple =
+        value.extract()?;
+    if precision_ms <= 0 || !(is_plain(&broker) && is_plain(&revive_topic)) {
+        return Ok(None);
+    }
+    Ok(Some(Popping {
+        broker,
+        revive_topic,
+        revive_queues,
+        delay_max_ms,
+        precision_ms,
+    }))
 }
 
 #[pymethods]
@@ -322,6 +345,7 @@ impl Ingest {
             delays: required::<Option<(String, i32)>>(&values, "delays")?
                 .map(|(topic, highest)| Delays { topic, highest }),
             halves: required(&values, "halves")?,
+            pop: popping(&values)?,
         };
         state.fixed = Fixed::new(&state);
         let barrier: Vec<i32> = required(&values, "barrier")?;
@@ -338,6 +362,7 @@ impl Ingest {
     }
 
     /// Set a topic's row; a row that admits nothing is none.
+    #[pyo3(signature = (name, send_queues, read_queues, add_sys_flag, sys_flag, settle_queues = 0))]
     fn set_topic(
         &self,
         name: &str,
@@ -345,16 +370,18 @@ impl Ingest {
         read_queues: i32,
         add_sys_flag: i32,
         sys_flag: i32,
+        settle_queues: i32,
     ) {
         let row = TopicRow {
             send_queues,
             read_queues,
+            settle_queues,
             add_sys_flag,
             sys_flag,
         };
         let mut table = self.shared.write();
         let topics = &mut table.topics;
-        if send_queues > 0 || read_queues > 0 {
+        if send_queues > 0 || read_queues > 0 || settle_queues > 0 {
             topics.insert(name.into(), row);
         } else {
             topics.remove(name);
@@ -442,5 +469,6 @@ impl Ingest {
         let mut table = self.shared.write();
         table.state.sends = false;
         table.state.pulls = false;
+        table.state.pop = None;
     }
 }

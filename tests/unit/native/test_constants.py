@@ -15,6 +15,7 @@ from roquet.base import limits
 from roquet.protocol import names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.pop.records import ACK_TAG
 
 CORE = Path(__file__).parents[3] / "crates" / "core" / "src"
 CONST = re.compile(
@@ -29,6 +30,7 @@ EQUAL: dict[str, object] = {
     "SEND_BATCH": RequestCode.SEND_BATCH_MESSAGE,
     "PULL": RequestCode.PULL_MESSAGE,
     "LITE_PULL": RequestCode.LITE_PULL_MESSAGE,
+    "ACK": RequestCode.ACK_MESSAGE,
     # Answers.
     "SYSTEM_ERROR": ResponseCode.SYSTEM_ERROR,
     "SYSTEM_BUSY": ResponseCode.SYSTEM_BUSY,
@@ -70,6 +72,8 @@ EQUAL: dict[str, object] = {
     "FOREIGN_QUEUES": props.INNER_MULTI_DISPATCH,
     "MULTI_DISPATCH": props.INNER_MULTI_DISPATCH,
     "OUT_MS": props.TIMER_OUT_MS,
+    "DELIVER_MS": props.TIMER_DELIVER_MS,
+    "ACK_TAG": ACK_TAG,
     "CANCEL_KEY": props.TIMER_DEL_UNIQKEY,
     "REAL_TOPIC": props.REAL_TOPIC,
     "REAL_QUEUE": props.REAL_QUEUE_ID,

@@ -5,6 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use roquet_core::command::Header;
 use roquet_core::frame::{cut, Frame};
 use roquet_core::ingest::accounts::{Accounts, Rights, White};
+use roquet_core::ingest::pop::Popping;
 use roquet_core::ingest::table::{
     Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, Table, TopicRow,
 };
@@ -24,6 +25,7 @@ fn table(mode: u8) -> Table {
     let row = TopicRow {
         send_queues: 4,
         read_queues: 4,
+        settle_queues: 4,
         ..TopicRow::default()
     };
     let subscription = Subscription {
@@ -73,6 +75,13 @@ fn table(mode: u8) -> Table {
                 highest: 18,
             }),
             halves: Some("RMQ_SYS_TRANS_HALF_TOPIC".to_owned()),
+            pop: (mode & 64 != 0).then(|| Popping {
+                broker: "broker-a".to_owned(),
+                revive_topic: "rmq_sys_REVIVE_LOG_c".to_owned(),
+                revive_queues: 8,
+                delay_max_ms: 259_200_000,
+                precision_ms: 1000,
+            }),
             ..State::default()
         },
         topics: HashMap::from([(TOPIC.into(), row), ("SCHEDULE_TOPIC_XXXX".into(), row)]),

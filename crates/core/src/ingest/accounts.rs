@@ -12,7 +12,7 @@ use base64::Engine;
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 
-use super::{pull, send};
+use super::{pop, pull, send};
 use crate::command::{Ext, Header};
 use crate::host;
 
@@ -170,8 +170,12 @@ fn may(rights: &Rights, header: &Header<'_>) -> Option<()> {
         send::SEND_SHORT | send::SEND_BATCH => {
             publishes(rights, header.get("b").unwrap_or_default())
         }
-        pull::PULL | pull::LITE_PULL => {
+        pull::PULL | pull::LITE_PULL | pop::ACK => {
             let topic = header.get("topic").unwrap_or_default();
+            // Whose a pop retry topic is takes a closer look at its name.
+            if header.code == pop::ACK && topic.starts_with(RETRY_PREFIX) {
+                return None;
+            }
             let group = header.get("consumerGroup").unwrap_or_default();
             rights.unlimited || (rights.topic(topic, SUBSCRIBE) && rights.group(group))
         }

@@ -4,8 +4,32 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::answered::{micros, Answered};
-use super::Counters;
 use crate::get::{GetStatus, Got};
+
+/// Counts of what the fast path did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sends stored.
+    pub sends: u64,
+    /// Half messages among them.
+    pub halves: u64,
+    /// Acknowledgements of popped messages stored.
+    pub acks: u64,
+    /// Pulls answered.
+    pub pulls: u64,
+    /// Pulls that had to wait.
+    pub held: u64,
+    /// Frames given to the processors.
+    pub passed: u64,
+    /// Admitted sends given to the processors after all, because the log was busy or refused.
+    pub returned: u64,
+    /// Answers that waited for a flush.
+    pub parked: u64,
+    /// Sends refused because too many answers waited.
+    pub refused: u64,
+    /// Syncs that were left to whoever fed the only sender.
+    pub synced: u64,
+}
 
 /// What sends to one queue came to since they were last handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

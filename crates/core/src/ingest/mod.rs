@@ -11,6 +11,7 @@ mod connection;
 mod holds;
 pub mod output;
 mod parked;
+pub mod pop;
 pub mod pull;
 mod pulls;
 pub mod scan;
@@ -28,12 +29,13 @@ use crate::frame::{self, Frame};
 use crate::store::Store;
 use answered::{Kind, Took};
 use books::Ledger;
-pub use books::Stored;
+pub use books::{Counters, Stored};
 use connection::{Connection, Peer, Source};
 use holds::Holds;
 use output::Output;
 pub use parked::Outbound;
 use parked::{Late, Waiting};
+use pop::acks::Acks;
 pub use pulls::Left;
 use pulls::Pulls;
 use sends::{Refused, Sends};
@@ -54,29 +56,6 @@ pub struct Fed {
     /// Whether the caller has to flush the store, which nobody else has been asked for, and to tell
     /// [`Ingest::flushed`]: there is one sender, who waits for it.
     pub flush: bool,
-}
-
-/// Counts of what the fast path did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Sends stored.
-    pub sends: u64,
-    /// Half messages among them.
-    pub halves: u64,
-    /// Pulls answered.
-    pub pulls: u64,
-    /// Pulls that had to wait.
-    pub held: u64,
-    /// Frames given to the processors.
-    pub passed: u64,
-    /// Admitted sends given to the processors after all, because the log was busy or refused.
-    pub returned: u64,
-    /// Answers that waited for a flush.
-    pub parked: u64,
-    /// Sends refused because too many answers waited.
-    pub refused: u64,
-    /// Syncs that were left to whoever fed the only sender.
-    pub synced: u64,
 }
 
 /// The fast path of one thread's connections. Not for two threads at once.
@@ -431,6 +410,7 @@ impl Ingest {
             ..Fed::default()
         };
         let mut sends = Sends::new(table, from, std::mem::take(room));
+        let mut acks = Acks::new(table, from);
         let mut used = 0;
         let mut passed = from.busy;
         loop {
@@ -454,6 +434,10 @@ impl Ingest {
             };
             if permitted && sends.take(&frame, &header, waiting.len() + parked_beside, &mut refused)
             {
+                continue;
+            }
+            // Behind a frame for the processors, whose records come first, they keep their turn.
+            if permitted && !passed && acks.take(store, &frame, &header) {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
@@ -481,6 +465,7 @@ impl Ingest {
         }
         let replies = fed.replies.bytes();
         fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
+        acks.commit(store, ledger, replies, &mut *sink);
         *room = sends.into_room();
         (fed, used)
     }

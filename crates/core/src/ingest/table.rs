@@ -16,6 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::accounts::Accounts;
 use super::connection::Peer;
+use super::pop::Popping;
 use super::send::Fixed;
 use crate::command::{Encoding, Header};
 use crate::filter::Filter;
@@ -27,6 +28,8 @@ pub struct TopicRow {
     pub send_queues: i32,
     /// Pulls from queues below this number are answered; 0 answers none.
     pub read_queues: i32,
+    /// Acknowledgements of popped messages of queues below this number are taken.
+    pub settle_queues: i32,
     /// Bits to set in the sysFlag of every message stored.
     pub add_sys_flag: i32,
     /// What pull answers say about the topic.
@@ -158,6 +161,8 @@ pub struct State {
     pub delays: Option<Delays>,
     /// The topic in whose queue 0 half messages wait; `None` leaves them to the processors.
     pub halves: Option<String>,
+    /// How popped messages are settled; `None` leaves that to the processors.
+    pub pop: Option<Popping>,
 }
 
 impl Default for State {
@@ -182,6 +187,7 @@ impl Default for State {
             pulling: Pulling::default(),
             delays: None,
             halves: None,
+            pop: None,
         }
     }
 }
@@ -206,7 +212,8 @@ pub struct Table {
 impl Table {
     /// Whether anything at all may be answered.
     pub fn is_on(&self) -> bool {
-        (self.state.sends || self.state.pulls) && !self.topics.is_empty()
+        let state = &self.state;
+        (state.sends || state.pulls || state.pop.is_some()) && !self.topics.is_empty()
     }
 
     /// Whether a peer needs no account: true for everybody where there are none.

@@ -1,0 +1,248 @@
+//! The plain acknowledgements of one read: collected, appended with one write, answered.
+//!
+//! An acknowledgement succeeds when its record is in the log, and only then. What is not plain, what
+//! would be refused, and what the log does not take goes to the processors, in order.
+
+use super::super::answered::Kind;
+use super::super::books::Ledger;
+use super::super::connection::Source;
+use super::super::scan;
+use super::super::send::response;
+use super::super::table::Table;
+use super::super::Sink;
+use super::{Popping, ACK};
+use crate::command::{Header, FLAG_ONE_WAY};
+use crate::commit_log::Prepared;
+use crate::frame::{self, Frame};
+use crate::pop::handle::Handle;
+use crate::pop::is_plain;
+use crate::pop::records::{out_ms, push_waiting, Ack};
+use crate::record::NewRecord;
+use crate::store::Store;
+use crate::timer::TIMER_TOPIC;
+
+/// The fields of an acknowledgement.
+#[derive(Default)]
+struct Fields<'a> {
+    group: &'a str,
+    topic: &'a str,
+    queue_id: i32,
+    handle: &'a str,
+    offset: i64,
+    seen: u32,
+}
+
+const REQUIRED: u32 = 0x1F;
+
+/// Reads the fields; `None` when one is missing or odd, so that the processors may say so.
+fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
+    let mut found = Fields::default();
+    for (name, value) in header.ext.as_ref()? {
+        let bit = match name.as_ref() {
+            "consumerGroup" => {
+                found.group = value;
+                0
+            }
+            "topic" => {
+                found.topic = value;
+                1
+            }
+            "queueId" => {
+                found.queue_id = scan::number(value)?;
+                2
+            }
+            "extraInfo" => {
+                found.handle = value;
+                3
+            }
+            "offset" => {
+                found.offset = scan::number(value)?;
+                4
+            }
+            "liteTopic" => return None,
+            _ => continue,
+        };
+        found.seen |= 1 << bit;
+    }
+    (found.seen == REQUIRED).then_some(found)
+}
+
+/// The ends of the queue that was asked for last: nothing else runs between two frames of a read.
+#[derive(Clone, Copy)]
+struct Bounds<'t> {
+    topic: &'t str,
+    queue_id: i32,
+    lowest: i64,
+    highest: i64,
+}
+
+/// An acknowledgement that was taken and is not appended yet.
+struct Taken<'f> {
+    frame: Frame<'f>,
+    opaque: i32,
+}
+
+pub(in crate::ingest) struct Acks<'t, 'f> {
+    table: &'t Table,
+    from: Source,
+    prepared: Prepared<'t>,
+    taken: Vec<Taken<'f>>,
+    bounds: Option<Bounds<'t>>,
+    body: Vec<u8>,
+    properties: Vec<u8>,
+}
+
+impl<'t, 'f> Acks<'t, 'f> {
+    pub(in crate::ingest) fn new(table: &'t Table, from: Source) -> Self {
+        Self {
+            table,
+            from,
+            prepared: Prepared::default(),
+            taken: Vec::new(),
+            bounds: None,
+            body: Vec::new(),
+            properties: Vec::new(),
+        }
+    }
+
+    /// Encodes the record of a plain acknowledgement; false leaves the frame to the processors.
+    pub(in crate::ingest) fn take(
+        &mut self,
+        store: &Store,
+        frame: &Frame<'f>,
+        header: &Header<'_>,
+    ) -> bool {
+        header.code == ACK && self.try_take(store, frame, header).is_some()
+    }
+
+    fn try_take(&mut self, store: &Store, frame: &Frame<'f>, header: &Header<'_>) -> Option<()> {
+        let table = self.table;
+        let popping = table.state.pop.as_ref()?;
+        if header.flag & FLAG_ONE_WAY != 0 {
+            return None;
+        }
+        let found = fields(header)?;
+        let (topic, row) = table.topics.get_key_value(found.topic)?;
+        if !(0..row.settle_queues).contains(&found.queue_id) {
+            return None;
+        }
+        let bounds = self.bounds(store, topic, found.queue_id)?;
+        let handle = Handle::read(found.handle)?;
+        let is_ours = handle.broker == popping.broker
+            && (0..popping.revive_queues).contains(&handle.revive_queue);
+        let is_there = (bounds.lowest..=bounds.highest).contains(&found.offset);
+        if !is_ours || !is_there || !is_plain(found.group) || !is_plain(topic) {
+            return None;
+        }
+        let ack = Ack {
+            topic,
+            group: found.group,
+            queue_id: found.queue_id,
+            start_offset: handle.start_offset,
+            pop_time_ms: handle.pop_time_ms,
+            broker: handle.broker,
+            offset: found.offset,
+        };
+        let revive_ms = handle.revive_ms()?;
+        self.push(popping, &ack, revive_ms, handle.revive_queue)?;
+        self.taken.push(Taken {
+            frame: *frame,
+            opaque: header.opaque,
+        });
+        Some(())
+    }
+
+    fn bounds(&mut self, store: &Store, topic: &'t str, queue_id: i32) -> Option<Bounds<'t>> {
+        let known = self
+            .bounds
+            .filter(|it| it.queue_id == queue_id && it.topic == topic);
+        if known.is_some() {
+            return known;
+        }
+        let queues = store.queues();
+        self.bounds = Some(Bounds {
+            topic,
+            queue_id,
+            lowest: i64::try_from(queues.min(topic, queue_id)).ok()?,
+            highest: i64::try_from(queues.max(topic, queue_id)).ok()?,
+        });
+        self.bounds
+    }
+
+    /// Encodes a record for the timer wheel, or, when its time has come, for the revive topic.
+    fn push(
+        &mut self,
+        popping: &'t Popping,
+        ack: &Ack<'_>,
+        revive_ms: i64,
+        revive_queue: i32,
+    ) -> Option<()> {
+        let (state, now_ms) = (&self.table.state, self.from.now_ms);
+        self.body.clear();
+        self.properties.clear();
+        ack.write_body(&mut self.body);
+        ack.write_properties(revive_ms, &mut self.properties);
+        let (mut topic, mut queue_id) = (popping.revive_topic.as_str(), revive_queue);
+        if revive_ms > now_ms {
+            if revive_ms - now_ms > popping.delay_max_ms {
+                return None;
+            }
+            let step_ms = out_ms(revive_ms, popping.precision_ms);
+            push_waiting(step_ms, topic, queue_id, &mut self.properties);
+            (topic, queue_id) = (TIMER_TOPIC, 0);
+        }
+        let record = NewRecord {
+            topic: topic.as_bytes(),
+            queue_id,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: now_ms,
+            born_host: &state.store_host,
+            store_host: &state.store_host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: &self.body,
+            properties: &self.properties,
+        };
+        let body_max = state.body_max as u64;
+        self.prepared.push(topic, &record, body_max, false).ok()
+    }
+
+    /// Appends what was taken, and writes the answers. What the log does not take goes to the
+    /// processors.
+    pub(in crate::ingest) fn commit(
+        &mut self,
+        store: &Store,
+        ledger: &mut Ledger,
+        replies: &mut Vec<u8>,
+        sink: Sink<'_>,
+    ) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let taken = std::mem::take(&mut self.taken);
+        let mut prepared = std::mem::take(&mut self.prepared);
+        let appended = if self.from.patient {
+            Some(store.put_unflushed(&mut prepared))
+        } else {
+            store.try_put_unflushed(&mut prepared)
+        };
+        store.want_flush();
+        let stored = appended.map_or(0, |appended| appended.placed.len());
+        let took = self.from.took();
+        let state = &self.table.state;
+        for (number, ack) in taken.iter().enumerate() {
+            if number < stored {
+                let none: Option<std::iter::Empty<(&str, &str)>> = None;
+                let header = response(state, 0, ack.opaque, None);
+                // A header of this size always fits its length.
+                let _ = frame::encode_start(state.encoding, &header, none, 0, replies);
+                ledger.counters.acks += 1;
+                ledger.answered.add(Kind::plain(ACK, 0), took);
+            } else if let Ok(header) = ack.frame.decode_header() {
+                ledger.counters.returned += 1;
+                sink(&ack.frame, &header);
+            }
+        }
+    }
+}

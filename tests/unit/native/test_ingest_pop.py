@@ -1,0 +1,176 @@
+"""Acknowledgements of popped messages that the native ingest takes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ingest_harness import HOST, SEND_EXT, answers, feed, ingest_and_store, send
+from roquet.roquet_native import decode_records, encode_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from roquet.roquet_native import Ingest, Store
+
+NOW = 1_700_000_000_000
+WHEEL = "rmq_sys_wheel_timer"
+REVIVE = "rmq_sys_REVIVE_LOG_c"
+Pop = tuple[str, str, int, int, int]
+
+
+def ack(opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0) -> bytes:
+    ext = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": "1",
+        "extraInfo": f"0 {NOW} 60000 2 0 broker-a 1 0",
+        "offset": "0",
+        **(fields or {}),
+    }
+    return encode_command(0, 200_051, flag, "JAVA", 513, opaque, None, ext, b"")
+
+
+@contextlib.contextmanager
+def settling(
+    folder: Path, pop: Pop | None = ("broker-a", REVIVE, 8, 100_000, 1000)
+) -> Iterator[tuple[Ingest, Store]]:
+    """An ingest that takes acknowledgements of queues 0 to 3 of T; queue 1 has one message."""
+    with ingest_and_store(folder) as (it, store):
+        it.set_state(
+            sends=True,
+            pulls=True,
+            sync_flush=False,
+            sync_here=False,
+            flush_timeout_ms=100,
+            waits_for_slave=False,
+            lacks_slave=False,
+            slave_timeout_ms=60,
+            body_max=4096,
+            batch_max=1000,
+            store_host=HOST,
+            stamps=[],
+            send_ext=SEND_EXT,
+            encoding=0,
+            version=513,
+            parked_max=10,
+            busy_remark="too busy",
+            lite_pulls=True,
+            holds_max=3,
+            hold_ms=None,
+            hold_ms_max=60_000,
+            delays=None,
+            halves=None,
+            barrier=[200_051],
+            pop=pop,
+        )
+        it.set_topic("T", 4, 4, 0, 0, 4)
+        store.put("T", 1, b"body", b"")
+        until = time.monotonic() + 30
+        while store.max_offset("T", 1) < 1:
+            assert time.monotonic() < until, "the dispatcher does not keep up"
+            time.sleep(0.001)
+        yield it, store
+
+
+def stored(folder: Path) -> list[tuple[str, int, dict[str, object], str]]:
+    """Return topic, queue, body and properties of the records of POP in the log."""
+    (file,) = [it for it in (folder / "commitlog").iterdir() if it.stat().st_blocks]
+    data, end = file.read_bytes(), 0
+    while data[end + 4 : end + 7] == b"\xda\xa3\x20":
+        end += int.from_bytes(data[end : end + 4], "big")
+    found = decode_records(data[:end])
+    return [
+        (record[14], record[3], json.loads(record[13]), record[15].decode())
+        for record in found
+        if b"ack" in record[15]
+    ]
+
+
+def test_acks_of_one_read_are_stored_and_answered(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        burst = (
+            ack(1) + send(2) + ack(3, {"offset": "1", "extraInfo": f"7 {NOW} 1 0 0 broker-a 1 9"})
+        )
+        replies, frames, broken = feed(it, 1, burst, NOW + 10)
+        assert (frames, broken) == ([], None)
+        assert {opaque: code for opaque, (code, _) in answers(replies).items()} == dict.fromkeys(
+            (1, 2, 3), 0
+        )
+        assert it.counters()["acks"] == 2
+    waiting, due = stored(tmp_path)
+    assert waiting[:3] == (
+        WHEEL,
+        0,
+        {"ao": 0, "bn": "broker-a", "c": "g", "pt": NOW, "q": 1, "so": 0, "t": "T"},
+    )
+    step = (NOW + 60_000) - 1000
+    assert f"TIMER_OUT_MS\x01{step}\x02REAL_TOPIC\x01{REVIVE}\x02REAL_QID\x012\x02" in waiting[3]
+    # Its time has come: it does not wait.
+    assert due[:2] == (REVIVE, 0)
+    assert "TIMER_OUT_MS" not in due[3]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "Unknown"},
+        {"queueId": "4"},
+        {"queueId": "-1"},
+        {"offset": "2"},
+        {"offset": "-1"},
+        {"liteTopic": "light"},
+        {"consumerGroup": ""},
+        {"consumerGroup": 'a"'},
+        {"extraInfo": f"0 {NOW} 60000 2 0 broker-b 1 0"},
+        {"extraInfo": f"0 {NOW} 60000 8 0 broker-a 1 0"},
+        {"extraInfo": f"0 {NOW} 60000 999 0 broker-a 1 0"},
+        {"extraInfo": f"0 {NOW} 100001 2 0 broker-a 1 0"},
+        {"extraInfo": f"0 {NOW} -1 2 0 broker-a 1 0"},
+        {"extraInfo": f"0 {NOW} 60000 2 0 broker-a 1"},
+    ],
+    ids=str,
+)
+def test_an_ack_that_is_not_plain_is_for_the_processors(
+    tmp_path: Path, fields: dict[str, str]
+) -> None:
+    with settling(tmp_path) as (it, _):
+        replies, frames, _ = feed(it, 1, ack(1, fields) + ack(2), NOW)
+        assert (replies, [frame[5] for frame in frames]) == (b"", [1, 2])
+        # Nothing overtakes it until the processors are done.
+        assert [frame[5] for frame in feed(it, 1, ack(3), NOW)[1]] == [3]
+        it.idle(1)
+        assert list(answers(feed(it, 1, ack(4), NOW)[0])) == [4]
+    assert len(stored(tmp_path)) == 1
+
+
+def test_an_ack_that_nobody_waits_for_is_for_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        assert len(feed(it, 1, ack(1, flag=2), NOW)[1]) == 1
+
+
+def test_without_a_state_of_pop_every_ack_is_for_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path, None) as (it, _):
+        assert len(feed(it, 1, ack(1), NOW)[1]) == 1
+    (tmp_path / "b").mkdir()
+    with settling(tmp_path / "b") as (it, _):
+        it.suspend()
+        assert len(feed(it, 1, ack(1), NOW)[1]) == 1
+
+
+def test_names_that_need_an_escape_are_for_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path, ('broker"a', REVIVE, 8, 100_000, 1000)) as (it, _):
+        assert len(feed(it, 1, ack(1), NOW)[1]) == 1
+
+
+def test_acks_that_the_log_does_not_take_are_for_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, store):
+        store.close()
+        replies, frames, _ = feed(it, 1, ack(1) + ack(2), NOW)
+        assert (replies, [frame[5] for frame in frames]) == (b"", [1, 2])
+        assert it.counters()["returned"] == 2

@@ -7,14 +7,11 @@ and one without. Store times are the only bytes that may differ.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
 import os
 import random
 import shutil
-import socket
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -33,6 +30,7 @@ from differential_frames import (
     Waiting,
     unsigned,
 )
+from differential_world import LINES, connect, free_ports, logged, seen
 from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
@@ -48,11 +46,9 @@ from roquet.protocol.command import Command
 from roquet.protocol.names import SCHEDULE_TOPIC
 from roquet.protocol.tags import subscribe
 from roquet.remoting.codec import decode, encode
-from roquet.roquet_native import decode_records
 from roquet.service.lanes import Lanes
 from roquet.store.settings import StoreSettings
 from roquet.testing.clock import FakeClock
-from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,8 +66,6 @@ RUNS += [
     for flush in ("async", "sync")
 ]
 """Seeds and how the log is flushed."""
-LINES = 3
-"""Connections."""
 IO_THREADS = int(os.environ.get("ROQUET_DIFFERENTIAL_THREADS", "0"))
 """Threads of the core that serve the connections of the broker with a fast path."""
 COUNTED = (
@@ -429,49 +423,6 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
         {topic: count["count"] for topic, count in halves.items()},
         counters,
     )
-
-
-async def connect(port: int, own_port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect from a fixed port, which every record repeats."""
-    own = socket.socket()
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    own.bind(("127.0.0.1", own_port))
-    own.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", port))
-    return await asyncio.open_connection(sock=own)
-
-
-def seen(command: Command) -> tuple[object, ...]:
-    """An answer byte for byte, but for the store times in its records."""
-    header = encode(dataclasses.replace(command, body=b""))
-    if command.code == 0 and command.remark == "FOUND":
-        return header, [record[:9] + record[10:] for record in decode_records(command.body)]
-    return header, command.body
-
-
-def logged(folder: Path) -> list[tuple[object, ...]]:
-    """Every byte of the log's records, but for the store times."""
-    found: list[tuple[object, ...]] = []
-    for file in sorted((folder / "commitlog").iterdir()):
-        data = file.read_bytes()
-        end = 0
-        while data[end + 4 : end + 7] == b"\xda\xa3\x20":
-            end += int.from_bytes(data[end : end + 4], "big")
-        found += [(file.name, *record[:9], *record[10:]) for record in decode_records(data[:end])]
-    return found
-
-
-def free_ports() -> int:
-    """Return a port for a broker that is followed by free ones for the connections."""
-    chance = random.Random()
-    for _ in range(100):
-        port = free_port(chance)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for own in range(port + 3, port + 3 + LINES):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", own))
-            return port
-    raise AssertionError("no free ports in a row")
 
 
 def compared(

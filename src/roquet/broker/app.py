@@ -123,8 +123,9 @@ def build(
         *pop.routed,
         *make_administration(base, schedule, transactions, timers),
     ]
+    rows = pop.rows(base, timers)
     admission = make_admission(
-        base, fast_fail, expressions, delays, answers, halves=transactions.door
+        base, fast_fail, expressions, delays, answers, halves=transactions.door, pop=rows
     )
     path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
     pair = make_pair(base, replicas, path)

@@ -48,6 +48,22 @@ class Rows:
         self.groups.discard(name)
 
 
+class _NoPop:
+    """Leaves popped messages to the processors; `test_pop_rows.py` has the rules."""
+
+    is_stale = False
+
+    def follow(self, durability: object) -> None:
+        del durability
+
+    def depends_on(self, topics: object) -> bool:
+        del topics
+        return False
+
+    def write(self, *, allowed: bool) -> None:
+        del allowed
+
+
 class World:
     """The admission of a broker that is not started, with a gate that a test opens and closes."""
 
@@ -64,6 +80,7 @@ class World:
             DelayLevels(config.store.delay_levels),
             None,
             halves=cast("Any", SimpleNamespace(place=None)),
+            pop=cast("Any", _NoPop()),
         )
         self.rows = Rows()
 

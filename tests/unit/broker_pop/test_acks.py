@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from roquet.testing.cluster import Cluster
 
 
-def after_pop(folder: Path, tell: Callable[[Cluster, Popped], Awaitable[None]]) -> None:
+def after_pop(
+    folder: Path, tell: Callable[[Cluster, Popped], Awaitable[None]], **settings: str
+) -> None:
     """Have `tell` begin with three messages in flight."""
 
     async def run(it: Cluster) -> None:
@@ -41,7 +43,7 @@ def after_pop(folder: Path, tell: Callable[[Cluster, Popped], Awaitable[None]]) 
         await dispatched(it)
         await tell(it, await pop(it))
 
-    play(folder, run)
+    play(folder, run, **settings)
 
 
 def batch_command(got: Popped, broker_name: str = "broker-a", **changes: Any) -> Command:
@@ -129,7 +131,7 @@ def test_ack_that_is_not_stored_is_no_success(
             answer = await it.call(command)
             assert (answer.code, answer.remark) == (1, f"{words}: SERVICE_NOT_AVAILABLE full")
 
-    after_pop(tmp_path, tell)
+    after_pop(tmp_path, tell, fastPathEnable="false")
 
 
 def test_new_invisible_time_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Acknowledgements that were read together are stored together; each has an answer of its own."""
+"""Acknowledgements that were read together are stored together; each has an answer of its own.
+
+These are the processors'; `tests/unit/native/test_ingest_pop.py` has those of the fast path.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def test_acks_of_one_read_are_stored_with_one_append(
         stored = [one["ao"] for one in checkpoints(it) if one["tag"] == "ack"]
         assert stored == ([] if merges == "true" else [0, 2, 3])
 
-    play(tmp_path, tell, enablePopBufferMerge=merges)
+    play(tmp_path, tell, enablePopBufferMerge=merges, fastPathEnable="false")
 
 
 def test_ack_of_a_read_that_is_not_stored_is_refused_alone(
@@ -93,7 +96,7 @@ def test_ack_of_a_read_that_is_not_stored_is_refused_alone(
         assert (first.code, second.code, third.code) == (0, 1, 0)
         assert second.remark == "put ack msg error: SERVICE_NOT_AVAILABLE a test says so"
 
-    play(tmp_path, tell)
+    play(tmp_path, tell, fastPathEnable="false")
 
 
 def test_failure_of_the_store_is_the_answer_to_all_acks_of_a_read(
@@ -115,4 +118,4 @@ def test_failure_of_the_store_is_the_answer_to_all_acks_of_a_read(
         burst = [ack_command(handle) for handle in got.handles]
         assert [answer.code for answer in await answers(it, burst)] == [0, 0]
 
-    play(tmp_path, tell)
+    play(tmp_path, tell, fastPathEnable="false")

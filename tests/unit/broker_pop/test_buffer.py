@@ -291,4 +291,4 @@ def test_records_wait_for_their_flush_unless_they_may_not(
         assert (await it.call(ack_command(got.handles[0]))).code == 0
         assert asked == [is_late, not is_late]
 
-    with_messages(tmp_path, tell, **{setting: "true"})
+    with_messages(tmp_path, tell, **{setting: "true"}, fastPathEnable="false")

@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.clients.expressions import Choice
+from roquet.broker.fastpath.pop_rows import SETTLES
 from roquet.broker.services.receive import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.broker.fastpath.account_rows import AccountRows
     from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
+    from roquet.broker.fastpath.pop_rows import PopRows
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metadata import Metadata
     from roquet.broker.metrics.answers import Answers
@@ -138,10 +140,12 @@ class Admission:
         rules: Rules,
         expressions: Expressions,
         halves: HalfDoor,
+        pop: PopRows,
         accounts: AccountRows | None = None,
         answers: Answers | None = None,
     ) -> None:
         self._expressions = expressions
+        self._pop = pop
         self._accounts = accounts
         self._halves = halves
         self._answers = answers
@@ -174,6 +178,7 @@ class Admission:
         """Write the rows by other settings: all of them, since most depend on one."""
         self._rules = dataclasses.replace(self._rules, pull=pull, durability=durability)
         self._known = None
+        self._pop.follow(durability)
         self._suspend()
 
     # --- the rows -------------------------------------------------------------------------------
@@ -237,8 +242,10 @@ class Admission:
             self._groups.update(self._metadata.groups.all())
 
     async def tick(self) -> None:
-        """Look whether overload keeps sends out: the action of a timer."""
+        """Look at what tells nobody when it changes: the action of a timer."""
         self._look_at_gate()
+        if self._pop.is_stale:
+            self._suspend()
 
     def sync_in_place(self, allowed: bool) -> None:
         """Have a lone sender's messages synced as they are read, or by the store's thread."""
@@ -262,7 +269,6 @@ class Admission:
         return self._rules.broker_properties.clock.now_ms() >= opens_ms and self._gate.takes_sends()
 
     # --- changes --------------------------------------------------------------------------------
-
     # Threads judge by the rows at any time: a row goes in the step that changes a rule, before
     # anything is done by the new one. What has no row is for the processors.
 
@@ -280,6 +286,8 @@ class Admission:
 
     def _topics_changed(self, changed: Collection[str]) -> None:
         self._topics.update(changed)
+        if self._pop.depends_on(changed):
+            self._suspend()
         if self._threads is not None:
             for name in changed:
                 self._threads.rows.set_topic(name, 0, 0, 0, 0)
@@ -301,6 +309,7 @@ class Admission:
         broker_properties = self._rules.broker_properties
         on = self._rules.enabled and not self._state.is_slave and not self._filling
         ext = list(broker_properties.ext.items())
+        pop = self._pop.write(allowed=on)
         rows.set_state(
             sends=on and self._open_for_sends and not self._failed,
             # Where slaves serve reads an answer says which broker to ask next.
@@ -326,7 +335,8 @@ class Admission:
             hold_ms_max=SUSPEND_MS_MAX,
             delays=(names.SCHEDULE_TOPIC, self._rules.delay_levels),
             halves=self._halves.place,
-            barrier=BARRIER,
+            pop=pop,
+            barrier=BARRIER if pop is None else (*BARRIER, *SETTLES),
         )
 
     def _write_topic(self, rows: Rows, name: str) -> None:
@@ -340,6 +350,7 @@ class Admission:
             self._pull_queues(config),
             sys_flag.MULTI_TAGS if config.filter_type is FilterType.MULTI_TAG else 0,
             config.sys_flag,
+            config.read_queues,
         )
 
     def _pull_queues(self, config: TopicConfig) -> int:

@@ -139,6 +139,16 @@ class TimerConversion:
             return _illegal("the message to recall was due already")
         return None
 
+    def limits(self) -> tuple[int, int] | None:
+        """Return the longest delay and the step, ms, where these alone decide.
+
+        None: `divert` has to be asked.
+        """
+        rules = self.rules
+        if not rules.enabled or not self._slots.is_turning or rules.congestion != _I32_MAX:
+            return None
+        return rules.delay_max_s * 1000, rules.precision_ms
+
     def _refused(self, draft: Draft, due_ms: int, now_ms: int) -> PutResult | None:
         """Address a draft to the wheel; return why it cannot be."""
         limit_s = self.rules.delay_max_s

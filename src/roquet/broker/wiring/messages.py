@@ -20,6 +20,7 @@ from roquet.store.files import JsonFile
 if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.fastpath.pop_rows import PopRows
     from roquet.broker.messages.schedule import DelayLevels
     from roquet.broker.metrics.answers import Answers
     from roquet.broker.network.ports import Listeners
@@ -39,6 +40,7 @@ def make_admission(
     answers: Answers | None,
     *,
     halves: HalfDoor,
+    pop: PopRows,
 ) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
@@ -65,6 +67,7 @@ def make_admission(
         if base.accounts is None
         else AccountRows(base.accounts, revive_topic(base.identity.cluster)),
         answers=answers,
+        pop=pop,
     )
     # Rows are written with the next bytes that arrive, when every part has followed.
     base.settings.listen(lambda new, _: admission.follow(new.pull, new.store))

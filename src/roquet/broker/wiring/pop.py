@@ -6,6 +6,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from roquet.broker.fastpath.pop_rows import PopRows
 from roquet.broker.pop.buffer.metrics import watch_buffer
 from roquet.broker.pop.buffer.service import PopBuffer
 from roquet.broker.pop.receive.acks import PopAcks
@@ -81,6 +82,21 @@ class PopParts:
                 for name, part, timers in rows
             ),
         ]
+
+    def rows(self, base: Base, timers: TimerParts) -> PopRows:
+        """Return what the fast path goes by."""
+        buffer, revive_log = self.shared.buffer, self.shared.revive_log
+        return PopRows(
+            identity=base.identity,
+            state=base.state,
+            topics=base.metadata.topics,
+            revive_topic=revive_topic(base.identity.cluster),
+            wheel=timers.conversion,
+            in_flight=self.shared.in_flight,
+            uses_memory=lambda: buffer.is_used,
+            acks_async=lambda: revive_log.acks_async,
+            durability=base.config.store,
+        )
 
     def drop_peer(self, peer: Peer) -> None:
         """Forget what waits on a connection that closed."""
@@ -174,7 +190,7 @@ class _Shared:
         """Go by other settings from now on."""
         self.revive_log.follow(buffer)
         self.buffer.follow(buffer)
-        self.in_flight.is_enabled = rules.limits_in_flight
+        self.in_flight.enable(rules.limits_in_flight)
         self.alarms.is_enabled = rules.wake_when_free
         for polls in (self.pops, self.notifications):
             polls.follow(rules)

@@ -81,6 +81,11 @@ class PopBuffer:
         """Counts how long looks take, milliseconds."""
 
     @property
+    def is_used(self) -> bool:
+        """Whether checkpoints are in memory, or may enter it."""
+        return self._rules.enabled or len(self.merge) > 0
+
+    @property
     def timers(self) -> tuple[Timer, ...]:
         """The looks for what is due."""
         return (Timer("store checkpoints of pops", self.tick, self._pause_s, LOOK_S),)

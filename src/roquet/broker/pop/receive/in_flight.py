@@ -23,6 +23,17 @@ class PopInFlight:
         self.is_enabled = is_enabled
         self._queues: dict[Key, dict[Checkpoint, tuple[int, int]]] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to count."""
+        return not self.is_enabled and not self._queues
+
+    def enable(self, is_enabled: bool) -> None:
+        """Count from now on, or not; what was counted is forgotten then."""
+        self.is_enabled = is_enabled
+        if not is_enabled:
+            self._queues.clear()
+
     def popped(self, key: Key, checkpoint: Checkpoint, revive_ms: int, messages: int) -> None:
         """Note messages that become visible again at `revive_ms`."""
         if self.is_enabled:

@@ -49,7 +49,7 @@ class ReviveLog:
         self._appender = appender
         self._topics = topics
         self._topic = topic
-        self._host = identity.store_host
+        self._identity = identity
         self._rules = rules
         self._clock = clock
         self._turn = itertools.count(1)
@@ -57,6 +57,11 @@ class ReviveLog:
     def follow(self, rules: BufferRules) -> None:
         """Go by other settings from now on."""
         self._rules = rules
+
+    @property
+    def acks_async(self) -> bool:
+        """Whether an acknowledgement is a success before it is durable."""
+        return self._rules.acks_async
 
     def next_queue(self) -> int:
         """Return the revive queue of the next pop: one after the other."""
@@ -75,9 +80,9 @@ class ReviveLog:
         self, checkpoints: Sequence[tuple[PopCheckpoint, int]]
     ) -> list[PutResult]:
         """Store checkpoints in their revive queues, together."""
-        now_ms = self._clock.now_ms()
+        now_ms, host = self._clock.now_ms(), self._identity.store_host
         drafts = [
-            checkpoint_draft(checkpoint, self._topic, queue, now_ms, self._host)
+            checkpoint_draft(checkpoint, self._topic, queue, now_ms, host)
             for checkpoint, queue in checkpoints
         ]
         return await self._append(drafts, is_async=self._rules.checkpoints_async)
@@ -89,10 +94,10 @@ class ReviveLog:
 
         `of_buffer`: the merge buffer stores them, which names batches in another way.
         """
-        now_ms = self._clock.now_ms()
+        now_ms, host = self._clock.now_ms(), self._identity.store_host
         drafts = [
             ack_draft(
-                *(ack, self._topic, queue, now_ms, self._host),
+                *(ack, self._topic, queue, now_ms, host),
                 revive_ms=revive_ms,
                 of_buffer=of_buffer,
             )

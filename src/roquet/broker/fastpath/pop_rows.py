@@ -1,0 +1,113 @@
+"""How the core may settle popped messages: the rules of POP, asked and handed down as data.
+
+The core takes plain acknowledgements while their record alone decides about them: nothing of POP
+waits in memory, nobody counts messages in flight, and no answer waits for a flush or a slave.
+Everything else is for the processors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from roquet.protocol import names
+from roquet.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from roquet.broker.pop.receive.in_flight import PopInFlight
+    from roquet.broker.state import BrokerState, Identity
+    from roquet.store.store import Durability
+    from roquet.store.topics import TopicTable
+
+
+SETTLES = (
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+)
+"""Nothing of its connection overtakes one of these while the core takes some of them."""
+
+
+class Wheel(Protocol):
+    """Knows what the timer wheel takes."""
+
+    def limits(self) -> tuple[int, int] | None:
+        """Return its longest time and its step, ms, while these alone decide."""
+        ...
+
+
+class Popping(NamedTuple):
+    """What the core has to know."""
+
+    broker_name: str
+    revive_topic: str
+    revive_queues: int
+    """Receipt handles may name queues below this."""
+    delay_max_ms: int
+    precision_ms: int
+
+
+class PopRows:
+    """Says whether the core settles popped messages."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        state: BrokerState,
+        topics: TopicTable,
+        revive_topic: str,
+        wheel: Wheel,
+        in_flight: PopInFlight,
+        uses_memory: Callable[[], bool],
+        acks_async: Callable[[], bool],
+        durability: Durability,
+    ) -> None:
+        """`uses_memory`: checkpoints are or may be in memory.
+
+        `acks_async`: an acknowledgement does not wait for its flush.
+        """
+        self._identity = identity
+        self._state = state
+        self._topics = topics
+        self._revive_topic = revive_topic
+        self._wheel = wheel
+        self._in_flight = in_flight
+        self._uses_memory = uses_memory
+        self._acks_async = acks_async
+        self._durability = durability
+        self._written: Popping | None = None
+
+    def follow(self, durability: Durability) -> None:
+        """Go by other settings from now on."""
+        self._durability = durability
+
+    def depends_on(self, topics: Collection[str]) -> bool:
+        """Tell whether a change of these topics is one of the state."""
+        return self._revive_topic in topics
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the state is another than the one written last."""
+        return self._written != self._now()
+
+    def write(self, *, allowed: bool) -> Popping | None:
+        """Return the state to write; None leaves everything to the processors."""
+        self._written = self._now()
+        return self._written if allowed else None
+
+    def _now(self) -> Popping | None:
+        state = self._state
+        if state.is_slave or state.waits_for_slave or state.lacks_slave:
+            return None
+        if self._durability.sync_flush and not self._acks_async():
+            return None
+        if self._uses_memory() or not self._in_flight.is_idle:
+            return None
+        revive = self._topics.get(self._revive_topic)
+        limits = self._wheel.limits()
+        if revive is None or limits is None or names.check_topic(self._revive_topic) is not None:
+            return None
+        queues = max(revive.read_queues, revive.write_queues)
+        return Popping(self._identity.name, self._revive_topic, queues, *limits)

@@ -1,0 +1,354 @@
+"""Popped messages are settled by the fast path as by the processors.
+
+The same requests are sent to two brokers, one with an admission table and one without; receipt
+handles are those that the broker gave. Answers, the log's bytes, queues, offsets and what the
+exporter tells of answers have to be equal; only store times may differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import shutil
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from differential_accounts import ACCOUNTS, signed
+from differential_frames import unsigned
+from differential_pop import Flight, plain_ack, settles
+from differential_world import connect, free_ports, logged, seen
+from pop_harness import pop_command, popped
+from roquet.acl.files import AclRules
+from roquet.broker.app import Broker, build
+from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
+from roquet.broker.network.fast_fail import FastFailRules
+from roquet.broker.pop.revive_rules import ReviveRules
+from roquet.broker.timers.rules import TimerRules
+from roquet.broker.transactions.verdict import TransactionRules
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.topic import TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.remoting.codec import decode, encode
+from roquet.service.lanes import Lanes
+from roquet.store.settings import StoreSettings
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from differential_frames import Sign
+
+ROUNDS = 40
+REVIVE_MS = 60_000
+TOPICS = ("Plain", "Other", "%RETRY%cg_Plain", "%RETRY%cg+Plain")
+GROUPS = ("cg", "cg_tags")
+SETTINGS = (
+    "enablePopBufferMerge=true",
+    "enablePopMessageThreshold=true",
+    "timerCongestNumEachSlot=1000000",
+    "appendAckAsync=true",
+)
+"""Settings with which something else than the record of an acknowledgement may decide."""
+RESTORED = (
+    "enablePopBufferMerge=false",
+    "enablePopMessageThreshold=false",
+    "timerCongestNumEachSlot=2147483647",
+    "appendAckAsync=false",
+)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """All that two runs are compared by."""
+
+    answers: list[object]
+    log: list[tuple[object, ...]]
+    queues: object
+    offsets: object
+    answered: list[str]
+    counters: dict[str, int]
+
+
+def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: bool) -> BrokerConfig:
+    return settled(
+        BrokerConfig(
+            identity=IdentityRules(name="broker-a", ip1="127.0.0.1"),
+            server=ServerRules(
+                port=port,
+                fast_path=fast,
+                bind_address="127.0.0.1",
+                metrics="PROM",
+                metrics_port=port + 7,
+            ),
+            fast_fail=FastFailRules(enabled=False),
+            store=StoreSettings(
+                root=str(folder),
+                commit_log_file_bytes=1 << 20,
+                queue_file_bytes=20_000,
+                index=False,
+                flush="SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
+                sync_flush_timeout_ms=120_000,
+            ),
+            transactions=TransactionRules(interval_ms=10**9),
+            # When the wheel fires depends on the machine's clock.
+            timers=TimerRules(stop_dequeue=True, log_file_bytes=1 << 16),
+            # When something is redelivered depends on the wheel.
+            revive=ReviveRules(interval_ms=REVIVE_MS),
+            acl=accounts,
+        ),
+        from_file=False,
+    )
+
+
+class World:
+    """One broker that is told what the other one was told."""
+
+    def __init__(self, broker: Broker, clock: FakeClock, seed: int, sign: Sign) -> None:
+        self.broker = broker
+        self.rng = random.Random(seed)
+        self.clock = clock
+        self.answers: list[object] = []
+        self._sign = sign
+        self._opaque = 0
+        self._ends: dict[tuple[str, int], int] = {}
+        parts = (part.service for part in broker.app._parts)
+        (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
+        broker.store.on_arrivals(
+            lambda news: self._ends.update({(topic, queue): end for topic, queue, end in news})
+        )
+
+    async def open(self, own_port: int) -> None:
+        self._reader, self._writer = await connect(self.broker.listeners.port, own_port)
+
+    async def close(self) -> None:
+        self._writer.transport.abort()
+
+    async def burst(self, commands: Sequence[Command], *, surely: bool = False) -> list[Command]:
+        """Send requests in one go, cut anywhere; return the answers of those that get one."""
+        numbered: list[Command] = []
+        for command in commands:
+            self._opaque += 1
+            numbered.append(dataclasses.replace(command, opaque=self._opaque))
+        wanted = {each.opaque for each in numbered if not each.flag & 2}
+        data = b"".join(encode(self._sign(each, surely)) for each in numbered)
+        at = 0
+        while at < len(data):
+            size = self.rng.choice((1, 300, 5_000, 60_000))
+            self._writer.write(data[at : at + size])
+            at += size
+            await asyncio.sleep(0)
+        found: dict[int, Command] = {}
+        got = b""
+        async with asyncio.timeout(60):
+            while found.keys() != wanted:
+                got += await self._reader.read(1 << 18)
+                some, used = decode(got)
+                got = got[used:]
+                found |= {each.opaque: each for each in some}
+        await self._settle()
+        ordered = [found[opaque] for opaque in sorted(found)]
+        self.answers += [(each.opaque, seen(each)) for each in ordered]
+        return ordered
+
+    async def _settle(self) -> None:
+        """Wait until all that was read is done, and the queues have caught up with the log."""
+        store = self.broker.store
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 60
+        while (
+            any(lane.running or lane.waiting for lane in self._lanes.all())
+            or store.dispatch_behind()
+            or any(
+                end and self._ends.get((topic, queue_id)) != end
+                for topic, queue_id, _, end in store.native.queues()
+            )
+        ):
+            assert loop.time() < until, "the dispatcher does not keep up"
+            await asyncio.sleep(0.001)
+
+    async def furnish(self) -> None:
+        """Make topics and groups of every kind."""
+        topics = self.broker.metadata.topics
+        for name in TOPICS:
+            topics.put(TopicConfig(name=name, read_queues=4, write_queues=4))
+        topics.put(TopicConfig(name="WriteOnly", read_queues=4, write_queues=4, perm=2))
+        for group in GROUPS:
+            self.broker.metadata.groups.put(SubscriptionGroupConfig(name=group))
+        await topics.persist()
+
+    async def fill(self, count: int) -> None:
+        """Send messages that can be popped."""
+        ext = {
+            "a": "pg",
+            "b": "Plain",
+            "c": "nothing",
+            "d": "4",
+            "e": "0",
+            "f": "0",
+            "g": "1700000000000",
+            "h": "0",
+            "i": "UNIQ_KEY\x01U\x02",
+        }
+        sends = [
+            Command(310, {**ext, "b": self.rng.choice(TOPICS[:2]), "e": str(number % 4)}, b"body")
+            for number in range(count)
+        ]
+        await self.burst(sends, surely=True)
+
+    async def pops(self) -> list[Flight]:
+        """Pop with several groups; return what is in flight."""
+        flights: list[Flight] = []
+        for _ in range(self.rng.randrange(1, 5)):
+            topic, group = self.rng.choice(TOPICS[:2]), self.rng.choice(GROUPS)
+            fields = {
+                "consumerGroup": group,
+                "bornTime": str(self.clock.now_ms()),
+                "maxMsgNums": str(self.rng.choice((1, 5, 32))),
+                "invisibleTime": str(self.rng.choice((10_000, 60_000, 77_777))),
+            }
+            (answer,) = await self.burst([pop_command(topic, **fields)], surely=True)
+            if answer.code == 0:
+                flights += [Flight(topic, group, it) for it in popped(answer).handles]
+        return flights
+
+    async def change(self) -> None:
+        """Do something that an administrator does."""
+        kind = self.rng.randrange(6)
+        topics = self.broker.metadata.topics
+        if kind == 0:
+            topics.put(TopicConfig(name="Plain", read_queues=2, write_queues=2))
+        elif kind == 1:
+            topics.remove("Other")
+        elif kind == 2:
+            topics.put(TopicConfig(name="Plain", read_queues=4, write_queues=4, perm=2))
+        elif kind == 3:
+            setting = self.rng.choice(SETTINGS)
+            await self._set(setting)
+        elif kind == 4:
+            self.broker.state.is_slave = True
+        await topics.persist()
+
+    async def _set(self, *settings: str) -> None:
+        body = "".join(f"{each}\n" for each in settings).encode()
+        answers = await self.burst([Command(RequestCode.UPDATE_BROKER_CONFIG, {}, body)])
+        assert [each.code for each in answers] == [0], answers
+
+    async def restore(self) -> None:
+        """Take back what was changed."""
+        self.broker.state.is_slave = False
+        await self.furnish()
+        await self._set(*RESTORED)
+        # Checkpoints in memory are stored now, and what looks at the rules now and then has looked.
+        await self.clock.advance(2)
+
+
+async def tell(world: World, *, administered: bool) -> None:
+    rng = world.rng
+    await world.furnish()
+    await world.fill(400)
+    left: list[Flight] = []
+    for number in range(ROUNDS):
+        await world.clock.advance(rng.choice((0, 0.001, 0.25)))
+        await world.fill(rng.randrange(40))
+        left += await world.pops()
+        rng.shuffle(left)
+        now, left = left[:80], left[80:][:200]
+        oddness = (0.0, 0.05, 0.3)[number % 3]
+        requests = [each for flight in now for each in settles(rng, flight, oddness)]
+        # What takes turns of the loop of its own is overtaken even among processors: alone, then.
+        together = [each for each in requests if each.code == RequestCode.ACK_MESSAGE]
+        alone = [[each] for each in requests if each.code != RequestCode.ACK_MESSAGE]
+        for burst in (together, *alone):
+            await world.burst(burst)
+        if administered and number % 5 == 4:
+            await world.change()
+            await world.burst([plain_ack(flight) for flight in left[:20]])
+            await world.restore()
+    # What is due goes to the revive topic itself; no time passes any more.
+    old = [flight.handle._replace(pop_time_ms=1_600_000_000_000) for flight in left[:20]]
+    await world.burst([plain_ack(it, extraInfo=one.encode()) for it, one in zip(left, old)])  # noqa: B905
+
+
+async def play(settings: BrokerConfig, seed: int, sign: Sign, *, administered: bool) -> Outcome:
+    port, folder = settings.server.port, Path(settings.store.root)
+    clock = FakeClock()
+    broker = build(settings, clock, random.Random(7))
+    async with broker.app:
+        world = World(broker, clock, seed, sign)
+        await world.open(port + 3)
+        await tell(world, administered=administered)
+        await world.close()
+        counters = broker.path.native.counters()
+        queues = [
+            (*where, broker.store.units(*where[:3], where[3] - where[2]))
+            for where in sorted(broker.store.native.queues())
+        ]
+        await clock.advance(1)
+        offsets = broker.metadata.offsets.export()
+        text = await asyncio.to_thread(_scraped, settings.server.metrics_port)
+    counted = "rocketmq_rpc_latency_milliseconds_count"
+    answered = sorted(line for line in text.splitlines() if line.startswith(counted))
+    assert answered, "the exporter tells of answers"
+    offset_rows = offsets.offsets, offsets.pull_offsets
+    return Outcome(world.answers, logged(folder), queues, offset_rows, answered, counters)
+
+
+def _scraped(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def compared(
+    folder: Path,
+    seed: int,
+    flush: str,
+    *,
+    accounts: AclRules | None = None,
+    sign: Sign = unsigned,
+    administered: bool = True,
+) -> Outcome:
+    """Tell both brokers the same: all has to be equal. Return what came of the fast one."""
+    port = free_ports()
+    outcomes: list[Outcome] = []
+    for fast in (False, True):
+        store = folder / str(fast)
+        settings = config(store, port, flush, accounts or AclRules(), fast=fast)
+        outcomes.append(asyncio.run(play(settings, seed, sign, administered=administered)))
+        shutil.rmtree(store)
+    slow, quick = outcomes
+    for one, other in zip(slow.answers, quick.answers, strict=True):
+        assert one == other
+    for one, other in zip(slow.log, quick.log, strict=False):
+        assert one == other
+    assert len(slow.log) == len(quick.log)
+    assert slow.queues == quick.queues
+    assert slow.offsets == quick.offsets
+    assert slow.answered == quick.answered
+    # With an empty table nothing of the fast path runs.
+    assert not any(count for name, count in slow.counters.items() if name != "passed")
+    return quick
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("seed", "flush"), [(1, "async"), (2, "async"), (3, "sync")])
+def test_acks_are_answered_and_stored_as_by_the_processors(
+    tmp_path: Path, seed: int, flush: str
+) -> None:
+    quick = compared(tmp_path, seed, flush)
+    # A flush that has to be waited for is for the processors.
+    assert (quick.counters["acks"] > 600) == (flush == "async")
+
+
+@pytest.mark.timeout(600)
+def test_signed_acks_are_answered_as_the_guard_says(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    rules = AclRules(enabled=True, file=str(file))
+    quick = compared(tmp_path, 4, "async", accounts=rules, sign=signed, administered=False)
+    assert quick.counters["acks"] > 200

@@ -1,0 +1,146 @@
+"""Acknowledgements of popped messages, plain ones and odd ones, drawn from a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pop_harness import ack_command, invisible_command
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.pop.batch_ack import BatchAck, BatchAckBody
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from roquet.protocol.pop.handle import ReceiptHandle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flight:
+    """A message in flight."""
+
+    topic: str
+    """The topic that it lies in."""
+    group: str
+    handle: ReceiptHandle
+
+
+def settles(rng: random.Random, flight: Flight, oddness: float) -> list[Command]:
+    """Return what a client says about a message: mostly one plain acknowledgement."""
+    if rng.random() >= oddness:
+        return [plain_ack(flight)]
+    return rng.choice(_ODD)(rng, flight)
+
+
+def plain_ack(flight: Flight, **fields: str) -> Command:
+    """Return an acknowledgement with nothing odd about it."""
+    given = {"consumerGroup": flight.group, **fields}
+    return ack_command(flight.handle, flight.topic, **given)
+
+
+def _with_handle(flight: Flight, **fields: object) -> list[Command]:
+    handle = flight.handle._replace(**fields)  # type: ignore[arg-type]
+    return [plain_ack(flight, extraInfo=handle.encode())]
+
+
+def _field(rng: random.Random, flight: Flight) -> list[Command]:
+    name, value = rng.choice(
+        (
+            ("offset", "-1"),
+            ("offset", "999999"),
+            ("offset", "007"),
+            ("offset", "9223372036854775808"),
+            ("offset", "+1"),
+            ("queueId", "-1"),
+            ("queueId", "99"),
+            ("queueId", "x"),
+            ("topic", "NoSuchTopic"),
+            ("topic", "WriteOnly"),
+            ("topic", ""),
+            ("consumerGroup", ""),
+            ("consumerGroup", 'a"b\\c'),
+            ("consumerGroup", "größe"),
+            ("consumerGroup", "nobody knows it"),
+            ("consumerGroup", "a\x01b"),
+            ("extraInfo", ""),
+            ("extraInfo", flight.handle.encode() + " 1"),
+            ("extraInfo", flight.handle.encode().replace(" ", "  ", 1)),
+            ("extraInfo", flight.handle.encode().rpartition(" ")[0]),
+            ("extraInfo", flight.handle.encode().rpartition(" ")[0] + " x"),
+            ("extraInfo", flight.handle.encode() + " " + "9" * 1024),
+            ("liteTopic", ""),
+            ("liteTopic", "light"),
+            ("unknown", "ignored"),
+        )
+    )
+    return [plain_ack(flight, **{name: value})]
+
+
+def _missing(rng: random.Random, flight: Flight) -> list[Command]:
+    command = plain_ack(flight)
+    given = dict(command.ext or {})
+    del given[rng.choice(list(given))]
+    return [dataclasses.replace(command, ext=given)]
+
+
+def _place(rng: random.Random, flight: Flight) -> list[Command]:
+    queue = rng.choice((-1, 7, 8, 999, 2**31 - 1))
+    return _with_handle(flight, revive_queue=queue)
+
+
+def _time(rng: random.Random, flight: Flight) -> list[Command]:
+    handle = flight.handle
+    times: tuple[dict[str, object], ...] = (
+        {"invisible_ms": 999},
+        {"invisible_ms": 61_234},
+        {"invisible_ms": 259_200_000 - 1},
+        {"invisible_ms": 259_200_000_000},
+        {"invisible_ms": 2**63 - 1},
+        {"pop_time_ms": handle.pop_time_ms + 17},
+        {"start_offset": -5},
+    )
+    return _with_handle(flight, **rng.choice(times))
+
+
+def _broker(rng: random.Random, flight: Flight) -> list[Command]:
+    return _with_handle(flight, broker_name=rng.choice(("broker-b", "", "BROKER-A")))
+
+
+def _one_way(rng: random.Random, flight: Flight) -> list[Command]:
+    del rng
+    return [dataclasses.replace(plain_ack(flight), flag=2)]
+
+
+def _twice(rng: random.Random, flight: Flight) -> list[Command]:
+    return [plain_ack(flight)] * rng.randrange(2, 4)
+
+
+def _later(rng: random.Random, flight: Flight) -> list[Command]:
+    times = {"invisibleTime": str(rng.choice((0, 1, 30_000))), "consumerGroup": flight.group}
+    return [invisible_command(flight.handle, flight.topic, **times)]
+
+
+def _batch(rng: random.Random, flight: Flight) -> list[Command]:
+    handle = flight.handle
+    offsets = sorted(rng.sample(range(handle.start_offset, handle.start_offset + 9), 3))
+    acks = BatchAck(
+        group=flight.group,
+        topic=flight.topic,
+        retry_flag="0",
+        start_offset=handle.start_offset,
+        queue_id=handle.queue_id,
+        revive_queue=handle.revive_queue,
+        pop_time_ms=handle.pop_time_ms,
+        invisible_ms=handle.invisible_ms,
+        offsets=tuple(offsets),
+    )
+    body = BatchAckBody(broker_name=handle.broker_name, acks=(acks,)).encode()
+    return [Command(RequestCode.BATCH_ACK_MESSAGE, ext={}, body=body)]
+
+
+_ODD: tuple[Callable[[random.Random, Flight], list[Command]], ...] = (
+    *(_field, _field, _field, _missing, _place, _time, _time, _broker),
+    *(_one_way, _twice, _later, _batch),
+)

@@ -203,6 +203,7 @@ class Producer:
         """
         await self._slots.acquire()
         try:
+            self._check_open()
             message = compose(topic, body, tag, keys, user_properties=properties)
             encoded = encode_one(message, self._next_id(), self._options)
             chooser = choose_by(message, order_key, queue, None)
@@ -294,7 +295,8 @@ class Producer:
         self, encoded: Encoded, chooser: _Chooser | None, future: asyncio.Future[SendReceipt]
     ) -> None:
         try:
-            receipts = await self._deliver(encoded, chooser, None)
+            # The producer may be closing by now: it waits for what was submitted before.
+            receipts = await self._tried(encoded, chooser, None)
             if not future.done():
                 future.set_result(receipts[0])
         except RoquetError as error:
@@ -312,6 +314,11 @@ class Producer:
         self, encoded: Encoded, chooser: _Chooser | None, timeout_s: float | None
     ) -> list[SendReceipt]:
         self._check_open()
+        return await self._tried(encoded, chooser, timeout_s)
+
+    async def _tried(
+        self, encoded: Encoded, chooser: _Chooser | None, timeout_s: float | None
+    ) -> list[SendReceipt]:
         budget_s = self._options.timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
         end = loop.time() + budget_s

@@ -172,6 +172,7 @@ def test_lock_is_trusted_for_less_than_its_time() -> None:
     queue = ProcessQueue(A, 0)
     assert not queue.lock_is_fresh(0)
     assert (queue.last_lock_ms, queue.unlock_tries) == (0, 0), "shown as never locked"
+    assert not queue.dropped
     queue.locked_at_ms = 1000
     assert queue.lock_is_fresh(1000 + LOCK_TRUST_MS - 1)
     assert not queue.lock_is_fresh(1000 + LOCK_TRUST_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,10 +17,11 @@ from roquet.client._encode import encode_one
 from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._process_queue import ProcessQueue
 from roquet.client._producer import Producer, choose_by
+from roquet.client._replies import Replies
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
-from roquet.protocol import batch
+from roquet.protocol import batch, properties
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.java_hash import java_hash
@@ -43,6 +45,24 @@ def route(*names: str) -> TopicRoute:
     )
 
 
+def stored(body: bytes, own: dict[str, str]) -> StoredMessage:
+    """Return a message with properties as a broker gives it."""
+    return StoredMessage(
+        topic="t",
+        body=body,
+        properties=own,
+        msg_id="",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        store_size=0,
+        born_timestamp=0,
+        born_host="",
+        store_timestamp=0,
+        store_host="",
+    )
+
+
 class World:
     """The session of a producer: brokers that answer what the test says; time stands still."""
 
@@ -59,6 +79,9 @@ class World:
         self.each_s = 0.0
         self.members: set[str] = set()
         self.left: list[str] = []
+        self.replies = Replies(random.Random(1))
+        self.answer: StoredMessage | None = None
+        """What a consumer answers to a request, as soon as it is sent."""
         book = SimpleNamespace(
             publish_queues=lambda _topic: self.known, forget=self.forgotten.append
         )
@@ -72,6 +95,7 @@ class World:
             clock=SimpleNamespace(sleep=self._sleep, now_ms=lambda: 1_700_000_000_000),
             master=lambda name: f"{name}:1",
             tell=self._tell,
+            beat_new=self._beat_new,
             route=self._route,
             refresh_route=self._refresh,
             unregister=self._unregister,
@@ -82,7 +106,7 @@ class World:
             options=ProducerOptions(**options),
             ids=cast("Any", SimpleNamespace(make=lambda _ms: f"ID{len(self.sent)}")),
             rng=cast("Any", SimpleNamespace(randrange=lambda _n: 0)),
-            replies=cast("Any", None),
+            replies=self.replies,
         )
 
     async def start(self) -> Producer:
@@ -101,11 +125,20 @@ class World:
     async def _call(self, address: str, command: Command, timeout_s: float) -> Command:
         self.sent.append((address, command, timeout_s))
         self.now_s += self.each_s
+        if self.answer is not None:
+            sent = properties.read((command.ext or {})["i"])
+            name = properties.CORRELATION_ID
+            own = {**self.answer.properties, name: sent[name]}
+            self.replies.arrived(dataclasses.replace(self.answer, properties=own))
         outcome = self.outcomes.pop(0) if self.outcomes else "M"
         if isinstance(outcome, Exception):
             raise outcome
         queue_id = (command.ext or {}).get("e", "0")
         return Command(0, {"msgId": outcome, "queueId": queue_id, "queueOffset": "40"})
+
+    async def _beat_new(self) -> None:
+        assert self.sent == [], "the answer comes over the connection of heartbeats"
+        self.asked.append(("heartbeat", 0.0))
 
     async def _tell(self, address: str, command: Command) -> None:
         self.told.append((address, command))
@@ -346,20 +379,8 @@ async def test_request_says_what_the_message_is() -> None:
     producer = await world.start()
     await producer.send("t", b"m", tag="a", queue=A1, unique_key="U")
     await producer.send_one_way("t", b"m", queue=A1)
-    request = StoredMessage(
-        topic="t",
-        body=b"",
-        properties={"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "CLUSTER": "cl", "TTL": "1000"},
-        msg_id="",
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
-        store_size=0,
-        born_timestamp=0,
-        born_host="",
-        store_timestamp=0,
-        store_host="",
-    )
+    asks = {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "CLUSTER": "cl", "TTL": "1000"}
+    request = stored(b"", asks)
     world.known = (A0, MessageQueue("r", "b", 3))
     await producer.reply(dataclasses.replace(request, broker_name="b"), b"yes")
     await producer.reply(dataclasses.replace(request, broker_name="z"), b"yes")
@@ -387,6 +408,41 @@ async def test_request_says_what_the_message_is() -> None:
     assert "UNIQ_KEY\x01U" in ext["i"]
     ((address, quiet),) = world.told
     assert (address, quiet.code) == ("a:1", RequestCode.SEND_MESSAGE_V2)
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_request_returns_the_answer_to_it_and_waits_for_no_other() -> None:
+    world = World()
+    world.answer = stored(b"yes", {"own": "1"})
+    producer = await world.start()
+    answer = await producer.request("t", b"m", queue=A1, timeout_s=2.5)
+    assert (answer.body, answer.properties["own"]) == (b"yes", "1")
+    assert world.asked == [("heartbeat", 0.0)]
+    ((_, command, _),) = world.sent
+    asked = properties.read((command.ext or {})["i"])
+    assert (asked[properties.REPLY_TO_CLIENT], asked[properties.TTL]) == ("c", "2500")
+    assert not world.replies._waiting
+    # Without a route nobody is asked to answer.
+    world.known, world.routes = (), {"t": Refused(ResponseCode.SYSTEM_ERROR, "broken")}
+    with pytest.raises(Refused, match="broken"):
+        await producer.request("t", b"m", timeout_s=2.5)
+    assert (len(world.sent), len(world.asked)) == (1, 2)
+    assert not world.replies._waiting
+
+
+def test_request_without_an_answer_in_time_has_an_unknown_outcome() -> None:
+    async def run() -> None:
+        world = World()
+        await world.producer.start()
+        with pytest.raises(OutcomeUnknown, match=r"no answer from t in 0\.01 s"):
+            await world.producer.request("t", b"m", timeout_s=0.01)
+        assert len(world.sent) == 1
+        assert not world.replies._waiting
+
+    asyncio.run(run())
 
 
 # --- submitted sends -----------------------------------------------------------------------------
@@ -442,6 +498,9 @@ async def test_producer_that_is_not_open_sends_nothing() -> None:
             await producer.send("t", b"m")
         with pytest.raises(UsageError, match="not started"):
             await producer.queues("t")
+        with pytest.raises(UsageError, match="not started"):
+            _ = await producer.submit("t", b"m")
+        await producer.flush()
         await world.start()
         await producer.start()
         assert world.members == {"g"}
@@ -453,6 +512,18 @@ async def test_producer_that_is_not_open_sends_nothing() -> None:
         assert same is producer
         assert world.members == {"g"}
     assert (world.members, world.left) == (set(), ["g"] * 3)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@on_loop
+async def test_close_waits_for_what_was_submitted(*, has_begun: bool) -> None:
+    world = World()
+    producer = await world.start()
+    futures = [await producer.submit("t", b"m") for _ in range(3)]
+    if has_begun:
+        await asyncio.sleep(0)
+    await producer.close()
+    assert [it.done() and it.result().offset_id for it in futures] == ["M"] * 3
 
 
 # --- messages in hand ----------------------------------------------------------------------------
@@ -467,6 +538,13 @@ def held(sizes: Sequence[tuple[int, int]]) -> ProcessQueue:
         ]
     )
     return queue
+
+
+def test_message_that_comes_again_is_not_kept_twice() -> None:
+    queue = held([(3, 1), (4, 1)])
+    again = cast("StoredMessage", SimpleNamespace(queue_offset=4, body=b"x"))
+    assert queue.add([again]) == []
+    assert (queue.count, queue.size, queue.bounds) == (2, 2, (3, 4))
 
 
 def test_fetching_pauses_beyond_each_limit() -> None:

@@ -133,6 +133,7 @@ def test_accounts_come_first_then_the_state_then_all_rows_and_nothing_twice(
     names = [it[0] for it in first]
     assert names[:2] == ["set_accounts", "set_state"]
     assert names[-1] == "set_expression"
+    assert first[1][1]["sync_here"] is False
     metadata = desk.base.metadata
     assert {it[1] for it in first if it[0] == "set_topic"} == set(metadata.topics.all())
     assert {it[1] for it in first if it[0] == "set_group"} == set(metadata.groups.all())
@@ -358,6 +359,8 @@ def test_threads_are_called_again_while_rows_have_to_wait(
     assert shown() == ["set_topic", "set_topic", "threads.refresh_soon"]
     assert shown() == ["set_topic", True]
     assert shown() == []
+    desk.base.metadata.topics.put(*(TopicConfig(name=f"u{number}") for number in range(2)))
+    assert shown() == ["set_topic", "set_topic"], "they fit into one round"
 
 
 # --- what was answered ---------------------------------------------------------------------------

@@ -312,7 +312,7 @@ PULLS = {
     "messages": 3,
     "size": 40,
     "behind": 5,
-    "took_us": 1_600,
+    "took_us": 1_499_600,
 }
 
 
@@ -326,7 +326,7 @@ PULLS = {
             {"reads": 2},
             None,
             None,
-            [("found_many", ("g", "t", 1, 3, 40), {"behind": 5, "reads": 2, "took_ms": 2})],
+            [("found_many", ("g", "t", 1, 3, 40), {"behind": 5, "reads": 2, "took_ms": 1500})],
         ),
         ({"misses": 4}, None, None, [("missed_many", (4,), {})]),
     ],

@@ -141,10 +141,10 @@ class Replicas:
         return PutStatus.PUT_OK, ""
 
     def _lapse(self, offset: int) -> None:
-        """Give up what waits for offsets up to this one, unless slaves with a proof have it."""
-        certain = self._certain()
-        if certain >= offset:
-            return
+        """Give up what waits for offsets up to this one, which is above the watermark.
+
+        So no slaves with a proof have it: what they have is below the watermark.
+        """
         begin = self._unproven[0] if self._unproven[1] else self._watermark
         self._unproven = (begin, max(offset, self._unproven[1]))
         self._release(offset, copied=False)

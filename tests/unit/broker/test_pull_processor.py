@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from roquet.broker.api.caller import Caller
+from roquet.broker.api.offsets import CommitRequest, CommitResult
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.remoting.offsets import OffsetAdapter
 from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.refusals import refused
+from roquet.broker.services.offsets import OffsetRules
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
@@ -80,6 +83,7 @@ class World:
         services = make_services(
             self.base, unused, unused, unused, expressions=Expressions(), timers=unused
         )
+        self.services = services
         self.pulls = ReceiveAdapter(services.receives, self.base.callers)
         self.offsets = OffsetAdapter(services.offsets, self.base.callers)
         self.base.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
@@ -403,3 +407,20 @@ def test_group_that_may_not_begin_at_the_first_message_gets_no_0(tmp_path: Path)
     assert it.ask(RequestCode.QUERY_CONSUMER_OFFSET).code == 22
     it.base.metadata.offsets.commit(*WHERE, 6)
     assert (it.ask(RequestCode.QUERY_CONSUMER_OFFSET).ext or {})["offset"] == "6"
+
+
+def test_commit_says_whether_it_was_stored_or_a_reset_is_pending(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    request = CommitRequest(group="readers", topic="orders", queue_id=0, offset=3)
+    caller = Caller(address="")
+    assert it.services.offsets.commit(request, caller) is CommitResult.STORED
+    it.base.metadata.offsets.reset(*WHERE, 1)
+    assert it.services.offsets.commit(request, caller) is CommitResult.RESET_PENDING
+    assert it.base.metadata.offsets.committed(*WHERE) == 1
+
+
+def test_where_a_group_begins_follows_a_setting_that_changes(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    assert it.ask(RequestCode.QUERY_CONSUMER_OFFSET).code == 0
+    it.services.offsets.follow(OffsetRules(new_queue_zero=False))
+    assert it.ask(RequestCode.QUERY_CONSUMER_OFFSET).code == 22

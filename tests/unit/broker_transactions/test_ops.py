@@ -132,6 +132,32 @@ def test_op_record_that_was_not_stored_is_written_again_with_nothing_lost() -> N
     run(tell)
 
 
+def test_op_record_that_was_not_stored_waits_before_what_came_later() -> None:
+    async def tell(it: World) -> None:
+        it.store.statuses = [PutStatus.SERVICE_NOT_AVAILABLE]
+        for offset in (100, 101, 102):
+            it.ops.add(offset)
+        assert not await it.ops.write()
+        assert (it.ops._waiting, it.ops._bytes) == ([100, 101, 102], 12)
+        assert await it.ops.write()
+        assert it.bodies() == [b"100,101,", b"102,"]
+        assert (it.ops._waiting, it.ops._bytes) == ([], 0)
+
+    run(tell)
+
+
+def test_op_record_is_needed_while_one_that_it_names_is_behind_an_open_one() -> None:
+    async def tell(it: World) -> None:
+        for offset in (2, 0):
+            it.book.settle(offset)
+            it.ops.add(offset)
+        await it.ops.write()
+        assert it.book.advance()
+        assert (it.book.half_offset, it.book.op_offset) == (1, 0)
+
+    run(tell)
+
+
 def test_op_record_stands_in_the_book_with_the_highest_offset_it_names() -> None:
     async def tell(it: World) -> None:
         it.book.begin(0, 0)

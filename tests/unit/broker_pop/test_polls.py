@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from roquet.broker.pop.receive.polls import Poll, PopPolls, Waiting
+import pytest
+
+from roquet.broker.pop.receive.polls import WAKES_PER_TURN, Poll, PopPolls, Waiting
 from roquet.broker.pop.receive.rules import PopRules
 from roquet.testing.clock import FakeClock
 
@@ -169,6 +171,10 @@ def test_polls_end_shortly_before_their_clients_give_up() -> None:
         world.polls.expire()
         assert await world.settle() == ["one"]
         assert world.hold("late", wait_ms=49) is Waiting.LATE
+        assert world.hold("just", wait_ms=50) is Waiting.HELD
+        await world.clock.advance(0.001)
+        world.polls.expire()
+        assert await world.settle() == ["just"]
         assert world.hold("closed", peer=SomePeer(is_open=False)) is Waiting.LATE
         await world.clock.advance(5)
         world.polls.expire()
@@ -233,3 +239,219 @@ def test_polls_that_were_woken_leave_nothing_behind() -> None:
     assert len(kept["_deadlines"]) < 200
     tables = ("_by_key", "_groups", "_retries", "_ends", "_by_peer")
     assert {name: len(kept[name]) for name in tables} == dict.fromkeys(tables, 0)
+
+
+# --- the alarm ----------------------------------------------------------------------------------
+
+
+class Alarm:
+    """A call that a loop will make."""
+
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call = call
+        self.is_cancelled = False
+
+    def when(self) -> float:
+        return self.at
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Loop:
+    """A loop whose time stands still and that keeps what it is to call."""
+
+    def __init__(self) -> None:
+        self.alarms: list[Alarm] = []
+
+    def time(self) -> float:
+        return 100.0
+
+    def call_at(self, at: float, call: Callable[[], None]) -> Alarm:
+        self.alarms.append(Alarm(at, call))
+        return self.alarms[-1]
+
+    def call_soon(self, call: Callable[..., None], *given: object) -> None:
+        call(*given)
+
+    def due_s(self) -> list[float]:
+        """Return in how many seconds it is to call, what was cancelled left out."""
+        return [round(it.at - 100.0, 6) for it in self.alarms if not it.is_cancelled]
+
+
+def alarmed() -> tuple[World, Loop]:
+    world, loop = World(), Loop()
+    world.polls._loop = cast("Any", loop)
+    return world, loop
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "due_s"), [(51, 0.002), (50, 0.001), (550, 0.501), (1049, 1.0), (10_000, 1.0)]
+)
+def test_alarm_comes_when_a_poll_is_over_and_in_a_second_at_the_latest(
+    wait_ms: int, due_s: float
+) -> None:
+    world, loop = alarmed()
+    world.hold("poll", wait_ms=wait_ms)
+    assert loop.due_s() == [due_s]
+
+
+def test_alarm_is_moved_for_a_poll_that_is_over_before_and_for_no_other() -> None:
+    world, loop = alarmed()
+    world.hold("later", wait_ms=550)
+    world.hold("same", wait_ms=550)
+    world.hold("last", wait_ms=800)
+    assert len(loop.alarms) == 1
+    world.hold("first", wait_ms=250)
+    assert (len(loop.alarms), loop.due_s()) == (2, [0.201])
+
+
+def test_alarm_ends_what_is_over_and_is_set_for_the_next() -> None:
+    world, loop = alarmed()
+    world.hold("one", wait_ms=250)
+    world.hold("two", wait_ms=550)
+    world.clock.be_busy(0.201)
+    loop.alarms[0].call()
+    assert world.woken == ["one"]
+    assert [round(it.at - 100.0, 6) for it in loop.alarms] == [0.201, 0.3]
+    # A poll that is over long since is due in a moment, not in the past.
+    world.clock.be_busy(5)
+    world.hold("three", wait_ms=51)
+    loop.alarms[1].call()
+    assert (world.woken, len(loop.alarms)) == (["one", "two"], 4)
+    assert loop.alarms[-1].at == 100.002
+
+
+def test_no_alarm_is_set_without_polls_and_without_a_loop() -> None:
+    world, loop = alarmed()
+    world.polls.expire()
+    world.hold("one", wait_ms=250)
+    world.clock.be_busy(1)
+    loop.alarms[0].call()
+    assert (world.woken, len(loop.alarms)) == (["one"], 1)
+    idle = World()
+    idle.hold("poll")
+    assert idle.polls._alarm is None
+
+
+def test_polls_are_forgotten_when_polling_stops_and_no_alarm_is_left() -> None:
+    async def run() -> None:
+        world, loop = alarmed()
+        for number in range(3):
+            world.hold(str(number), wait_ms=1000 * (number + 1))
+        await world.polls.stop()
+        assert (loop.due_s(), len(world.polls)) == ([], 0)
+        kept = vars(world.polls)
+        tables = ("_by_key", "_groups", "_retries", "_by_peer", "_deadlines", "_due")
+        assert {name: len(kept[name]) for name in tables} == dict.fromkeys(tables, 0)
+        assert (kept["_alarm"], kept["_loop"]) == (None, None)
+
+    asyncio.run(run())
+
+
+def test_poll_that_was_woken_before_the_stop_is_not_served_after_it() -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        world.hold("woken")
+        world.polls.wake("t", "g", ALL)
+        await world.polls.stop()
+        assert await world.settle() == []
+
+    asyncio.run(run())
+
+
+# --- whom an arrival wakes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "woken"), [(7, ["plain"]), (8, [])])
+def test_arrival_tries_the_filters_of_eight_polls_of_a_key(before: int, woken: list[str]) -> None:
+    async def run() -> None:
+        tried: list[int] = []
+
+        def none(*news: int) -> bool:
+            tried.append(len(news))
+            return False
+
+        world = World()
+        await world.polls.start()
+        for number in range(before):
+            world.hold(f"filtered {number}", wait_ms=10_000 + number, matches=none)
+        world.hold("plain", wait_ms=20_000)
+        world.polls.arrived("t", 0, 5)
+        assert (await world.settle(), len(tried)) == (woken, before)
+        await world.polls.stop()
+
+    asyncio.run(run())
+
+
+def test_filter_sees_what_came_since_it_was_last_asked_also_after_a_queue_was_cut() -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def none(queue_id: int, begin: int, end: int) -> bool:
+        seen.append((queue_id, begin, end))
+        return False
+
+    world = World(PopRules(force_interval=0))
+    world.hold("filtered", matches=none)
+    for queue_id, end in ((0, 10), (1, 3), (0, 12), (0, 4)):
+        world.polls.arrived("t", queue_id, end)
+    assert seen == [(0, 9, 10), (1, 2, 3), (0, 10, 12), (0, 3, 4)]
+    # What is of a topic that nobody waits for is no longer known.
+    world.polls.wake("t", "g", ALL)
+    world.polls.arrived("t", 0, 20)
+    world.hold("again", matches=none)
+    world.polls.arrived("t", 0, 30)
+    assert seen[4:] == [(0, 29, 30)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "forced"),
+    [(5, 7, False), (6, 8, False), (7, 9, True), (8, 9, True), (9, 16, False), (9, 17, True)],
+)
+def test_every_so_many_messages_of_a_queue_wake_a_poll_whatever_its_filter(
+    begin: int, end: int, *, forced: bool
+) -> None:
+    world, _ = alarmed()
+    world.polls.follow(PopRules(force_interval=8))
+    world.hold("stays", 7, matches=lambda *_: False)
+    world.polls.arrived("t", 0, begin)
+    world.hold("filtered", matches=lambda *_: False)
+    world.polls.arrived("t", 0, end)
+    assert world.woken == (["filtered"] if forced else [])
+
+
+def test_retry_topics_wake_a_group_while_a_poll_of_it_waits() -> None:
+    world, _ = alarmed()
+    world.hold("one")
+    world.hold("two")
+    world.polls.wake("t", "g", ALL)
+    world.polls.arrived("%RETRY%g+t", 0, 1)
+    assert world.woken == ["one", "two"]
+    world.polls.arrived("%RETRY%g+t", 0, 2)
+    assert len(world.polls) == 0
+
+
+def test_poll_that_fails_is_logged_and_the_others_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        poll = Poll("t", "g", 0, SomePeer(), world.clock.now_ms() + 1000, lambda: 1 // 0)  # type: ignore[arg-type]
+        world.polls.hold(poll)
+        for number in range(2 * WAKES_PER_TURN):
+            world.hold(str(number), number + 1)
+        world.polls.wake("t", "g", 0)
+        for number in range(2 * WAKES_PER_TURN):
+            world.polls.wake("t", "g", number + 1)
+        await asyncio.sleep(0)
+        assert len(world.woken) == WAKES_PER_TURN - 1
+        assert caplog.messages == ["a poll of t for group g failed"]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(world.woken) == 2 * WAKES_PER_TURN
+        await world.polls.stop()
+
+    asyncio.run(run())

@@ -234,7 +234,7 @@ class PopPolls:
         left_ms = self._deadlines[0].expires_ms - EXPIRES_EARLY_MS + 1 - self._clock.now_ms()
         at = self._loop.time() + min(max(left_ms, 1) / 1000, LOOKS_AGAIN_S)
         if self._alarm is not None:
-            if not self._alarm.cancelled() and self._alarm.when() <= at:
+            if self._alarm.when() <= at:
                 return
             self._alarm.cancel()
         self._alarm = self._loop.call_at(at, self._ring)
@@ -247,17 +247,17 @@ class PopPolls:
         self._forget(entry)
         self._due.append(entry.poll)
         if len(self._due) == 1 and self._loop is not None:
-            self._loop.call_soon(self._serve)
+            self._loop.call_soon(self._serve, self._loop)
 
-    def _serve(self) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(WAKES_PER_TURN, len(self._due))):
             poll = self._due.popleft()
             try:
                 poll.resume()
             except Exception:
                 log.exception("a poll of %s for group %s failed", poll.topic, poll.group)
-        if self._due and self._loop is not None:
-            self._loop.call_soon(self._serve)
+        if self._due:
+            loop.call_soon(self._serve, loop)
 
     def _forget(self, entry: _Entry) -> None:
         poll = entry.poll

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet.base.clock import SystemClock
 from roquet.protocol.command import Command
@@ -19,6 +20,7 @@ from roquet.testing.cluster import (
 )
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
@@ -131,10 +133,12 @@ def assert_same_log(master: Path, slave: Path) -> None:
     assert max(ours) == max(theirs)
 
 
-async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(
+    broker: Broker, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a master's port for slaves."""
     host, _, port = broker.identity.ha_address.rpartition(":")
-    return await asyncio.open_connection(host, int(port))
+    return await asyncio.open_connection(host, int(port), ssl=tls)
 
 
 def certificate(folder: Path) -> tuple[str, str]:
@@ -155,3 +159,60 @@ def over_tls(folder: Path) -> dict[str, str]:
         "haTlsKeyFile": key,
         "haTlsTrustFile": cert,
     }
+
+
+class Native:
+    """A thread of the core that notes what it is told; a test says what it has to tell."""
+
+    def __init__(self, fd: int, *, ends_at_once: bool = False) -> None:
+        """Have a descriptor until the end, or as long as the object is there."""
+        self.fd = fd
+        self.ends_at_once = ends_at_once
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK)
+        self.said = b""
+        self.begun: tuple[int, bytes] | None = None
+        self.ended = ""
+        self.tuned: list[dict[str, Any]] = []
+        self.acked = self.position = self.moved = 0
+        self.news: list[tuple[bytes, int, tuple[str, str] | None]] = []
+
+    def event_fd(self) -> int:
+        return self.bell
+
+    def take(self) -> tuple[bytes, int, tuple[str, str] | None]:
+        os.eventfd_read(self.bell)
+        return self.news.pop(0)
+
+    def view(self) -> tuple[int, int, int, int, int]:
+        return self.acked, self.position, self.moved, 0, 0
+
+    def say(self, data: bytes) -> None:
+        assert self.begun is None
+        self.said += data
+
+    def begin(self, position: int, heard: bytes) -> None:
+        assert self.begun is None
+        self.begun = (position, heard)
+
+    def tune(self, **rules: Any) -> None:
+        self.tuned.append(rules)
+
+    def finish(self) -> None:
+        self.ended = self.ended or "finish"
+
+    def stop(self) -> None:
+        if self.ends_at_once and not self.ended:
+            self.tell("stopped")
+        self.ended = self.ended or "stop"
+
+    def tell(self, kind: str, text: str = "") -> None:
+        """End, as the thread itself does."""
+        self.news.append((b"", self.acked, (kind, text)))
+        os.eventfd_write(self.bell, 1)
+
+    def join(self) -> None:
+        for fd in {self.fd, self.bell} - {-1}:
+            os.close(fd)
+        self.fd = self.bell = -1
+
+    __del__ = join

@@ -14,9 +14,6 @@ from roquet.acl import accounts
 from roquet.acl.documents import read_document
 from roquet.base.clock import SystemClock
 from roquet.base.properties_file import read_properties
-from roquet.ha.copier import Copier, CopierRules
-from roquet.ha.feed import Feed, FeedRules
-from roquet.ha.frames import PeerFault
 from roquet.ha.secret import MARK, NONCE_SIZE, MasterGate, SlaveGate
 from roquet.namesrv.kv import KeyValues
 from roquet.relay.servers import LastGood
@@ -36,13 +33,6 @@ PROPERTIES = b"a\x011\x02color\x01red\x02n\x017\x02"
 NONCE = bytes(NONCE_SIZE)
 
 SEEDS: dict[str, tuple[bytes, ...]] = {
-    "ha.copier": (
-        b"\x03" + bytes(8) + (4096).to_bytes(8, "big") + b"\0\0\0\3abc",
-        b"\x01" + (14).to_bytes(8, "big") + (7).to_bytes(8, "big") + b"\0\0\0\1x",
-    ),
-    "ha.feed": (
-        b"\x05" + (18).to_bytes(8, "big") + (0).to_bytes(8, "big") + (9).to_bytes(8, "big"),
-    ),
     "ha.secret": (MARK + NONCE + bytes(32), bytes(72)),
     "sql": (
         b"a > 5 AND (color = 'red' OR n IN ('1','2')) AND NOT x IS NULL",
@@ -90,53 +80,12 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
 
 def more() -> Iterator[tuple[str, Reader]]:
     """Yield the readers by name."""
-    yield "ha.copier", copier
-    yield "ha.feed", feed
     yield "ha.secret.master", master_gate
     yield "ha.secret.slave", slave_gate
     yield "sql", sql
     yield "acl", acl
     yield "properties_file", read_properties
     yield from tables()
-
-
-def copier(data: bytes) -> None:
-    """Take a master's bytes whole and in pieces: it must come to the same."""
-    step, end = data[:1], int.from_bytes(data[1:9], "big") >> 1
-    whole = copied(end, data[9:], len(data) + 1)
-    assert whole == copied(end, data[9:], (step or b"\0")[0] % 29 + 1)
-
-
-def copied(end: int, data: bytes, step: int) -> tuple[bytes, int, str]:
-    """Return the log's bytes, where it ends, and why the connection did."""
-    it = Copier(CopierRules(), end, 0)
-    log = b""
-    try:
-        for at in range(0, len(data), step):
-            for offset, piece in it.receive(data[at : at + step], at):
-                assert not log or offset == end
-                log, end = log + piece, offset + len(piece)
-            assert it.end >= end
-            it.report(it.end, at)
-    except PeerFault as fault:
-        return log, end, str(fault)
-    return log, end, ""
-
-
-def feed(data: bytes) -> None:
-    """Take a slave's reports: none may vouch for what was not sent."""
-    step, end = (data[:1] or b"\0")[0] % 29 + 1, int.from_bytes(data[1:9], "big") >> 1
-    it = Feed(FeedRules(batch=1000, file_bytes=4096, bytes_per_second=10_000), 0)
-    for at in range(9, len(data), step):
-        it.receive(data[at : at + step], at, 0, end)
-        due = it.due(end, at)
-        if due is not None:
-            assert due[0] == it.position
-            assert 0 < due[1] <= end - due[0]
-            it.header(due[1], at)
-        it.heartbeat(at)
-        assert (it.acked or 0) <= (it.position or 0) <= end
-        it.check(at)
 
 
 def master_gate(data: bytes) -> None:

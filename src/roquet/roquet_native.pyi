@@ -19,6 +19,7 @@ __all__ = [
     "LogReader",
     "NetConnection",
     "NetThreads",
+    "PairTls",
     "SinkEncoder",
     "Store",
     "StoreError",
@@ -42,7 +43,6 @@ __all__ = [
     "rebuild_queue_file",
     "rebuild_span",
     "records_to_arrow",
-    "replicate",
     "sink_key",
     "watch_panics",
 ]
@@ -640,11 +640,18 @@ def log_bytes(store: Store, start: int, size_max: int) -> bytes:
 def log_limit(store: Store) -> int:
     """Up to where slaves may copy the log now: whole records, durable ones with SYNC_FLUSH."""
 
-def replicate(store: Store, start: int, data: bytes) -> int:
-    """Append bytes of another broker's log at the same offset; return where the log ends now.
+@final
+class PairTls:
+    """How one side of a pair speaks TLS (1.2 or 1.3). Connections keep what they began with."""
 
-    Raises StoreError("usage") for what cannot be the continuation of this log; nothing is written then.
-    """
+    def __new__(
+        cls, *, is_master: bool, cert: bytes | None, key: bytes | None, trust: bytes | None
+    ) -> PairTls:
+        """Read PEM: certificate chain, its key (None: in the same file), whom to trust.
+
+        A master needs a certificate, and asks slaves for theirs if it trusts somebody; a slave needs whom to
+        trust. Raises ValueError, which says what is wrong.
+        """
 
 @final
 class LogLink:
@@ -654,12 +661,22 @@ class LogLink:
     """
 
     def event_fd(self) -> int: ...
-    def take(self) -> tuple[int | None, int, tuple[str, str] | None]:
-        """(first report, once; acknowledged offset; how it ended: "stopped", "lost", "fault" or "store", and why)."""
+    def take(self) -> tuple[bytes, int, tuple[str, str] | None]:
+        """(what the peer has said before the start, once; acknowledged offset; how it ended and why).
+
+        It ended as "stopped", "lost", "fault" or "store".
+        """
     def view(self) -> tuple[int, int, int, int, int]:
         """(acknowledged offset, next offset to copy, bytes copied, ms since the last read, ms since the last write)."""
-    def begin(self, position: int) -> None:
-        """Let the slave that has reported get the log from `position` on."""
+    def say(self, data: bytes) -> None:
+        """Say something to the peer, before the start."""
+    def finish(self) -> None:
+        """End the connection, before the start, once what was said is written."""
+    def begin(self, position: int, heard: bytes) -> None:
+        """Start the copying, behind what was said; a slave gets the log from `position` on.
+
+        `heard` is what was taken and belongs to the copying: for a master the first report at least.
+        """
     def tune(
         self,
         *,
@@ -680,8 +697,8 @@ def feed_log(
     store: Store,
     fd: int,
     *,
-    say: bytes,
-    heard: bytes,
+    tls: PairTls | None,
+    handshake_ms: int,
     batch: int,
     heartbeat_ms: int,
     housekeeping_ms: int,
@@ -691,16 +708,24 @@ def feed_log(
 ) -> LogLink:
     """Feed the slave at the other end of a socket, which belongs to the thread from now on.
 
-    `say` is written first, `heard` was read before. A rate of 0 is none. With `loud` each acknowledgement
-    is news. Raises OSError; the socket is closed then.
+    What it says is news until `begin`; nothing of the log is sent before. `handshake_ms` is the time that the
+    handshake of TLS may take. A rate of 0 is none. With `loud` each acknowledgement is news. Raises OSError; the
+    socket is closed then.
     """
 
 def follow_log(
-    store: Store, fd: int, *, heard: bytes, heartbeat_ms: int, housekeeping_ms: int
+    store: Store,
+    fd: int,
+    *,
+    tls: PairTls | None,
+    handshake_ms: int,
+    heartbeat_ms: int,
+    housekeeping_ms: int,
 ) -> LogLink:
     """Copy the log of the master at the other end of a socket, which belongs to the thread from now on.
 
-    Raises OSError; the socket is closed then.
+    What the master says is news until `begin`; then a report goes out at once. Raises OSError; the socket is
+    closed then.
     """
 
 # --- panics -------------------------------------------------------------------------------------

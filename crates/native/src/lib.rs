@@ -50,9 +50,9 @@ mod roquet_native {
     #[pymodule_export]
     use crate::relay::Exchange;
     #[pymodule_export]
-    use crate::replica::{log_bytes, log_limit, replicate};
+    use crate::replica::{log_bytes, log_limit};
     #[pymodule_export]
-    use crate::replica_link::{feed_log, follow_log, LogLink};
+    use crate::replica_link::{feed_log, follow_log, LogLink, PairTls};
     #[pymodule_export]
     use crate::sink::{java_hashes, sink_key, SinkEncoder};
     #[pymodule_export]

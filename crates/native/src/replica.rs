@@ -10,9 +10,6 @@ use roquet_core::store_error::StoreError as CoreError;
 use crate::error::store_error;
 use crate::store::Store;
 
-/// Copies of this size are surely done within a millisecond.
-const SHORT: usize = 256 * 1024;
-
 fn raise<T>(done: Result<T, CoreError>) -> PyResult<T> {
     done.map_err(|error| store_error(&error))
 }
@@ -41,23 +38,4 @@ pub(crate) fn log_bytes<'py>(
 #[pyfunction]
 pub(crate) fn log_limit(store: PyRef<'_, Store>) -> u64 {
     store.core().copy_limit()
-}
-
-/// Append bytes of another broker's log at the same offset; return where the log ends now.
-#[pyfunction]
-pub(crate) fn replicate(
-    py: Python<'_>,
-    store: PyRef<'_, Store>,
-    start: u64,
-    data: Bound<'_, PyBytes>,
-) -> PyResult<u64> {
-    use pyo3::types::PyBytesMethods;
-    let core = store.core();
-    let bytes = data.as_bytes();
-    if bytes.len() <= SHORT {
-        if let Some(done) = core.try_replicate(start, bytes) {
-            return raise(done);
-        }
-    }
-    raise(py.detach(|| core.replicate(start, bytes)))
 }

@@ -8,17 +8,21 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pyo3::prelude::{pyclass, pyfunction, pymethods, PyRef, PyResult, Python};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyRef, PyResult, Python};
+use pyo3::types::PyBytes;
 use roquet_core::ha::copier::CopierRules;
 use roquet_core::ha::feed::FeedRules;
-use roquet_core::ha::feeder::{self, Greeting};
+use roquet_core::ha::feeder;
 use roquet_core::ha::follower;
-use roquet_core::ha::link::{End, Link, Tuning};
+use roquet_core::ha::link::{Begin, End, Link, Tuning};
+use roquet_core::ha::tls::{PairTls as CoreTls, Pem};
+use roquet_core::ha::wire::Socket;
 
 use crate::store::Store;
 
-/// (first report, acknowledged offset, (kind of end, text)).
-type NewsTuple = (Option<u64>, u64, Option<(&'static str, String)>);
+/// (what the peer has said before the start, acknowledged offset, (kind of end, text)).
+type NewsTuple<'py> = (Bound<'py, PyBytes>, u64, Option<(&'static str, String)>);
 
 /// (acknowledged offset, position, bytes moved, ms since the last read, ms since the last write).
 type ViewTuple = (u64, u64, u64, u64, u64);
@@ -40,8 +44,8 @@ impl LogLink {
         self.core.event_fd()
     }
 
-    /// The news; the first report comes once.
-    fn take(&self) -> NewsTuple {
+    /// The news; what the peer has said comes once.
+    fn take<'py>(&self, py: Python<'py>) -> NewsTuple<'py> {
         let view = self.core.take();
         let end = view.end.map(|end| match end {
             End::Stopped => ("stopped", String::new()),
@@ -49,7 +53,7 @@ impl LogLink {
             End::Fault(text) => ("fault", text),
             End::Store(text) => ("store", text),
         });
-        (view.first, view.acked, end)
+        (PyBytes::new(py, &view.heard), view.acked, end)
     }
 
     /// How far it is.
@@ -59,9 +63,19 @@ impl LogLink {
         (view.acked, view.position, view.moved, read, write)
     }
 
-    /// Let the slave that has reported get the log from an offset on.
-    fn begin(&self, position: u64) {
-        self.core.begin(position);
+    /// Say something to the peer, before the start.
+    fn say(&self, data: &[u8]) {
+        self.core.say(data);
+    }
+
+    /// End the connection, before the start, once what was said is written.
+    fn finish(&self) {
+        self.core.finish();
+    }
+
+    /// Start the copying: a slave gets the log from `position` on.
+    fn begin(&self, position: u64, heard: Vec<u8>) {
+        self.core.begin(Begin { position, heard });
     }
 
     /// Go by other rules from now on.
@@ -96,22 +110,58 @@ impl LogLink {
     }
 }
 
+/// How one side of a pair speaks TLS, made of PEM files.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct PairTls {
+    core: CoreTls,
+}
+
+#[pymethods]
+impl PairTls {
+    /// A master's, or a slave's.
+    #[new]
+    #[pyo3(signature = (*, is_master, cert, key, trust))]
+    fn new(
+        is_master: bool,
+        cert: Option<Vec<u8>>,
+        key: Option<Vec<u8>>,
+        trust: Option<Vec<u8>>,
+    ) -> PyResult<Self> {
+        let pem = Pem {
+            cert: cert.as_deref(),
+            key: key.as_deref(),
+            trust: trust.as_deref(),
+        };
+        let made = if is_master {
+            CoreTls::master(pem)
+        } else {
+            CoreTls::slave(pem)
+        };
+        made.map(|core| Self { core })
+            .map_err(PyValueError::new_err)
+    }
+}
+
 /// Take over a descriptor that the caller owns.
-fn owned(fd: RawFd) -> OwnedFd {
-    // SAFETY: the caller hands over an open descriptor that nothing else closes.
-    unsafe { OwnedFd::from_raw_fd(fd) }
+fn owned(fd: RawFd, tls: Option<PyRef<'_, PairTls>>, handshake_ms: u64) -> Socket {
+    Socket {
+        // SAFETY: the caller hands over an open descriptor that nothing else closes.
+        fd: unsafe { OwnedFd::from_raw_fd(fd) },
+        tls: tls.map(|tls| tls.core.clone()),
+        handshake: handshake_ms,
+    }
 }
 
 /// Feed the slave at the other end of a socket, which belongs to the thread from now on.
 #[pyfunction]
-#[pyo3(signature = (store, fd, *, say, heard, batch, heartbeat_ms,
+#[pyo3(signature = (store, fd, *, tls, handshake_ms, batch, heartbeat_ms,
     housekeeping_ms, bytes_per_second, linger_ms, loud))]
 #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
 pub(crate) fn feed_log(
     store: PyRef<'_, Store>,
     fd: RawFd,
-    say: Vec<u8>,
-    heard: Vec<u8>,
+    tls: Option<PyRef<'_, PairTls>>,
+    handshake_ms: u64,
     batch: u64,
     heartbeat_ms: u64,
     housekeeping_ms: u64,
@@ -126,18 +176,19 @@ pub(crate) fn feed_log(
         bytes_per_second,
         linger: linger_ms,
     };
-    let greeting = Greeting { say, heard };
-    let core = feeder::start(Arc::clone(store.core()), owned(fd), greeting, rules, loud)?;
+    let socket = owned(fd, tls, handshake_ms);
+    let core = feeder::start(Arc::clone(store.core()), socket, rules, loud)?;
     Ok(LogLink { core })
 }
 
 /// Copy the log of the master at the other end of a socket, which belongs to the thread from now on.
 #[pyfunction]
-#[pyo3(signature = (store, fd, *, heard, heartbeat_ms, housekeeping_ms))]
+#[pyo3(signature = (store, fd, *, tls, handshake_ms, heartbeat_ms, housekeeping_ms))]
 pub(crate) fn follow_log(
     store: PyRef<'_, Store>,
     fd: RawFd,
-    heard: Vec<u8>,
+    tls: Option<PyRef<'_, PairTls>>,
+    handshake_ms: u64,
     heartbeat_ms: u64,
     housekeeping_ms: u64,
 ) -> PyResult<LogLink> {
@@ -145,8 +196,7 @@ pub(crate) fn follow_log(
         heartbeat: heartbeat_ms,
         housekeeping: housekeeping_ms,
     };
-    let say = Vec::new();
-    let greeting = Greeting { say, heard };
-    let core = follower::start(Arc::clone(store.core()), owned(fd), greeting, rules)?;
+    let socket = owned(fd, tls, handshake_ms);
+    let core = follower::start(Arc::clone(store.core()), socket, rules)?;
     Ok(LogLink { core })
 }

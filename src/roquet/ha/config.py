@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from roquet._native import PairTls
 from roquet.base.config import setting
 from roquet.base.errors import UsageError
-from roquet.ha.copier import CopierRules
-from roquet.ha.feed import FeedRules
+from roquet.ha.feed import CopierRules, FeedRules
 from roquet.protocol.hosts import split_addresses
+from roquet.remoting.tls import FILE_SIZE_MAX, Certificates
+
+if TYPE_CHECKING:
+    from roquet.base.clock import Clock
 
 ADDRESS_MIN = 6
 """A shorter haMasterAddress means none, as in Java."""
@@ -130,32 +135,43 @@ class HaRules:
         """Return how a slave follows its master."""
         return CopierRules(self.heartbeat_ms, self.housekeeping_ms)
 
-    def server_tls(self) -> ssl.SSLContext | None:
+    def server_tls(self, clock: Clock) -> Certificates[PairTls] | None:
         """Return how the master speaks TLS, None when it does not. Raises UsageError."""
         if not self.tls:
             return None
         if not self.tls_cert:
             raise UsageError("haTlsEnable = 'true': haTlsCertFile has to be set")
-        return self._context(ssl.Purpose.CLIENT_AUTH)
+        return self._certificates(clock, is_master=True)
 
-    def client_tls(self) -> ssl.SSLContext | None:
+    def client_tls(self, clock: Clock) -> Certificates[PairTls] | None:
         """Return how a slave speaks TLS, None when it does not. Raises UsageError."""
         if not self.tls:
             return None
         if not self.tls_trust:
             raise UsageError("haTlsEnable = 'true': haTlsTrustFile has to be set on a slave")
-        return self._context(ssl.Purpose.SERVER_AUTH)
+        return self._certificates(clock, is_master=False)
 
-    def _context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(purpose, cafile=self.tls_trust)
-            if self.tls_cert:
-                context.load_cert_chain(self.tls_cert, self.tls_key)
-        except OSError as error:
-            raise UsageError(f"the TLS files of the pair cannot be used: {error}") from error
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Brokers are reached at addresses that name servers hand out; the authority is private.
-        context.check_hostname = False
-        if self.tls_trust:
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
+    def _certificates(self, clock: Clock, *, is_master: bool) -> Certificates[PairTls]:
+        names = (self.tls_cert or "", self.tls_key or "", self.tls_trust or "")
+
+        def make() -> PairTls:
+            try:
+                cert, key, trust = map(_pem, names)
+                return PairTls(is_master=is_master, cert=cert, key=key, trust=trust)
+            except (OSError, ValueError) as error:
+                raise UsageError(f"the TLS files of the pair cannot be used: {error}") from error
+
+        certificates = Certificates("the TLS of the pair", names, make, clock)
+        certificates.load()
+        return certificates
+
+
+def _pem(name: str) -> bytes | None:
+    """Return what a file holds, None for no name. Raises OSError and ValueError."""
+    if not name:
+        return None
+    with Path(name).expanduser().open("rb") as file:
+        data = file.read(FILE_SIZE_MAX + 1)
+    if len(data) > FILE_SIZE_MAX:
+        raise ValueError(f"{name[:200]} has more than {FILE_SIZE_MAX} bytes")
+    return data

@@ -14,8 +14,6 @@ REPORT = struct.Struct(">q")
 """Where the slave's log ends."""
 HEADER = struct.Struct(">qi")
 """Offset and length of the bytes that follow."""
-BODY_MAX = 64 * 1024 * 1024
-"""A longer piece is taken for garbage: masters send 32 KiB unless told otherwise."""
 
 
 class PeerFault(RoquetError):  # noqa: N818

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from roquet import _native
-from roquet.ha.threads import LINGER_MS
+from roquet.ha.threads import HANDSHAKE_MS, LINGER_MS
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roquet.ha.copier import CopierRules
-    from roquet.ha.feed import FeedRules
+    from roquet._native import LogLink, PairTls
+    from roquet.ha.feed import CopierRules, FeedRules
     from roquet.store.store import Durability, MessageStore
 
 _P = ParamSpec("_P")
@@ -46,25 +46,22 @@ class Log(Protocol):
         """Return bytes of one file from `offset` on. Raises StoreFault."""
         ...
 
-    def append(self, offset: int, data: bytes) -> int:
-        """Append what another log has at `offset`; return the new end. Raises StoreFault."""
-        ...
-
     async def settle(self) -> None:
         """Make everything written durable. Raises StoreFault."""
         ...
 
-    def feed(
-        self, fd: int, rules: FeedRules, *, say: bytes, heard: bytes, loud: bool
-    ) -> _native.LogLink:
+    def feed(self, fd: int, rules: FeedRules, tls: PairTls | None, *, loud: bool) -> LogLink:
         """Have a thread feed the slave at the other end of a socket, which is the thread's now.
 
-        `say` is written first, `heard` was read already. With `loud` each acknowledgement is news.
+        With `loud` each acknowledgement is news. Raises OSError; the socket is closed then.
         """
         ...
 
-    def follow(self, fd: int, rules: CopierRules, *, heard: bytes) -> _native.LogLink:
-        """Have a thread copy the log of the master at the other end of a socket."""
+    def follow(self, fd: int, rules: CopierRules, tls: PairTls | None) -> LogLink:
+        """Have a thread copy the log of the master at the other end of a socket.
+
+        Raises OSError; the socket is closed then.
+        """
         ...
 
 
@@ -101,23 +98,17 @@ class StoreLog:
         """Return bytes of one file from `offset` on. Raises StoreFault."""
         return _guarded(_native.log_bytes, self._store.native, offset, size_max)
 
-    def append(self, offset: int, data: bytes) -> int:
-        """Append what another log has at `offset`. Raises StoreFault."""
-        return _guarded(_native.replicate, self._store.native, offset, data)
-
     async def settle(self) -> None:
         """Make everything written durable. Raises StoreFault."""
         await self._store.flush()
 
-    def feed(
-        self, fd: int, rules: FeedRules, *, say: bytes, heard: bytes, loud: bool
-    ) -> _native.LogLink:
-        """Have a thread feed the slave at the other end of a socket."""
+    def feed(self, fd: int, rules: FeedRules, tls: PairTls | None, *, loud: bool) -> LogLink:
+        """Have a thread feed the slave at the other end of a socket. Raises OSError."""
         return _native.feed_log(
             self._store.native,
             fd,
-            say=say,
-            heard=heard,
+            tls=tls,
+            handshake_ms=HANDSHAKE_MS,
             batch=rules.batch,
             heartbeat_ms=rules.heartbeat_ms,
             housekeeping_ms=rules.housekeeping_ms,
@@ -126,12 +117,13 @@ class StoreLog:
             loud=loud,
         )
 
-    def follow(self, fd: int, rules: CopierRules, *, heard: bytes) -> _native.LogLink:
-        """Have a thread copy the log of the master at the other end of a socket."""
+    def follow(self, fd: int, rules: CopierRules, tls: PairTls | None) -> LogLink:
+        """Have a thread copy the log of the master at the other end of a socket. Raises OSError."""
         return _native.follow_log(
             self._store.native,
             fd,
-            heard=heard,
+            tls=tls,
+            handshake_ms=HANDSHAKE_MS,
             heartbeat_ms=rules.heartbeat_ms,
             housekeeping_ms=rules.housekeeping_ms,
         )

@@ -1,13 +1,12 @@
 """The slave's side: connects to its master, appends what comes, reports how far it is.
 
-A thread of the core copies once the master is known to be the right one, and has found that the
-log here is a copy of its own; over TLS the loop does.
+A thread of the core has the connection, TLS included; it copies once the master is known to be the
+right one, and has found that the log here is a copy of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import logging
 import os
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, cast
 from roquet.base.clock import steady_ms
 from roquet.base.errors import RoquetError
 from roquet.base.overriding import override
-from roquet.ha.copier import Copier
-from roquet.ha.frames import PeerFault
+from roquet.ha.frames import REPORT, PeerFault
 from roquet.ha.secret import SlaveGate
 from roquet.ha.tail import Answer, Verdict, tail_of
 from roquet.ha.threads import LogThread, take_socket
@@ -27,12 +25,13 @@ from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
+    from roquet._native import PairTls
     from roquet.base.clock import Clock
     from roquet.ha.config import HaRules
     from roquet.ha.log import Log
+    from roquet.remoting.tls import Certificates
 
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class HaSlave:
         clock: Clock,
         *,
         broker_id: int,
-        tls: ssl.SSLContext | None = None,
+        tls: Certificates[PairTls] | None = None,
         judged: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         """`judged` hears why the log here is no copy of the master's; None when it is one."""
@@ -122,19 +121,14 @@ class HaSlave:
             await link.ended()
 
     def joined(self, link: MasterLink) -> bool:
-        """Take a connection that is about to copy; False when nothing is copied any more."""
+        """Take a connection that was made; False when nothing is copied any more."""
         if self.state is State.SHUTDOWN:
             return False
         self._link = link
         return True
 
-    def flushed(self) -> None:
-        """Report what has become durable."""
-        if self._link is not None:
-            self._link.report()
-
     async def tick(self) -> None:
-        """Report in good time, and leave a silent master: a timer's action."""
+        """Look at the connection: a timer's action."""
         if self._link is not None:
             self._link.check()
 
@@ -159,7 +153,7 @@ class HaSlave:
             await self.log.settle()
             async with asyncio.timeout(5):
                 _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: MasterLink(self, address), host, port, ssl=self.tls
+                    lambda: MasterLink(self, address), host, port
                 )
         except (OSError, ValueError, RoquetError) as error:
             log.warning("cannot reach the master at %s: %s", address, error)
@@ -174,7 +168,7 @@ class HaSlave:
 
 
 class MasterLink(asyncio.Protocol):
-    """The connection to the master."""
+    """The connection to the master: a thread of the core has its socket."""
 
     def __init__(self, slave: HaSlave, address: str) -> None:
         self._slave = slave
@@ -182,68 +176,66 @@ class MasterLink(asyncio.Protocol):
         self._address = address
         self._gate: SlaveGate | None = None
         self._answer: Answer | None = None
-        self._transport: asyncio.Transport | None = None
         self._thread: LogThread | None = None
+        self._end = slave.log.written
         self._moved = 0
-        self.copier = Copier(slave.rules.copier(), slave.log.written, steady_ms())
         self.gone = asyncio.Event()
+        self.is_copying = False
+        """Whether the handshake is over."""
         self._closed = False
         self._second = 0
-        self._got_now = 0
         self.bytes_per_second = 0
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Report at once: the master waits for it."""
+        """Give the socket to a thread, and report at once: the master waits for it."""
         # The transports of uvloop are no subclasses of asyncio's.
         transport = cast("asyncio.Transport", transport)
-        self._transport = transport
-        secret = self._slave.rules.secret
-        self._slave.state = State.HANDSHAKE
-        if secret is not None:
-            self._gate = SlaveGate(secret, self._slave.broker_id, os.urandom(32))
-        else:
-            self._show_tail()
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        """Append what the master sends."""
+        slave = self._slave
+        if not slave.joined(self):
+            transport.abort()
+            self.gone.set()
+            return
+        slave.state = State.HANDSHAKE
+        tls = None if slave.tls is None else slave.tls.fresh()
         try:
-            if self._transport is not None and not self.is_copying:
-                data = self._greet(self._transport, data)
-            if not data or not self.is_copying or self._thread is not None:
-                return
-            self._got_now += len(data)
-            for offset, piece in self.copier.receive(data, steady_ms()):
-                self._slave.log.append(offset, piece)
+            native = slave.log.follow(take_socket(transport), slave.rules.copier(), tls)
+        except OSError as error:
+            self._tell_closed(f"it cannot be given a thread: {error}")
+            self.gone.set()
+            return
+        self._thread = LogThread(native, self._said, _no_reports, self._thread_ended)
+        if slave.rules.secret is not None:
+            self._gate = SlaveGate(slave.rules.secret, slave.broker_id, os.urandom(32))
+        else:
+            self._show_tail(self._thread)
+
+    def _said(self, data: bytes) -> None:
+        """Go on with the handshake."""
+        if self._thread is None or self._closed or self.is_copying:
+            return
+        try:
+            self._greet(self._thread, data)
         except PeerFault as fault:
             self.close(f"it {fault}")
         except (StoreFault, OSError) as fault:
             self.close(str(fault))
-        else:
-            self.report()
 
-    @property
-    def is_copying(self) -> bool:
-        """Whether the handshake is over."""
-        return self._gate is None and self._answer is None
-
-    def _greet(self, transport: asyncio.Transport, data: bytes) -> bytes:
-        """Go on with the handshake; return what is left for the copier. Raises PeerFault."""
+    def _greet(self, thread: LogThread, data: bytes) -> None:
         if self._gate is not None:
             answer, rest = self._gate.receive(data)
             if answer:
-                self._write(answer)
+                thread.say(answer)
             if rest is None:
-                return b""
+                return
             self._gate = None
-            self._show_tail()
+            self._show_tail(thread)
             data = rest
         if self._answer is None:
-            return data
+            return
         answered = self._answer.receive(data)
         if answered is None:
-            return b""
+            return
         verdict, rest = answered
         if verdict is None:
             log.info("the master at %s compares no logs: it is not of our make", self._address)
@@ -251,11 +243,12 @@ class MasterLink(asyncio.Protocol):
             self._slave.judged(None)
         else:
             self._refused(verdict)
-        self._answer = None
-        self._begin(transport, rest)
-        return b"" if self._thread is not None else rest
+        log.info("copying the log of %s from %d", self._address, self._end)
+        self.is_copying = True
+        thread.begin(self._end, rest)
+        self._slave.state = State.TRANSFER
 
-    def _show_tail(self) -> None:
+    def _show_tail(self, thread: LogThread) -> None:
         """Write a digest of the log's end and where it is, together: the master waits for them."""
         try:
             tail = tail_of(self._slave.log)
@@ -263,78 +256,49 @@ class MasterLink(asyncio.Protocol):
             self.close(str(fault))
             return
         self._answer = Answer()
-        report = self.copier.report(self.copier.end, steady_ms()) or b""
-        self._write(tail.encode() + report)
+        thread.say(tail.encode() + REPORT.pack(self._end))
 
     def _refused(self, verdict: Verdict) -> None:
-        end = self.copier.end
         if verdict is Verdict.GONE:
-            raise PeerFault(f"keeps no files as old as offset {end} any more: {_EMPTY_IT}")
+            raise PeerFault(f"keeps no files as old as offset {self._end} any more: {_EMPTY_IT}")
         if verdict is Verdict.AHEAD:
-            why = f"the log here ends at {end}, behind the end of the log of {self._address}"
+            why = f"the log here ends at {self._end}, behind the end of the log of {self._address}"
         else:
-            why = f"the log here differs from that of {self._address} before offset {end}"
+            why = f"the log here differs from that of {self._address} before offset {self._end}"
         self._slave.judged(why)
         raise PeerFault("refuses this log as no copy of its own")
 
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits, unless a thread has the connection now."""
-        if self._thread is not None:
-            return
-        if self._transport is not None:
-            log.warning("the master at %s is gone%s", self._address, f": {exc}" if exc else "")
-            self._transport = None
-        self.gone.set()
-
-    def report(self) -> None:
-        """Say how far the log is, if it has grown or the last report is old."""
-        if self._transport is None or not self.is_copying:
-            return
-        with contextlib.suppress(StoreFault):
-            report = self.copier.report(self._slave.log.vouched, steady_ms())
-            if report is not None:
-                self._write(report)
-
     def check(self) -> None:
-        """Report in good time, and leave a silent master."""
+        """Count what came in the last second, and leave a master that is silent at first.
+
+        Once it copies, the thread keeps its own time.
+        """
+        thread = self._thread
+        if thread is None:
+            return
         second = steady_ms() // 1000
         if second != self._second:
             self._second = second
-            self.bytes_per_second, self._got_now = self._got_now, 0
-            if self._thread is not None:
-                moved = self._thread.moved
-                self.bytes_per_second, self._moved = moved - self._moved, moved
-        if self._thread is not None:
-            # It keeps its own time.
-            return
-        try:
-            self.copier.check(steady_ms())
-        except PeerFault as fault:
-            self.close(f"it {fault}")
-            return
-        self.report()
+            moved = thread.moved
+            self.bytes_per_second, self._moved = moved - self._moved, moved
+        if not self.is_copying:
+            silent_ms = thread.silent_ms[0]
+            if silent_ms > self._slave.rules.housekeeping_ms:
+                self.close(f"it has said nothing for {silent_ms} ms")
 
     def follow(self) -> None:
         """Go by the rules of the moment."""
-        self.copier.follow(self._slave.rules.copier())
         if self._thread is not None:
             self._thread.tune(self._slave.rules.feed(0))
 
     def close(self, why: str) -> None:
         """Leave the master; the reason is logged, twice is once."""
-        if self._thread is not None:
-            if why and not self._closed:
-                self._tell_closed(why)
-            self._closed = True
-            self._thread.stop()
+        if self._thread is None:
             return
-        transport, self._transport = self._transport, None
-        if transport is None:
-            return
-        if why:
+        if why and not self._closed:
             self._tell_closed(why)
-        transport.abort()
+        self._closed = True
+        self._thread.stop()
 
     async def ended(self) -> None:
         """Wait until the thread has ended, if there is one."""
@@ -352,24 +316,7 @@ class MasterLink(asyncio.Protocol):
         return self._clock.now_ms() - self._silent_ms()[1]
 
     def _silent_ms(self) -> tuple[int, int]:
-        if self._thread is not None:
-            return self._thread.silent_ms
-        now_ms = steady_ms()
-        return now_ms - self.copier.last_read_ms, now_ms - self.copier.last_write_ms
-
-    def _begin(self, transport: asyncio.Transport, heard: bytes = b"") -> None:
-        log.info("copying the log of %s from %d", self._address, self.copier.end)
-        if self._slave.tls is None:
-            self._transport = None
-            if not self._slave.joined(self):
-                transport.abort()
-                return
-            fd = take_socket(transport)
-            native = self._slave.log.follow(fd, self._slave.rules.copier(), heard=heard)
-            self._thread = LogThread(native, _no_reports, self._thread_ended)
-            self._slave.state = State.TRANSFER
-            return
-        self._slave.state = State.TRANSFER
+        return (0, 0) if self._thread is None else self._thread.silent_ms
 
     def _thread_ended(self, kind: str, text: str) -> None:
         if not self._closed and kind == "lost":
@@ -384,10 +331,6 @@ class MasterLink(asyncio.Protocol):
         text = f"the connection to the master at {self._address} is closed: {why}"
         self._slave.rated.warning(why[:40], text)
 
-    def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
 
-
-def _no_reports(_first: int | None, _acked: int) -> None:
+def _no_reports(_acked: int) -> None:
     """Hear nothing: a master reports to nobody."""

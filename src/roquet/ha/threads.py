@@ -1,6 +1,7 @@
-"""A connection of a pair that a thread of the core copies, as the event loop sees it.
+"""A connection of a pair, which a thread of the core has, as the event loop sees it.
 
-The socket is the thread's own: bytes go between it and the log's files without Python. What has
+The socket is the thread's own from its first byte on, TLS included. Until the copying starts the
+thread carries what both sides say; then bytes go between socket and files without Python. What has
 happened comes as news through a descriptor; what is decided here is told to the thread.
 """
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from roquet._native import LogLink
     from roquet.ha.feed import FeedRules
 
+
+HANDSHAKE_MS = 3_000
+"""How long the handshake of TLS may take."""
+
 LINGER_MS = 1
 """How long less than a batch waits while an earlier piece is not acknowledged: one report then
 answers for all that was sent meanwhile."""
@@ -24,8 +29,8 @@ answers for all that was sent meanwhile."""
 def take_socket(transport: asyncio.Transport) -> int:
     """Take a connection away from the loop; the descriptor returned is the caller's to close.
 
-    Raises OSError when there is no descriptor left; the connection is closed then. What was
-    written to the transport in this turn of the loop is lost.
+    Call it in `connection_made`, before anything is read. Raises OSError when there is no
+    descriptor left; the connection is closed then.
     """
     try:
         return os.dup(transport.get_extra_info("socket").fileno())
@@ -39,13 +44,19 @@ class LogThread:
     def __init__(
         self,
         native: LogLink,
-        heard: Callable[[int | None, int], None],
+        said: Callable[[bytes], None],
+        acked: Callable[[int], None],
         ended: Callable[[str, str], None],
     ) -> None:
-        """`heard(first report, acknowledged offset)` and `ended(kind, text)` run on the loop."""
+        """Listen for news, on the running loop.
+
+        `said` gets what the peer says before `begin`, `acked` the acknowledged offset,
+        `ended` the kind of end and a text.
+        """
         self.native = native
         self.gone = asyncio.Event()
-        self._heard = heard
+        self._said = said
+        self._acked = acked
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(native.event_fd(), self._news)
@@ -81,13 +92,27 @@ class LogThread:
             loud=loud,
         )
 
+    def say(self, data: bytes) -> None:
+        """Say something to the peer, before `begin`."""
+        self.native.say(data)
+
+    def begin(self, position: int, heard: bytes) -> None:
+        """Start the copying, a slave's from `position` on; `heard` is not looked at yet."""
+        self.native.begin(position, heard)
+
+    def finish(self) -> None:
+        """End the connection, before `begin`, once what was said is written."""
+        self.native.finish()
+
     def stop(self) -> None:
         """Ask for the end of the connection; `gone` is set when it has come."""
         self.native.stop()
 
     def _news(self) -> None:
-        first, acked, end = self.native.take()
-        self._heard(first, acked)
+        said, acked, end = self.native.take()
+        if said:
+            self._said(said)
+        self._acked(acked)
         if end is not None:
             self._loop.remove_reader(self.native.event_fd())
             # It has told its last: this takes no time.

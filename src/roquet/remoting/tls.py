@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from roquet.base.config import env_name, flag_name, load, setting, settings
 from roquet.base.errors import Unreachable, UsageError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
 
 log = logging.getLogger(__name__)
+
+_Context = TypeVar("_Context")
 
 CLIENT_HELLO = 0x16
 """The first byte of a TLS connection; that of a frame is 0."""
@@ -133,7 +135,7 @@ class TlsOptions:
     protocols: str = ""
 
 
-class Certificates:
+class Certificates(Generic[_Context]):
     """A context made of files, made anew when their contents change.
 
     A change that cannot be used (half-written files, a key of another certificate) is logged once
@@ -144,7 +146,7 @@ class Certificates:
         self,
         what: str,
         files: tuple[str, ...],
-        make: Callable[[], ssl.SSLContext],
+        make: Callable[[], _Context],
         clock: Clock,
     ) -> None:
         """Load nothing yet."""
@@ -153,10 +155,10 @@ class Certificates:
         self._make = make
         self._clock = clock
         self._digest = b""
-        self._context: ssl.SSLContext | None = None
+        self._context: _Context | None = None
         self._looked_ms = 0
 
-    def load(self) -> ssl.SSLContext:
+    def load(self) -> _Context:
         """Return the context in force, made when there is none yet. Raises UsageError."""
         if self._context is None:
             self._digest = self._hash()
@@ -179,7 +181,7 @@ class Certificates:
         log.info("%s was read again: its files have changed", self._what)
         return True
 
-    def fresh(self) -> ssl.SSLContext:
+    def fresh(self) -> _Context:
         """Return the context for a new connection, looking at the files at most each 500 ms."""
         context = self.load()
         if self._clock.steady_ms() - self._looked_ms >= RELOAD_S * 1000:
@@ -211,7 +213,7 @@ class ServerTls:
         """Why a TLS connection is refused."""
         self.context: ssl.SSLContext | None = None
         """For the next connection; None: TLS is refused."""
-        self._certificates: Certificates | None = None
+        self._certificates: Certificates[ssl.SSLContext] | None = None
         if rules.mode == "disabled":
             self.why_not = "tls.server.mode is disabled"
         elif not rules.server_cert:

@@ -263,9 +263,9 @@ def test_settings_that_cannot_be(tmp_path: Path, changes: dict[str, str], why: s
 def test_tls_without_files_is_said(tmp_path: Path) -> None:
     config = broker_config(tmp_path, haTlsEnable="true")
     with pytest.raises(UsageError, match="haTlsCertFile"):
-        config.ha.server_tls()
+        config.ha.server_tls(SystemClock())
     with pytest.raises(UsageError, match="haTlsTrustFile"):
-        config.ha.client_tls()
+        config.ha.client_tls(SystemClock())
     config = broker_config(tmp_path, haTlsEnable="true", haTlsCertFile=str(tmp_path / "none"))
     with pytest.raises(UsageError, match="cannot be used"):
-        config.ha.server_tls()
+        config.ha.server_tls(SystemClock())

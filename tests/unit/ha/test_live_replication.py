@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import ssl
 import struct
 from typing import TYPE_CHECKING
 
@@ -48,9 +49,9 @@ class RawSlave:
 
 
 @contextlib.asynccontextmanager
-async def raw_slave(master: Broker) -> AsyncGenerator[RawSlave]:
+async def raw_slave(master: Broker, tls: ssl.SSLContext | None = None) -> AsyncGenerator[RawSlave]:
     """Connect a slave that has the whole log, and end it."""
-    slave = RawSlave(*await connect(master))
+    slave = RawSlave(*await connect(master, tls))
     slave.report(log_end(master))
     await until(lambda: len(master.pair.master.slaves) == 1, "the slave is fed")
     yield slave
@@ -126,13 +127,15 @@ def test_pieces_of_a_running_master_are_as_long_as_the_changed_limits_allow(
 def test_limits_of_a_running_master_reach_slaves_over_tls(tmp_path: Path) -> None:
     async def tell(world: PairWorld) -> None:
         tls = over_tls(tmp_path)
+        context = ssl.create_default_context(cafile=tls["haTlsTrustFile"])
+        context.check_hostname = False
+        context.load_cert_chain(tls["haTlsCertFile"], tls["haTlsKeyFile"])
         async with world.master(**QUIET, **tls) as master:
-            slave = world.slave(master, **{**QUIET, **tls})
-            async with slave:
-                await until(lambda: len(master.pair.master.slaves) == 1, "the slave is fed")
-                (link,) = master.pair.master._places.all()
+            await world.send(master)
+            async with raw_slave(master, context) as slave:
                 await change(world, master, haTransferBatchSize="100")
-                assert link._feed._rules.batch == 100
+                await world.send(master, b"x" * 1000)
+                assert len(await slave.frame()) == 100
 
     play(tmp_path, tell)
 

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     import pytest
 
 
-class FlushStore:
-    """A store whose flushes a test announces."""
-
-    def __init__(self) -> None:
-        self.flushed: Callable[[int, str | None], None] = lambda _at, _why: None
-
-    def on_flush(self, listener: Callable[[int, str | None], None]) -> None:
-        self.flushed = listener
-
-
 def fact(state: BrokerState, name: str) -> bool:
     """Return a fact as it is now, which a type checker takes for what it was."""
     return bool(getattr(state, name))
@@ -53,40 +43,21 @@ class Slave:
     def learn(self, address: str | None) -> None:
         self.said.append(address)
 
-    def flushed(self) -> None:
-        self.said.append("flushed")
 
-
-def slave_side(slave: Slave) -> tuple[SlaveSide, BrokerState, FlushStore, list[object]]:
-    state, store, learnt = BrokerState(is_slave=True), FlushStore(), list[object]()
+def slave_side(slave: Slave) -> tuple[SlaveSide, BrokerState, list[object]]:
+    state, learnt = BrokerState(is_slave=True), list[object]()
 
     async def tick() -> None:
         learnt.append("tick")
 
     sync = SimpleNamespace(tick=tick, learn=learnt.append)
-    side = SlaveSide(cast("Any", slave), cast("Any", sync), state, cast("Any", store), 10.0)
-    return side, state, store, learnt
-
-
-def test_slave_reports_each_flush_that_moves_the_log_while_it_follows() -> None:
-    slave = Slave()
-    side, _, store, _ = slave_side(slave)
-    store.flushed(50, None)
-    assert slave.said == []
-    asyncio.run(side.start())
-    store.flushed(100, None)
-    store.flushed(100, None)
-    store.flushed(99, None)
-    store.flushed(101, None)
-    assert slave.said == ["start", "flushed", "flushed"]
-    asyncio.run(side.stop())
-    store.flushed(200, None)
-    assert slave.said == ["start", "flushed", "flushed", "stop"]
+    side = SlaveSide(cast("Any", slave), cast("Any", sync), state, 10.0)
+    return side, state, learnt
 
 
 def test_slave_has_a_master_while_it_is_connected() -> None:
     slave = Slave()
-    side, state, _, _ = slave_side(slave)
+    side, state, _ = slave_side(slave)
 
     async def run() -> None:
         await side.start()
@@ -104,7 +75,7 @@ def test_slave_has_a_master_while_it_is_connected() -> None:
 
 def test_slave_tells_both_its_parts_where_the_master_is() -> None:
     slave = Slave()
-    side, _, _, learnt = slave_side(slave)
+    side, _, learnt = slave_side(slave)
     side.learn("a:1", "a:2")
     assert (learnt, slave.said) == (["a:1"], ["a:2"])
 
@@ -148,9 +119,6 @@ class Master:
     async def tick(self) -> None:
         self.said.append("tick")
 
-    def wake(self) -> None:
-        self.said.append("wake")
-
     def behind(self) -> int | None:
         return self.lag
 
@@ -160,13 +128,11 @@ class MasterWorld:
         self.master = Master()
         self.state = BrokerState()
         self.identity = SimpleNamespace(port=10911, ha_port=0)
-        self.store = FlushStore()
         self.replicated: list[int] = []
         self.side = MasterSide(
             cast("Any", self.master),
             cast("Any", self.identity),
             self.state,
-            cast("Any", self.store),
             host="h",
             port=port,
             replicated=self.replicated.append,
@@ -180,18 +146,6 @@ def test_port_for_slaves_is_the_one_after_the_broker_s_unless_it_is_set() -> Non
         asyncio.run(it.side.start())
         assert it.master.said == [("h", heard)]
         assert it.identity.ha_port == told
-
-
-def test_master_feeds_its_slaves_after_each_flush_while_it_listens() -> None:
-    it = MasterWorld(None)
-    it.store.flushed(10, None)
-    assert it.master.said == []
-    asyncio.run(it.side.start())
-    it.store.flushed(10, None)
-    assert it.master.said[1:] == ["wake"]
-    asyncio.run(it.side.stop())
-    it.store.flushed(20, None)
-    assert it.master.said[1:] == ["wake", "stop"]
 
 
 def test_master_knows_from_start_and_tick_whether_it_lacks_slaves_at_the_end_of_its_log() -> None:

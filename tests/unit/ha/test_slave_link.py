@@ -1,8 +1,9 @@
-"""A slave's connection fed by the loop, as over TLS: without a socket, with a log in memory."""
+"""Who is fed, and from where: a slave's connection whose thread only notes what it is told."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,20 +11,21 @@ from typing import Any, cast
 import pytest
 from typing_extensions import override
 
+from pair_harness import Native
 from remoting_harness import on_loop
-from roquet.base.clock import steady_ms
 from roquet.base.errors import UsageError
-from roquet.ha import master as module
 from roquet.ha import places
 from roquet.ha import tail as tails
 from roquet.ha.feed import FeedRules
-from roquet.ha.frames import HEADER, REPORT
+from roquet.ha.frames import REPORT
 from roquet.ha.master import STRANGER_MS, Entrance, HaMaster, SlaveLink
 from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.secret import SlaveGate
 from roquet.ha.tail import Tail, Verdict, encode_verdict, is_same, tail_of
 from roquet.testing.clock import FakeClock
 
 RULES = FeedRules(batch=4, heartbeat_ms=5_000, housekeeping_ms=20_000, file_bytes=16)
+SECRET = "sixteen bytes or more"
 
 
 class Log:
@@ -32,6 +34,8 @@ class Log:
     def __init__(self, data: bytes, begin: int = 0) -> None:
         self.data = data
         self.begin = begin
+        self.fault: OSError | None = None
+        self.fed: list[Native] = []
 
     @property
     def limit(self) -> int:
@@ -40,30 +44,28 @@ class Log:
     def read(self, offset: int, size_max: int) -> bytes:
         return self.data[offset - self.begin :][:size_max]
 
+    def feed(self, fd: int, _rules: FeedRules, tls: object, *, loud: bool) -> Native:
+        assert (tls, loud) == (None, True)
+        if self.fault is not None:
+            os.close(fd)
+            raise self.fault
+        native = Native(fd)
+        self.fed.append(native)
+        return native
+
 
 class Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A connection that was accepted."""
 
     def __init__(self, host: str) -> None:
-        super().__init__({"peername": (host, 9)})
-        self.written = b""
-        self.ended = ""
-
-    @override
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += bytes(data)
-
-    @override
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
+        self.socket = socket.socket()
+        super().__init__({"peername": (host, 9), "socket": self.socket})
+        self.aborted = False
 
     @override
     def abort(self) -> None:
-        self.ended = self.ended or "abort"
-
-    @override
-    def close(self) -> None:
-        self.ended = self.ended or "close"
+        self.aborted = True
+        self.socket.close()
 
 
 class World:
@@ -76,102 +78,114 @@ class World:
             cast("Any", self.log),
             self.replicas,
             RULES,
-            entrance=Entrance(tls=cast("Any", object())),
+            entrance=Entrance(),
             clock=FakeClock(),
         )
         self.master._server = cast("Any", SimpleNamespace())
 
-    def link(self, host: str = "10.0.0.1") -> tuple[SlaveLink, Transport]:
+    def link(self, host: str = "10.0.0.1") -> tuple[SlaveLink, Native]:
+        """Return a connection that has said nothing, and its thread."""
         link, transport = SlaveLink(self.master), Transport(host)
         link.connection_made(transport)
-        return link, transport
+        assert transport.aborted, "the loop keeps no connection"
+        return link, self.log.fed[-1]
 
-    def slave(self, report: int = 0, host: str = "10.0.0.1") -> tuple[SlaveLink, Transport]:
+    def slave(self, report: int = 0, host: str = "10.0.0.1") -> tuple[SlaveLink, Native]:
         """Return the connection of a slave that has reported."""
-        link, transport = self.link(host)
-        link.data_received(REPORT.pack(report))
-        return link, transport
+        link, native = self.link(host)
+        link._said(REPORT.pack(report))
+        return link, native
 
-
-def pieces(data: bytes) -> list[tuple[int, bytes]]:
-    """Return (offset, bytes) of each frame."""
-    found: list[tuple[int, bytes]] = []
-    while data:
-        offset, size = HEADER.unpack_from(data)
-        found.append((offset, data[HEADER.size : HEADER.size + size]))
-        data = data[HEADER.size + size :]
-    return found
+    async def tell(self, native: Native, kind: str, text: str = "") -> None:
+        """Let a thread end."""
+        native.tell(kind, text)
+        async with asyncio.timeout(20):
+            while native.news:  # noqa: ASYNC110  (the loop's reader takes it)
+                await asyncio.sleep(0.001)
 
 
 @on_loop
-async def test_slave_gets_the_log_from_its_report_on_in_pieces_of_a_batch() -> None:
+async def test_slave_is_fed_from_its_report_on() -> None:
     it = World(b"abcdefghij")
-    link, transport = it.slave(3)
-    assert pieces(transport.written) == [(3, b"defg"), (7, b"hij")]
+    link, native = it.slave(3)
+    assert (native.begun, native.said) == ((3, REPORT.pack(3)), b"")
+    native.acked, native.position = 3, 10
     view = link.view()
     assert view is not None
     assert (view.acked, view.position, view.address) == (3, 10, "10.0.0.1:9")
-    link.data_received(REPORT.pack(10))
+    link._acked(10)
     assert it.replicas.by_slave() == {"10.0.0.1": 10}
-    it.log.data += b"k"
-    it.master.wake()
-    assert pieces(transport.written)[2:] == [(10, b"k")]
 
 
 @on_loop
-async def test_stranger_has_no_view_and_gets_nothing() -> None:
+async def test_what_follows_the_first_report_is_the_thread_s() -> None:
     it = World()
-    link, transport = it.link()
-    it.master.wake()
-    assert (link.view(), transport.written, it.master.slaves) == (None, b"", [])
-    link.data_received(REPORT.pack(0)[:7])
+    link, native = it.link()
+    for byte in REPORT.pack(8)[:7]:
+        link._said(bytes((byte,)))
+    assert native.begun is None
+    link._said(REPORT.pack(8)[7:] + b"more")
+    link._said(b"and more")
+    begun: object = native.begun
+    assert begun == (8, REPORT.pack(8) + b"more")
+
+
+@on_loop
+async def test_stranger_has_no_view_and_counts_for_nothing() -> None:
+    it = World()
+    link, native = it.link()
+    assert (link.view(), native.said, it.master.slaves) == (None, b"", [])
+    link._acked(30)
+    assert it.replicas.by_slave() == {}
+    link._said(REPORT.pack(0)[:7])
     assert it.master.slaves == []
-    link.data_received(REPORT.pack(0)[7:])
+    link._said(REPORT.pack(0)[7:])
     assert [view.acked for view in it.master.slaves] == [0]
 
 
 @on_loop
-async def test_slave_whose_buffer_is_full_gets_no_more_until_it_is_not() -> None:
-    it = World(b"abcd")
-    link, transport = it.slave(0)
-    link.pause_writing()
-    it.log.data += b"efgh"
-    it.master.wake()
-    assert pieces(transport.written) == [(0, b"abcd")]
-    link.resume_writing()
-    assert pieces(transport.written) == [(0, b"abcd"), (4, b"efgh")]
-
-
-@on_loop
-async def test_slave_gets_so_many_bytes_a_turn_and_the_rest_in_the_next_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "TURN_BYTES", 8)
-    it = World(b"x" * 16 + bytes(range(40)))
-    _, transport = it.slave(16)
-    assert len(pieces(transport.written)) == 2
-    # News of growth while a turn is due makes no second one.
-    it.master.wake()
-    for sent in (4, 6, 8, 10, 10):
-        assert len(pieces(transport.written)) == sent
-        await asyncio.sleep(0)
-    assert b"".join(piece for _, piece in pieces(transport.written)) == it.log.data[16:]
-
-
-@on_loop
-async def test_slave_that_is_closed_is_ended_in_order_and_gone_when_it_is_lost() -> None:
+async def test_slave_with_the_secret_is_fed_under_its_id_and_a_liar_is_dropped() -> None:
     it = World()
-    link, transport = it.slave()
+    it.master.entrance = Entrance(secret=SECRET)
+    link, native = it.link()
+    gate = SlaveGate(SECRET, 7, b"s" * 32)
+    answer, rest = gate.receive(native.said)
+    assert rest is None
+    link._said(answer[:-1])
+    assert it.master.slaves == []
+    link._said(answer[-1:] + REPORT.pack(40))
+    assert gate.receive(native.said[40:]) == (b"", b""), "the master knows it, too"
+    assert native.begun == (40, REPORT.pack(40))
+    assert it.replicas.by_slave() == {"id 7": 40}
+    liar, other = it.link()
+    liar._said(bytes(72))
+    assert (other.ended, other.begun) == ("stop", None)
+    # What it has sent behind is not looked at.
+    liar._said(REPORT.pack(40))
+    assert other.begun is None
+
+
+@on_loop
+async def test_slave_whose_thread_has_ended_is_gone() -> None:
+    it = World()
+    for kind in ("lost", "fault", "stopped", "store"):
+        link, native = it.slave()
+        assert len(it.master.slaves) == 1
+        await it.tell(native, kind, "why")
+        assert (it.master.slaves, it.replicas.by_slave(), it.master._links) == ([], {}, set())
+        await link.ended()
+
+
+@on_loop
+async def test_connection_without_a_thread_is_dropped_and_forgotten() -> None:
+    it = World()
+    it.log.fault = OSError("no thread")
+    link, transport = SlaveLink(it.master), Transport("10.0.0.1")
+    link.connection_made(transport)
+    assert transport.aborted
+    assert (it.master._places.all(), it.master._links) == ([], set())
     link.close()
     await link.ended()
-    assert transport.ended == "close"
-    link.connection_lost(None)
-    assert (it.master.slaves, it.replicas.by_slave()) == ([], {})
-    link.close()
-    it.log.data += b"more"
-    before = transport.written
-    link.pump(it.log.limit)
-    assert transport.written == before
 
 
 @on_loop
@@ -179,15 +193,15 @@ async def test_stranger_is_dropped_a_moment_after_its_time_and_a_slave_is_not() 
     it = World()
     wait_ms = STRANGER_MS + RULES.heartbeat_ms
     assert it.master.stranger_ms == wait_ms
-    stranger, transport = it.link()
+    stranger, native = it.link()
     slave, other = it.slave()
     began_ms = stranger._since_ms
     stranger.check(began_ms + wait_ms)
     slave.check(began_ms + wait_ms)
-    assert (transport.ended, other.ended) == ("", "")
+    assert (native.ended, other.ended) == ("", "")
     stranger.check(began_ms + wait_ms + 1)
     slave.check(began_ms + wait_ms + 1)
-    assert (transport.ended, other.ended) == ("abort", "")
+    assert (native.ended, other.ended) == ("stop", "")
 
 
 @on_loop
@@ -200,20 +214,12 @@ async def test_master_with_a_secret_or_little_patience_waits_less_for_strangers(
 
 
 @on_loop
-async def test_slave_gets_a_heartbeat_after_a_silence_unless_its_buffer_is_full() -> None:
-    it = World(b"abcd")
-    link, transport = it.slave(4)
-    now_ms = steady_ms()
-    link.check(now_ms + RULES.heartbeat_ms - 1_000)
-    assert transport.written == b""
-    link.pause_writing()
-    link.check(now_ms + 2 * RULES.heartbeat_ms)
-    assert transport.written == b""
-    link.resume_writing()
-    link.check(now_ms + 2 * RULES.heartbeat_ms)
-    assert pieces(transport.written) == [(4, b"")]
-    link.check(now_ms + 4 * RULES.housekeeping_ms)
-    assert transport.ended == "abort"
+async def test_changed_rules_reach_strangers_and_slaves() -> None:
+    it = World()
+    _, slave = it.slave()
+    _, stranger = it.link("10.0.0.2")
+    it.master.follow(FeedRules(batch=9))
+    assert [native.tuned[0]["batch"] for native in (slave, stranger)] == [9, 9]
 
 
 @on_loop
@@ -223,17 +229,17 @@ async def test_proven_slave_that_takes_a_place_sends_an_unproven_one_away(
     monkeypatch.setattr(places, "SLAVES_MAX", 1)
     it = World(b"x" * 40)
     _, doubtful = it.slave(0, "10.0.0.1")
-    link, transport = it.link("10.0.0.2")
+    link, native = it.link("10.0.0.2")
     tail = tail_of(cast("Any", it.log))
-    link.data_received(tail.encode() + REPORT.pack(40))
-    assert (doubtful.ended, transport.ended) == ("abort", "")
-    assert transport.written == encode_verdict(Verdict.PROCEED, 40)
+    link._said(tail.encode() + REPORT.pack(40))
+    assert (doubtful.ended, native.ended) == ("stop", "")
+    assert native.said == encode_verdict(Verdict.PROCEED, 40)
     assert it.replicas.by_slave() == {"10.0.0.2": 40}
     assert it.replicas.has(40)
     assert [view.address for view in it.master.slaves] == ["10.0.0.2:9"]
     # Nobody goes for one that has proven nothing.
     _, third = it.slave(0, "10.0.0.3")
-    assert (third.ended, transport.ended) == ("abort", "")
+    assert (third.ended, native.ended) == ("stop", "")
 
 
 @on_loop
@@ -243,15 +249,16 @@ async def test_oldest_stranger_goes_when_there_are_too_many(
     monkeypatch.setattr(places, "STRANGERS_MAX", 2)
     it = World()
     ended = [it.link(f"10.0.0.{number}")[1] for number in range(3)]
-    assert [transport.ended for transport in ended] == ["abort", "", ""]
+    assert [native.ended for native in ended] == ["stop", "", ""]
 
 
 @on_loop
 async def test_master_that_is_stopped_takes_nobody() -> None:
     it = World()
     it.master._server = None
-    _, transport = it.link()
-    assert transport.ended == "abort"
+    link, transport = SlaveLink(it.master), Transport("10.0.0.1")
+    link.connection_made(transport)
+    assert (transport.aborted, it.log.fed) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -267,21 +274,20 @@ async def test_slave_whose_log_is_no_copy_is_told_so_and_does_not_count(
     tail: Tail, report: int, verdict: Verdict
 ) -> None:
     it = World(b"x" * 30, 10)
-    link, transport = it.link()
-    link.data_received(tail.encode() + REPORT.pack(report))
-    assert transport.written == encode_verdict(verdict, 40)
-    assert transport.ended == "close"
+    link, native = it.link()
+    link._said(tail.encode() + REPORT.pack(report))
+    assert native.said == encode_verdict(verdict, 40)
+    assert (native.ended, native.begun) == ("finish", None)
     assert (it.master.slaves, it.replicas.by_slave()) == ([], {})
     # One without a digest is sent away without a word.
     plain, silent = it.link()
-    plain.data_received(REPORT.pack(50))
-    assert (silent.written, silent.ended) == (b"", "close")
+    plain._said(REPORT.pack(50))
+    assert (silent.said, silent.ended) == (b"", "finish")
 
 
 @on_loop
 async def test_port_that_is_taken_stops_the_start() -> None:
     it = World()
-    it.master.entrance = Entrance()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"cannot listen for slaves on 127.0.0.1:{port}"):
@@ -298,28 +304,27 @@ async def test_master_is_as_far_ahead_as_the_best_slave_is_behind() -> None:
 
 
 @on_loop
-async def test_tick_of_the_master_sends_what_has_grown() -> None:
+async def test_tick_of_the_master_looks_at_what_slaves_have() -> None:
     it = World(b"abcd")
-    _, transport = it.slave(4)
-    it.log.data += b"ef"
+    _, native = it.slave(2)
+    native.acked = 4
     await it.master.tick()
-    assert pieces(transport.written) == [(4, b"ef")]
+    assert it.replicas.by_slave() == {"10.0.0.1": 4}
 
 
 @on_loop
-async def test_view_of_a_slave_fed_by_a_thread_is_that_of_the_last_whole_second() -> None:
+async def test_view_of_a_slave_is_that_of_the_last_whole_second() -> None:
     it = World()
-    link, _ = it.slave(8)
-    thread = SimpleNamespace(moved=100, acked=3, position=4)
-    link._thread, link._is_fed = cast("Any", thread), True
+    link, native = it.slave(8)
+    native.acked, native.position = 3, 4
     for second, moved, rate in ((1, 100, 100), (2, 170, 70), (2, 400, 70), (3, 450, 280)):
-        thread.moved = moved
+        native.moved = moved
         link.check(second * 1000)
         view = link.view()
         assert view is not None
         # It never has less than it first reported.
         assert (view.bytes_per_second, view.acked, view.position) == (rate, 8, 8)
-    thread.acked, thread.position = 20, 30
+    native.acked, native.position = 20, 30
     link.check(3_500)
     view = link.view()
     assert view is not None
@@ -369,6 +374,14 @@ async def test_master_that_stops_closes_its_port_and_every_connection() -> None:
     it.master._server = cast("Any", server)
     _, slave = it.slave()
     _, stranger = it.link("10.0.0.2")
+    refused, leaving = it.link("10.0.0.3")
+    refused._said(REPORT.pack(50))
+    stopping = asyncio.create_task(it.master.stop())
+    await asyncio.sleep(0)
+    assert (slave.ended, stranger.ended, leaving.ended) == ("stop", "stop", "finish")
+    for native in (slave, stranger, leaving):
+        assert not stopping.done(), "a thread may use the store"
+        await it.tell(native, "stopped")
+    await stopping
     await it.master.stop()
-    await it.master.stop()
-    assert (did, slave.ended, stranger.ended) == (["closed", "waited"], "close", "close")
+    assert did == ["closed", "waited"]

@@ -2,15 +2,15 @@
 //! the slave's reports come back.
 
 use super::feed::{Feed, FeedRules};
-use super::link::{End, Link, Shared};
-use super::wire::Wire;
+use super::greeting::greet;
+use super::link::{Begin, End, Link, Shared};
+use super::wire::{Socket, Wire};
 use super::{Fault, FULL};
 use crate::segment::Lease;
 use crate::store::Store;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,30 +19,22 @@ const FRAMES: usize = 16;
 /// Reports read at a time.
 const READ: usize = 4096;
 
-/// What the peers have said to each other before the thread.
-#[derive(Debug, Default)]
-pub struct Greeting {
-    /// Bytes to write first.
-    pub say: Vec<u8>,
-    /// Bytes that were read already.
-    pub heard: Vec<u8>,
-}
-
 /// Starts to feed the slave at the other end of `socket`.
 ///
-/// The first report is told to the owner, and nothing is sent before [`Link::begin`]. With `loud`
-/// the owner hears of each acknowledgement, otherwise it looks when it likes.
-pub fn start(
-    store: Arc<Store>,
-    socket: OwnedFd,
-    greeting: Greeting,
-    rules: FeedRules,
-    loud: bool,
-) -> io::Result<Link> {
-    let wire = Wire::new(socket)?;
+/// What it says is told to the owner, and nothing of the log is sent before [`Link::begin`]. With
+/// `loud` the owner hears of each acknowledgement, otherwise it looks when it likes.
+pub fn start(store: Arc<Store>, socket: Socket, rules: FeedRules, loud: bool) -> io::Result<Link> {
+    let mut wire = Wire::new(socket)?;
     Link::spawn("ha-feed", move |shared| {
+        let (begin, said) = match greet(&mut wire, &shared) {
+            Ok(begun) => begun,
+            Err(end) => {
+                wire.close();
+                return end;
+            }
+        };
         let mut out = Outgoing::default();
-        out.push(greeting.say, None);
+        out.push(said, None);
         let feeder = Feeder {
             feed: Feed::new(rules),
             store,
@@ -52,7 +44,7 @@ pub fn start(
             loud,
             moved: 0,
         };
-        feeder.run(&greeting.heard)
+        feeder.run(&begin)
     })
 }
 
@@ -67,33 +59,30 @@ struct Feeder {
 }
 
 impl Feeder {
-    fn run(mut self, heard: &[u8]) -> End {
+    fn run(mut self, begin: &Begin) -> End {
         self.store
             .log()
             .followers
             .add(Arc::clone(&self.shared.wake));
-        let end = match self.serve(heard) {
+        let end = match self.serve(begin) {
             Ok(never) => match never {},
             Err(end) => end,
         };
         self.store.log().followers.remove(&self.shared.wake);
+        self.wire.close();
         end
     }
 
-    fn serve(&mut self, heard: &[u8]) -> Result<Infallible, End> {
-        if !heard.is_empty() {
-            self.hear(heard)?;
-        }
+    fn serve(&mut self, begin: &Begin) -> Result<Infallible, End> {
+        self.hear(&begin.heard)?;
+        self.feed.begin(begin.position)?;
+        self.publish(true);
         loop {
             self.shared.go_on()?;
             let now = self.wire.now();
             if let Some(tuning) = self.shared.tuned() {
                 self.feed.follow(tuning.feed);
                 self.loud = tuning.loud;
-            }
-            if let Some(position) = self.shared.begins() {
-                self.feed.begin(position)?;
-                self.publish(true);
             }
             self.feed.check(now)?;
             let patience = self.send(now)?;
@@ -122,14 +111,12 @@ impl Feeder {
 
     fn hear(&mut self, data: &[u8]) -> Result<(), End> {
         let before = self.feed.acked();
-        let first = self.feed.receive(data, self.wire.now())?;
+        self.feed.receive(data, self.wire.now())?;
         let acked = self.feed.acked();
-        self.shared
-            .tell(first.is_some() || (self.loud && acked > before), |view| {
-                view.last_read = Instant::now();
-                view.acked = acked;
-                view.first = first.or(view.first);
-            });
+        self.shared.tell(self.loud && acked > before, |view| {
+            view.last_read = Instant::now();
+            view.acked = acked;
+        });
         Ok(())
     }
 

@@ -2,39 +2,41 @@
 //! together where each append has to be, and reported.
 
 use super::copier::{Copier, CopierRules};
-use super::feeder::Greeting;
+use super::greeting::greet;
 use super::link::{End, Link, Shared};
-use super::wire::Wire;
+use super::wire::{Socket, Wire};
 use super::{Fault, FULL};
 use crate::store::Store;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes read, appended, flushed and reported together.
 const READ: usize = 1 << 20;
 
-/// Starts to copy the log of the master at the other end of `socket`. The first report goes out at
-/// once: the master waits for it.
-pub fn start(
-    store: Arc<Store>,
-    socket: OwnedFd,
-    greeting: Greeting,
-    rules: CopierRules,
-) -> io::Result<Link> {
-    let wire = Wire::new(socket)?;
+/// Starts to copy the log of the master at the other end of `socket`.
+///
+/// What the master says is told to the owner, until [`Link::begin`]. Then a report goes out at once.
+pub fn start(store: Arc<Store>, socket: Socket, rules: CopierRules) -> io::Result<Link> {
+    let mut wire = Wire::new(socket)?;
     Link::spawn("ha-follow", move |shared| {
+        let (begin, said) = match greet(&mut wire, &shared) {
+            Ok(begun) => begun,
+            Err(end) => {
+                wire.close();
+                return end;
+            }
+        };
         let follower = Follower {
             copier: Copier::new(rules, store.log().written()),
             store,
             wire,
-            out: greeting.say,
+            out: said,
             shared,
             moved: 0,
         };
-        follower.run(&greeting.heard)
+        follower.run(&begin.heard)
     })
 }
 
@@ -50,10 +52,12 @@ struct Follower {
 
 impl Follower {
     fn run(mut self, heard: &[u8]) -> End {
-        match self.serve(heard) {
+        let end = match self.serve(heard) {
             Ok(never) => match never {},
             Err(end) => end,
-        }
+        };
+        self.wire.close();
+        end
     }
 
     fn serve(&mut self, heard: &[u8]) -> Result<Infallible, End> {

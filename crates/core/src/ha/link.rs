@@ -39,8 +39,8 @@ impl From<io::Error> for End {
 /// What the thread has told. Offsets are those of the log.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The slave's first report, until somebody has taken it.
-    pub first: Option<u64>,
+    /// What the peer has said before the start, until somebody has taken it.
+    pub heard: Vec<u8>,
     /// Where the slave's log ends by its own word.
     pub acked: u64,
     /// Offset of the next byte to send, or to receive.
@@ -64,9 +64,28 @@ pub struct Tuning {
     pub loud: bool,
 }
 
+/// Where the copying starts, as the owner has decided.
+#[derive(Clone, Debug, Default)]
+pub struct Begin {
+    /// Offset of the first byte that a slave gets; of no use to a slave's thread.
+    pub position: u64,
+    /// What was heard already and belongs to the copying: a slave's first report at least.
+    pub heard: Vec<u8>,
+}
+
+/// What the owner wants of a connection that has not begun yet.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// Bytes to write.
+    pub(super) say: Vec<u8>,
+    pub(super) begin: Option<Begin>,
+    /// Whether the connection ends once all is written.
+    pub(super) finish: bool,
+}
+
 struct State {
     view: View,
-    begin: Option<u64>,
+    wanted: Wanted,
     tuning: Option<Tuning>,
 }
 
@@ -89,9 +108,27 @@ impl Shared {
         Ok(())
     }
 
-    /// The owner's answer to the first report, once.
-    pub(super) fn begins(&self) -> Option<u64> {
-        hold(&self.state).begin.take()
+    /// What the owner has asked for since the last call.
+    pub(super) fn wanted(&self) -> Wanted {
+        std::mem::take(&mut hold(&self.state).wanted)
+    }
+
+    /// Takes what the peer has said: for the owner, or for the copying once it is to start.
+    pub(super) fn hear(&self, data: &[u8]) {
+        let mut state = hold(&self.state);
+        state.view.last_read = Instant::now();
+        if let Some(begin) = &mut state.wanted.begin {
+            begin.heard.extend_from_slice(data);
+            return;
+        }
+        state.view.heard.extend_from_slice(data);
+        drop(state);
+        self.news.ring();
+    }
+
+    /// Whether the owner has taken what was heard.
+    pub(super) fn has_room(&self) -> bool {
+        hold(&self.state).view.heard.is_empty()
     }
 
     /// What the owner has changed since the last call.
@@ -134,7 +171,7 @@ impl Link {
     ) -> io::Result<Self> {
         let now = Instant::now();
         let view = View {
-            first: None,
+            heard: Vec::new(),
             acked: 0,
             position: 0,
             moved: 0,
@@ -148,7 +185,7 @@ impl Link {
             stopping: AtomicBool::new(false),
             state: Mutex::new(State {
                 view,
-                begin: None,
+                wanted: Wanted::default(),
                 tuning: None,
             }),
         });
@@ -171,12 +208,15 @@ impl Link {
         self.shared.news.fd()
     }
 
-    /// Takes the news: the first report comes once.
+    /// Takes the news: what was heard comes once, and the thread listens on.
     pub fn take(&self) -> View {
         self.shared.news.answer();
         let mut state = hold(&self.shared.state);
         let view = state.view.clone();
-        state.view.first = None;
+        if !view.heard.is_empty() {
+            state.view.heard = Vec::new();
+            self.shared.wake.ring();
+        }
         view
     }
 
@@ -185,9 +225,26 @@ impl Link {
         hold(&self.shared.state).view.clone()
     }
 
-    /// Lets the slave that has reported get the log from `position` on.
-    pub fn begin(&self, position: u64) {
-        hold(&self.shared.state).begin = Some(position);
+    /// Says something to the peer, before the start.
+    pub fn say(&self, data: &[u8]) {
+        hold(&self.shared.state).wanted.say.extend_from_slice(data);
+        self.shared.wake.ring();
+    }
+
+    /// Ends the connection, before the start, once what was said is written.
+    pub fn finish(&self) {
+        hold(&self.shared.state).wanted.finish = true;
+        self.shared.wake.ring();
+    }
+
+    /// Starts the copying, behind what was said.
+    ///
+    /// What the owner has not taken yet follows what it hands over.
+    pub fn begin(&self, mut begin: Begin) {
+        let mut state = hold(&self.shared.state);
+        begin.heard.append(&mut state.view.heard);
+        state.wanted.begin = Some(begin);
+        drop(state);
         self.shared.wake.ring();
     }
 

@@ -1,5 +1,8 @@
-//! A socket and a bell that one thread waits for together.
+//! A socket, plain or with TLS, and a bell that one thread waits for together.
 
+use super::link::End;
+use super::session::Session;
+use super::tls::PairTls;
 use crate::bell::Bell;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -15,20 +18,50 @@ pub(super) struct Ready {
     pub(super) rung: bool,
 }
 
+/// A socket that belongs to the thread, and how it is used.
+pub struct Socket {
+    /// The connected socket.
+    pub fd: OwnedFd,
+    /// How it speaks TLS; `None` when it does not.
+    pub tls: Option<PairTls>,
+    /// Milliseconds that the TLS handshake may take.
+    pub handshake: u64,
+}
+
+impl Socket {
+    /// A socket without TLS.
+    pub fn plain(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            tls: None,
+            handshake: 0,
+        }
+    }
+}
+
 /// The thread's end of a connection.
 pub(super) struct Wire {
     socket: TcpStream,
+    session: Option<Box<Session>>,
+    handshake: u64,
     begun: Instant,
 }
 
 impl Wire {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        let socket = TcpStream::from(socket);
+    pub(super) fn new(socket: Socket) -> io::Result<Self> {
+        let session = match &socket.tls {
+            None => None,
+            Some(tls) => Some(Box::new(Session::new(tls)?)),
+        };
+        let handshake = socket.handshake;
+        let socket = TcpStream::from(socket.fd);
         socket.set_nonblocking(true)?;
         // Only a socket that is no TCP one refuses.
         let _ = socket.set_nodelay(true);
         Ok(Self {
             socket,
+            session,
+            handshake,
             begun: Instant::now(),
         })
     }
@@ -38,29 +71,77 @@ impl Wire {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Fails when the TLS handshake takes too long.
+    pub(super) fn check(&self, now: u64) -> Result<(), End> {
+        if self.is_shaking_hands() && now > self.handshake {
+            return Err(End::Fault(format!(
+                "has not ended the TLS handshake within {} ms",
+                self.handshake
+            )));
+        }
+        Ok(())
+    }
+
+    fn is_shaking_hands(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.is_shaking_hands())
+    }
+
     /// Reads what is there: `None` when nothing is, 0 at the end of the stream.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        later(self.socket.read(buffer))
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, End> {
+        match &mut self.session {
+            None => Ok(later(self.socket.read(buffer))?),
+            Some(session) => session.read(&mut self.socket, buffer),
+        }
     }
 
     /// Writes as much as the socket takes; `None` when it takes nothing.
     pub(super) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        later(self.socket.write_vectored(parts))
+        match &mut self.session {
+            None => later(self.socket.write_vectored(parts)),
+            Some(session) => session.write(&mut self.socket, parts),
+        }
+    }
+
+    /// Whether the system has all that was written.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_none_or(|session| !session.wants_write() && !session.is_shaking_hands())
+    }
+
+    /// Tells the peer of the end, where TLS asks for that.
+    pub(super) fn close(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.close(&mut self.socket);
+        }
     }
 
     /// Waits for the peer, for the bell, or until `patience` milliseconds have passed.
     pub(super) fn wait(
-        &self,
+        &mut self,
         bell: &Bell,
         read: bool,
         write: bool,
-        patience: u64,
-    ) -> io::Result<Ready> {
+        mut patience: u64,
+    ) -> Result<Ready, End> {
         let mut events = 0;
+        let mut has_more = false;
+        let mut unflushed = false;
+        if let Some(session) = &self.session {
+            has_more = read && session.has_more();
+            unflushed = session.wants_write();
+            if session.is_shaking_hands() {
+                events |= libc::POLLIN;
+                let left = (self.handshake + 1).saturating_sub(self.now());
+                patience = patience.min(left);
+            }
+        }
         if read {
             events |= libc::POLLIN;
         }
-        if write {
+        if write || unflushed {
             events |= libc::POLLOUT;
         }
         let entry = |fd, events| libc::pollfd {
@@ -80,25 +161,29 @@ impl Wire {
             ),
             entry(bell.fd(), libc::POLLIN),
         ];
-        let timeout = i32::try_from(patience).unwrap_or(i32::MAX);
+        let timeout = if has_more { 0 } else { patience };
+        let timeout = i32::try_from(timeout).unwrap_or(i32::MAX);
         // SAFETY: `polled` is two valid entries.
         let found = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout) };
         if found < 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+                return Err(error.into());
             }
             return Ok(Ready::default());
         }
         let [socket, rung] = polled;
+        if let Some(session) = self.session.as_mut().filter(|_| unflushed) {
+            session.flush(&mut self.socket)?;
+        }
         Ok(Ready {
-            read: socket.revents & !libc::POLLOUT != 0,
+            read: has_more || socket.revents & !libc::POLLOUT != 0,
             rung: rung.revents != 0,
         })
     }
 }
 
-fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
+pub(super) fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(count) => Ok(Some(count)),
         Err(error)
@@ -115,7 +200,7 @@ fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{later, Ready, Wire};
+    use super::{later, Ready, Socket, Wire};
     use crate::bell::Bell;
     use std::io::{Error, ErrorKind, IoSlice, Write};
     use std::os::fd::OwnedFd;
@@ -135,7 +220,7 @@ mod tests {
     #[test]
     fn a_wait_tells_what_it_was_asked_for() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut wire = Wire::new(OwnedFd::from(ours)).unwrap();
+        let mut wire = Wire::new(Socket::plain(OwnedFd::from(ours))).unwrap();
         let bell = Bell::new().unwrap();
         let nothing = Ready::default();
         let mut buffer = [0; 8];

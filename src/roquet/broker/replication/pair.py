@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState, Identity
     from roquet.ha.master import HaMaster
     from roquet.ha.slave import HaSlave
-    from roquet.store.store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ _DIVERGED = (
 )
 
 TICK_S = 0.1
-"""How late a heartbeat may be, and a piece of the log that no news announced."""
+"""How late a connection that says nothing is ended, and how old what is shown of a slave may be."""
 
 
 class MasterSide:
@@ -38,7 +37,6 @@ class MasterSide:
         master: HaMaster,
         identity: Identity,
         state: BrokerState,
-        store: MessageStore,
         *,
         host: str,
         port: int | None,
@@ -63,7 +61,6 @@ class MasterSide:
         )
         master.replicas.listen(self._changed)
         master.replicas.on_lapse(lapsed)
-        store.on_flush(self._grown)
 
     async def start(self) -> None:
         """Open the port. Raises UsageError when it cannot be had."""
@@ -78,7 +75,7 @@ class MasterSide:
         await self._master.stop()
 
     async def tick(self) -> None:
-        """Feed slaves whatever no news announced: the action of a timer."""
+        """Look at the slaves: the action of a timer."""
         await self._master.tick()
         self._look()
 
@@ -87,10 +84,6 @@ class MasterSide:
         behind = self._master.behind()
         if behind is not None:
             log.info("CommitLog: slave fall behind master: %d bytes", behind)
-
-    def _grown(self, _flushed: int, _failure: str | None) -> None:
-        if self._listening:
-            self._master.wake()
 
     def _changed(self, watermark: int) -> None:
         if watermark > self._told:
@@ -161,33 +154,27 @@ class SlaveSide:
         slave: HaSlave,
         sync: SlaveSync,
         state: BrokerState,
-        store: MessageStore,
         interval_s: float,
     ) -> None:
         self._slave = slave
         self._sync = sync
         self._state = state
-        self._running = False
-        self._last_flushed = 0
         self.timers = (
             Timer("follow the master", self.tick, TICK_S, TICK_S),
             Timer("copy the master's tables", sync.tick, interval_s, min(interval_s, 1)),
         )
-        store.on_flush(self._flushed)
 
     async def start(self) -> None:
         """Begin to follow."""
-        self._running = True
         await self._slave.start()
 
     async def stop(self) -> None:
         """Let go of the master."""
-        self._running = False
         self._state.has_master = False
         await self._slave.stop()
 
     async def tick(self) -> None:
-        """Report in good time: the action of a timer."""
+        """Look at the connection to the master: the action of a timer."""
         await self._slave.tick()
         self._state.has_master = self._slave.link is not None
 
@@ -195,9 +182,3 @@ class SlaveSide:
         """Take what name servers say of the master."""
         self._sync.learn(address)
         self._slave.learn(ha_address)
-
-    def _flushed(self, flushed: int, _failure: str | None) -> None:
-        # News of dispatched messages come here as well, a thousand times more often.
-        if self._running and flushed > self._last_flushed:
-            self._last_flushed = flushed
-            self._slave.flushed()

@@ -80,7 +80,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     config, rules = base.config, base.config.ha
     is_slave = config.identity.is_slave
     log = StoreLog(base.store, config.store)
-    entrance = Entrance(rules.secret, None if is_slave else rules.server_tls())
+    entrance = Entrance(rules.secret, None if is_slave else rules.server_tls(base.clock))
     feed = rules.feed(config.store.commit_log_file_bytes)
     master = HaMaster(log, replicas, feed, entrance=entrance, clock=base.clock)
     copied = CopiedStore(config.store.folder, base.state, base.clock)
@@ -89,7 +89,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         rules,
         base.clock,
         broker_id=config.identity.broker_id,
-        tls=rules.client_tls() if is_slave else None,
+        tls=rules.client_tls(base.clock) if is_slave else None,
         judged=copied.judged,
     )
     server = config.server
@@ -98,7 +98,6 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         master,
         base.identity,
         base.state,
-        base.store,
         host=server.bind_address or "127.0.0.1",
         port=server.ha_port or above,
         replicated=path.set_replicated,
@@ -108,7 +107,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     folder = config.store.config_folder
     log_topics = LogTopics(base.metadata.topics, base.store, base.state, folder)
     sync = SlaveSync(client, base.metadata, folder, base.state, base.clock, log_topics=log_topics)
-    slave_side = SlaveSide(slave, sync, base.state, base.store, rules.sync_interval_ms / 1000)
+    slave_side = SlaveSide(slave, sync, base.state, rules.sync_interval_ms / 1000)
     admin = ReplicationAdmin(
         identity=base.identity,
         state=base.state,

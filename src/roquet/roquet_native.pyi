@@ -507,6 +507,9 @@ class Store:
         """First queue offset still there."""
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset after the last dispatched message."""
+    def light_queues(self) -> int:
+        """How many light queues (LMQ) there are."""
+
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset that the next put gets (dispatched or not)."""
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool = False) -> int:

@@ -6,6 +6,7 @@ use crate::consume_queue::ConsumeQueues;
 use crate::deleted::Deleted;
 use crate::index::Index;
 use crate::java_hash;
+use crate::light_queues;
 use crate::properties;
 use crate::record::{self, Parsed, RecordView, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
 use crate::store_error::{ErrorKind, StoreError};
@@ -32,6 +33,8 @@ pub struct Derived {
     pub delays: Vec<i64>,
     /// The topics whose records have no queue any more.
     pub deleted: Deleted,
+    /// Whether records get units in the light queues that they name.
+    pub light_queues: bool,
 }
 
 impl Derived {
@@ -49,28 +52,54 @@ impl Derived {
         record: &RecordView<'_>,
         found: &Found<'_>,
     ) -> Result<bool, StoreError> {
-        let (Ok(physical_offset), Ok(queue_offset)) = (
-            u64::try_from(record.physical_offset),
-            u64::try_from(record.queue_offset),
-        ) else {
+        let Ok(queue_offset) = u64::try_from(record.queue_offset) else {
             return Ok(false);
         };
-        if self.deleted.covers(topic, physical_offset) {
+        let code = tags_code(topic, record, found, &self.delays);
+        self.put_at((topic, record.queue_id, queue_offset), record, code)
+    }
+
+    /// Adds the unit of a record to one of its light queues; false as [`Self::put_unit`].
+    pub fn put_light(
+        &self,
+        topic: &str,
+        record: &RecordView<'_>,
+        found: &Found<'_>,
+        (name, offset): (&str, u64),
+    ) -> Result<bool, StoreError> {
+        let code = tags_code(topic, record, found, &self.delays);
+        self.put_at((name, light_queues::QUEUE_ID, offset), record, code)
+    }
+
+    /// The light queues of a record, with its offset in each; none unless they are kept here, and
+    /// none that was deleted since.
+    pub(crate) fn places<'a>(&self, topic: &str, record: &RecordView<'a>) -> Vec<(&'a str, u64)> {
+        if !self.light_queues || !Self::is_queued(record) {
+            return Vec::new();
+        }
+        let at = record.physical_offset.cast_unsigned();
+        let mut places = light_queues::places(topic, record.properties);
+        places.retain(|(name, _)| !self.deleted.covers(name, at));
+        places
+    }
+
+    fn put_at(
+        &self,
+        (topic, queue_id, offset): (&str, i32, u64),
+        record: &RecordView<'_>,
+        code: i64,
+    ) -> Result<bool, StoreError> {
+        let Ok(at) = u64::try_from(record.physical_offset) else {
+            return Ok(false);
+        };
+        if self.deleted.covers(topic, at) {
             return Ok(false);
         }
-        let put = self.queues.put(
-            topic,
-            record.queue_id,
-            queue_offset,
-            physical_offset,
-            record.total_size,
-            tags_code(topic, record, found, &self.delays),
-        );
+        let size = record.total_size;
+        let put = self.queues.put(topic, queue_id, offset, at, size, code);
         if let Some(error) = put.as_ref().err().filter(|error| is_final(error)) {
             let why = error.to_string();
-            let at = physical_offset;
-            self.queues
-                .refuse(topic, record.queue_id, queue_offset, at, &why);
+            self.queues.refuse(topic, queue_id, offset, at, &why);
         }
         tolerate(put, false)
     }
@@ -97,16 +126,16 @@ impl Derived {
         tolerate(index.put(topic, &list, at, record.store_timestamp), ())
     }
 
-    /// Drops the units of a topic that was deleted and made anew: its queues began at 0 once more.
+    /// Drops the units of a topic that was deleted and made anew, when a record at `at` has the
+    /// offset 0 in one of its queues: they began once more.
     pub(crate) fn forget_deleted(
         &self,
-        topic: &str,
-        record: &RecordView<'_>,
+        (topic, queue_id, offset): (&str, i32, i64),
         at: u64,
     ) -> Result<(), StoreError> {
-        let last = || self.queues.last(topic, record.queue_id);
-        if record.queue_offset == 0
-            && self.queues.max(topic, record.queue_id) > 0
+        let last = || self.queues.last(topic, queue_id);
+        if offset == 0
+            && self.queues.max(topic, queue_id) > 0
             && last().is_some_and(|unit| unit.end() <= at)
         {
             self.queues.delete_topic(topic)?;
@@ -355,12 +384,25 @@ impl Dispatcher {
         if Derived::is_queued(record) {
             // A slave hears of a deleted topic only when its queues begin anew.
             let at = record.physical_offset.cast_unsigned();
-            self.derived.forget_deleted(&topic, record, at)?;
+            let place = (topic.as_ref(), record.queue_id, record.queue_offset);
+            self.derived.forget_deleted(place, at)?;
         }
         let found = Found::of(record);
         if Derived::is_queued(record) && self.derived.put_unit(&topic, record, &found)? {
             let next = record.queue_offset.saturating_add(1);
             fresh.set(&topic, record.queue_id, next);
+        }
+        for (name, offset) in self.derived.places(&topic, record) {
+            let next = offset.cast_signed().saturating_add(1);
+            let place = (name, light_queues::QUEUE_ID, offset.cast_signed());
+            let at = record.physical_offset.cast_unsigned();
+            self.derived.forget_deleted(place, at)?;
+            let put = self
+                .derived
+                .put_light(&topic, record, &found, (name, offset))?;
+            if put {
+                fresh.set(name, light_queues::QUEUE_ID, next);
+            }
         }
         self.derived.put_keys(&topic, record, &found)
     }

@@ -4,8 +4,7 @@ use crate::ahead;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
 use crate::filter::Filter;
-use crate::properties;
-use crate::queue_ends::FOREIGN_PREFIX;
+use crate::light_queues;
 use crate::record::{self, Parsed, RecordView};
 use crate::segment::{Lease, Segment};
 use crate::store_config::GetSettings;
@@ -21,8 +20,6 @@ const FRONT: usize = 128;
 const END: usize = 256;
 /// More tag codes than this are looked up in a sorted list.
 const FEW: usize = 8;
-/// The property of a record that other queues than its own have too.
-const FOREIGN_QUEUES: &[u8] = b"INNER_MULTI_DISPATCH";
 
 /// How a get ended; the numbers are those of the Python interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -379,8 +376,10 @@ impl Getter<'_> {
 
     /// Whether a record is the one at this offset of this queue.
     fn belongs(wanted: &Wanted<'_>, at: u64, record: &RecordView<'_>) -> bool {
-        if wanted.topic.starts_with(FOREIGN_PREFIX) {
-            return properties::find(record.properties, FOREIGN_QUEUES).is_some();
+        if light_queues::is_light(wanted.topic) && wanted.queue_id == light_queues::QUEUE_ID {
+            let topic = std::str::from_utf8(record.topic).unwrap_or_default();
+            let mut places = light_queues::places(topic, record.properties).into_iter();
+            return places.any(|place| place == (wanted.topic, at));
         }
         record.topic == wanted.topic.as_bytes()
             && record.queue_id == wanted.queue_id

@@ -14,6 +14,7 @@ use crate::commit_log::NextOffsets;
 use crate::consume_queue::{check_topic, ConsumeQueues};
 use crate::deleted::Deleted;
 use crate::disk::Disk;
+use crate::light_queues::{self, is_light};
 use crate::note_file::{self, Found, Rows};
 use crate::record::RecordView;
 use crate::store_error::StoreError;
@@ -21,8 +22,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 const MAGIC: u64 = 0x526F_7175_6574_0004;
-/// Queues of these topics hold records of others, and are not made from the log here.
-pub(crate) const FOREIGN_PREFIX: &str = "%LMQ%";
 /// An offset this far behind the others is a damaged number.
 const JUMP_MAX: u64 = 16 * 300_000;
 
@@ -156,16 +155,17 @@ impl Audit {
     /// Holds the queues against the records that were read, from `from` on, and drops those that do
     /// not fit, to be made again whole; returns how many. What queues there are is held against
     /// the log only where our broker wrote last: Java's does not say which topics were deleted.
+    /// Light queues are passed over unless they are made from the log (`light`).
     pub(crate) fn compare(
         &mut self,
         seen: &Seen,
         queues: &ConsumeQueues,
-        (from, ours): (u64, bool),
+        (from, ours, light): (u64, bool, bool),
     ) -> Result<usize, StoreError> {
         let mut dropped = 0;
         let mut known = 0;
         for (topic, id, min, max) in queues.list() {
-            if topic.starts_with(FOREIGN_PREFIX) {
+            if !light && is_light(&topic) {
                 continue;
             }
             let last = queues.last(&topic, id).map(|unit| unit.physical_offset);
@@ -230,27 +230,36 @@ impl Seen {
         let (Ok(offset), true) = (u64::try_from(record.queue_offset), record.queue_id >= 0) else {
             return;
         };
+        self.add_place(record.topic, record.queue_id, offset, at);
+    }
+
+    /// Takes the place in a light queue of the record at `at`.
+    pub(crate) fn add_light(&mut self, name: &str, offset: u64, at: u64) {
+        self.add_place(name.as_bytes(), light_queues::QUEUE_ID, offset, at);
+    }
+
+    fn add_place(&mut self, topic: &[u8], queue_id: i32, offset: u64, at: u64) {
         let next = offset.saturating_add(1);
-        let Some(queues) = self.0.get_mut(record.topic) else {
-            let first = BTreeMap::from([(record.queue_id, Last { next, at })]);
-            if std::str::from_utf8(record.topic).is_ok_and(|it| check_topic(it).is_err()) {
+        let Some(queues) = self.0.get_mut(topic) else {
+            let first = BTreeMap::from([(queue_id, Last { next, at })]);
+            if std::str::from_utf8(topic).is_ok_and(|it| check_topic(it).is_err()) {
                 return;
             }
-            self.0.insert(record.topic.to_vec(), first);
+            self.0.insert(topic.to_vec(), first);
             return;
         };
-        match queues.get_mut(&record.queue_id) {
+        match queues.get_mut(&queue_id) {
             // The topic was deleted and made anew.
             Some(_) if offset == 0 => {
                 queues.clear();
-                queues.insert(record.queue_id, Last { next, at });
+                queues.insert(queue_id, Last { next, at });
             }
             Some(last) if next > last.next && next - last.next <= JUMP_MAX => {
                 *last = Last { next, at };
             }
             Some(_) => {}
             None => {
-                queues.insert(record.queue_id, Last { next, at });
+                queues.insert(queue_id, Last { next, at });
             }
         }
     }

@@ -215,7 +215,7 @@ fn queue_that_is_not_what_the_log_says_is_dropped() {
             .collect();
         let mut audit = Audit::default();
         let found = audit
-            .compare(&seen(&rows), &world.queues, (from, false))
+            .compare(&seen(&rows), &world.queues, (from, false, false))
             .unwrap();
         assert_eq!(found, usize::from(!fits), "{log:?} {from}");
         let max = world.queues.max("A", 0);
@@ -237,7 +237,7 @@ fn queues_that_the_log_has_and_nobody_else_are_made_where_we_wrote_last() {
         let world = World::new();
         let mut audit = Audit::default();
         let found = audit
-            .compare(&seen(rows), &world.queues, (0, ours))
+            .compare(&seen(rows), &world.queues, (0, ours, false))
             .unwrap();
         assert_eq!(found, lacking, "{ours}");
         assert_eq!(audit.repair_from, (lacking > 0).then_some(0));
@@ -246,7 +246,7 @@ fn queues_that_the_log_has_and_nobody_else_are_made_where_we_wrote_last() {
     // One that is dropped has the log dispatched again already.
     let world = World::new();
     let rows = [("A", 0, 9, 900), ("B", 0, 1, 300)];
-    let found = Audit::default().compare(&seen(&rows), &world.queues, (0, true));
+    let found = Audit::default().compare(&seen(&rows), &world.queues, (0, true, false));
     assert_eq!(found.unwrap(), 1);
 }
 
@@ -258,7 +258,7 @@ fn queues_of_records_of_others_are_held_against_nothing() {
     let mut audit = Audit::default();
     assert_eq!(
         audit
-            .compare(&seen(&rows), &world.queues, (0, true))
+            .compare(&seen(&rows), &world.queues, (0, true, false))
             .unwrap(),
         0
     );

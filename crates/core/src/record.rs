@@ -129,6 +129,19 @@ fn limit(what: &'static str, found: usize, limit: usize) -> Result<(), CodecErro
     Ok(())
 }
 
+/// Corrects the lengths in a record, behind whose properties, `before` bytes, `more` were added.
+#[allow(clippy::cast_possible_truncation)] // Both fit: whoever adds them has looked.
+pub(crate) fn set_properties_size(record: &mut [u8], before: usize, more: usize) {
+    let size = record.len() as u32;
+    if let Some(place) = record.first_chunk_mut::<4>() {
+        *place = size.to_be_bytes();
+    }
+    let at = record.len() - more - before - 2;
+    if let Some(place) = record.get_mut(at..at + 2) {
+        place.copy_from_slice(&((before + more) as u16).to_be_bytes());
+    }
+}
+
 /// Appends the record to `out` and returns its size; the fields that [`patch`] sets are 0.
 ///
 /// `out` is untouched when the record cannot be encoded: a topic over 255 bytes, properties over

@@ -21,6 +21,7 @@
 use crate::checkpoint::{Checkpoint, Known};
 use crate::commit_log::{CommitLog, NextOffsets};
 use crate::dispatch::{Derived, Found, LastRecord};
+use crate::light_queues;
 use crate::queue_ends::{Audit, Ends, Seen};
 use crate::record::{self, Parsed, RecordView};
 use crate::recovery_tail::{self, Behind};
@@ -174,7 +175,8 @@ fn read(
             check_end(segments, before, found.end, why.as_deref())?;
             derived.queues.truncate(found.end)?;
             let ours = before.checkpoint.is_some_and(|it| it.known.is_some());
-            let compared = audit.compare(&seen, &derived.queues, (plan.from, ours))?;
+            let known = (plan.from, ours, derived.light_queues);
+            let compared = audit.compare(&seen, &derived.queues, known)?;
             if compared == 0 || rebuilds >= REBUILDS_MAX {
                 audit.take_floors(&seen, &derived.queues);
                 found.floors = audit.floors;
@@ -386,21 +388,36 @@ fn restore(
 ) -> Result<bool, StoreError> {
     let topic = String::from_utf8_lossy(record.topic);
     let has_queue = Derived::is_queued(record) && !derived.deleted.covers(&topic, at);
+    let places = derived.places(&topic, record);
     if has_queue {
         seen.add(record, at);
+    }
+    for (name, offset) in &places {
+        seen.add_light(name, *offset, at);
     }
     if at < plan.queues && at <= plan.index {
         return Ok(true);
     }
     let found = Found::of(record);
+    let whole = plan.queues <= plan.min;
+    let is_hole = |topic: &str, queue_id, offset| {
+        !whole && u64::try_from(offset).is_ok_and(|it| it > derived.queues.max(topic, queue_id))
+    };
     if at >= plan.queues && has_queue {
-        let next = derived.queues.max(&topic, record.queue_id);
-        let whole = plan.queues <= plan.min;
-        if !whole && u64::try_from(record.queue_offset).is_ok_and(|offset| offset > next) {
+        let place = (topic.as_ref(), record.queue_id, record.queue_offset);
+        if is_hole(place.0, place.1, place.2) {
             return Ok(false);
         }
-        derived.forget_deleted(&topic, record, at)?;
+        derived.forget_deleted(place, at)?;
         derived.put_unit(&topic, record, &found)?;
+    }
+    for (name, offset) in places.into_iter().filter(|_| at >= plan.queues) {
+        let place = (name, light_queues::QUEUE_ID, offset.cast_signed());
+        if is_hole(place.0, place.1, place.2) {
+            return Ok(false);
+        }
+        derived.forget_deleted(place, at)?;
+        derived.put_light(&topic, record, &found, (name, offset))?;
     }
     if at > plan.index || plan.index == 0 {
         derived.put_keys(&topic, record, &found)?;

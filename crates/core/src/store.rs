@@ -20,6 +20,7 @@ use crate::store_env::Env;
 use crate::store_error::{ErrorKind, StoreError};
 use crate::store_events::{Events, Watcher};
 use crate::store_health::{hold, Health};
+use crate::store_lights::Gone;
 use crate::store_threads::Threads;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,7 @@ pub struct Store {
     started: AtomicBool,
     announced: AtomicBool,
     awaited: AtomicBool,
+    pub(crate) gone_lights: Gone,
     tuned: RwLock<Tuned>,
 }
 
@@ -115,6 +117,7 @@ impl Store {
             started: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
+            gone_lights: Gone::default(),
         };
         if !clean {
             store.checkpoint()?;
@@ -189,6 +192,11 @@ impl Store {
     /// Longest body that a put takes.
     pub fn body_max(&self) -> u64 {
         self.tuned().body_max
+    }
+
+    /// Whether messages are put into the light queues that they name.
+    pub fn has_light_queues(&self) -> bool {
+        self.config.light_queues
     }
 
     /// Appends records, waiting for other writers.
@@ -470,6 +478,7 @@ fn open_derived(
         index,
         delays: config.delays.clone(),
         deleted,
+        light_queues: config.light_queues,
     })
 }
 

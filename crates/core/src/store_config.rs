@@ -72,6 +72,7 @@ pub struct Tuned {
 }
 
 /// All the settings of one store.
+#[allow(clippy::struct_excessive_bools)] // Each is a setting of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
     /// Folder that everything else hangs off.
@@ -100,6 +101,8 @@ pub struct StoreConfig {
     pub tuned: Tuned,
     /// Milliseconds of each delay level, level 1 first.
     pub delays: Vec<i64>,
+    /// Whether messages are put into the light queues that they name.
+    pub light_queues: bool,
 }
 
 const DELAYS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
@@ -220,6 +223,9 @@ impl StoreConfig {
             recovery: RecoverySettings::read(&from)?,
             tuned: Tuned::read(&from)?,
             delays: delays(from.text("messageDelayLevel")?.unwrap_or(DELAYS))?,
+            // One without the other does nothing; both are read, so that neither is misspelt.
+            light_queues: from.bool("enableLmq", false)?
+                & from.bool("enableMultiDispatch", false)?,
         })
     }
 }

@@ -151,6 +151,7 @@ impl Store {
                 index.delete_expired(min)?;
             }
             self.derived.deleted.settle(min, u64::MAX)?;
+            self.drop_expired_lights()?;
         }
         Ok(dropped)
     }
@@ -167,6 +168,7 @@ impl Store {
     pub fn tend(&self) {
         let fill = self.disk_fill();
         self.health.set_disk_full(fill > self.tuned().levels.full);
+        self.forget_gone_lights();
         // It is only a hint for the next recovery.
         let _ = self.note_flushed();
     }

@@ -45,7 +45,8 @@ pub(crate) fn many(
     let bytes = messages
         .iter()
         .map(|message| RECORD_ROOM + message.2.as_slice().len() + message.3.as_slice().len());
-    let mut prepared = Prepared::with_capacity(bytes.sum());
+    let mut prepared =
+        Prepared::with_capacity(bytes.sum()).in_light_queues(store.core().has_light_queues());
     let mut refusals = Vec::with_capacity(messages.len());
     for message in messages {
         let topic = message.0.to_str()?;
@@ -95,7 +96,7 @@ pub(crate) fn batch<'a>(
     elements: &'a [ElementTuple<'_>],
 ) -> BatchTuple {
     let refused = |status: PutStatus| (status as u8, Vec::new(), -1, -1, 0);
-    let mut prepared = Prepared::default();
+    let mut prepared = Prepared::default().in_light_queues(store.core().has_light_queues());
     if elements.is_empty() {
         return refused(PutStatus::MessageIllegal);
     }

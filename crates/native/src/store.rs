@@ -11,10 +11,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use pyo3::prelude::{pyclass, pymethods, Bound, PyAny, PyResult, Python};
-use pyo3::types::{
-    PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyDict, PyDictMethods, PyMapping,
-    PyMappingMethods, PyTupleMethods,
-};
+use pyo3::types::{PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyDict, PyDictMethods};
+use pyo3::types::{PyMapping, PyMappingMethods, PyTupleMethods};
 use roquet_core::commit_log::{Appended, Prepared, PutStatus};
 use roquet_core::get::Wanted;
 use roquet_core::record::NewRecord;
@@ -176,7 +174,7 @@ impl Store {
             body: body.as_slice(),
             properties: properties.as_slice(),
         };
-        let mut prepared = Prepared::default();
+        let mut prepared = Prepared::default().in_light_queues(self.core.has_light_queues());
         if let Err(status) = prepared.push(topic, &record, self.core.body_max(), false) {
             return refused(status);
         }
@@ -309,8 +307,13 @@ impl Store {
     /// Queue offset that the next put gets (dispatched or not).
     fn next_offset(&self, py: Python<'_>, topic: &str, queue_id: i32) -> i64 {
         let log = self.core.log();
-        log.try_next_offset(topic, queue_id)
-            .unwrap_or_else(|| py.detach(|| log.next_offset(topic, queue_id)))
+        let next = log.try_next_offset(topic, queue_id);
+        next.unwrap_or_else(|| py.detach(|| log.next_offset(topic, queue_id)))
+    }
+
+    /// How many light queues there are.
+    fn light_queues(&self) -> usize {
+        self.core.light_queues()
     }
 
     /// Queue offset for a store time.

@@ -12,7 +12,7 @@ import pytest
 from roquet.acl import signature
 from roquet.acl.accounts import Perm
 from roquet.base import limits
-from roquet.protocol import names, sys_flag
+from roquet.protocol import light_queues, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.pop.records import ACK_TAG
@@ -69,8 +69,10 @@ EQUAL: dict[str, object] = {
     "INNER_NUM": props.INNER_NUM,
     "HALF": props.TRANSACTION_PREPARED,
     "TRANSACTION_ID": props.TRANSACTION_ID,
-    "FOREIGN_QUEUES": props.INNER_MULTI_DISPATCH,
-    "MULTI_DISPATCH": props.INNER_MULTI_DISPATCH,
+    "NAMED_QUEUES": props.INNER_MULTI_DISPATCH,
+    "GIVEN_OFFSETS": props.INNER_MULTI_QUEUE_OFFSET,
+    "LIGHT_PREFIX": names.LMQ_PREFIX,
+    "NAMED_MAX": light_queues.NAMES_MAX,
     "OUT_MS": props.TIMER_OUT_MS,
     "DELIVER_MS": props.TIMER_DELIVER_MS,
     "ACK_TAG": ACK_TAG,
@@ -103,7 +105,12 @@ LISTS: dict[str, frozenset[str]] = {
         props.CRC32,
     },
     "SPECIAL_IN_A_BATCH": (props.TIMER_DELAYS - {props.TIMER_DELAY_LEVEL})
-    | {props.DELAY, props.TRANSACTION_PREPARED, props.INNER_NUM},
+    | {
+        props.DELAY,
+        props.TRANSACTION_PREPARED,
+        props.INNER_NUM,
+        props.INNER_MULTI_DISPATCH,
+    },
     "SPECIAL_IN_A_HALF": frozenset(
         {props.TRANSACTION_CHECK_TIMES, props.TRANSACTION_PREPARED_QUEUE_OFFSET}
     ),

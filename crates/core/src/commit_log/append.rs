@@ -1,7 +1,8 @@
-//! Appending: limits, what an append wants, and the one place where offsets are assigned.
+//! Appending: the one place where offsets are assigned.
 
-use super::{CommitLog, NextOffsets};
-use crate::record::{self, NewRecord, BLANK_SIZE, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use super::{CommitLog, NextOffsets, Prepared};
+use crate::light_queues;
+use crate::record::{self, BLANK_SIZE};
 use crate::segment::Segment;
 use crate::store_error::StoreError;
 use crate::store_health::hold;
@@ -9,14 +10,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-/// Longest properties in bytes (spec: store §3.5).
-const PROPERTIES_MAX: usize = 32_767;
-/// Longest topic of other than retry topics, and of any.
-const TOPIC_MAX: usize = 127;
-const RETRY_TOPIC_MAX: usize = 255;
-const RETRY_PREFIX: &str = "%RETRY%";
-/// How much longer than the longest body a record may be.
-const RECORD_EXTRA: u64 = 65_536;
 /// Every record leaves room for the filler that closes a file.
 const BLANK: u64 = BLANK_SIZE as u64;
 /// How far ahead of the records zeros are written, and up to which size of a write that is done.
@@ -40,135 +33,6 @@ pub enum PutStatus {
     PropertiesTooLong = 7,
     /// Something else went wrong.
     Unknown = 9,
-}
-
-/// One record of a [`Prepared`].
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    topic: &'a str,
-    queue_id: i32,
-    size: usize,
-    counted: bool,
-    glued: bool,
-}
-
-/// A place among the records of a [`Prepared`].
-#[derive(Clone, Copy, Debug)]
-pub struct Mark {
-    bytes: usize,
-    entries: usize,
-}
-
-/// Encoded records that wait for their offsets and their place in the log.
-#[derive(Debug, Default)]
-pub struct Prepared<'a> {
-    bytes: Vec<u8>,
-    entries: Vec<Entry<'a>>,
-    /// Whether a record has a zero byte where no checksum tells it from a page never written.
-    zeros: bool,
-}
-
-impl<'a> Prepared<'a> {
-    /// Makes an empty one with room for `bytes`.
-    pub fn with_capacity(bytes: usize) -> Self {
-        Self {
-            bytes: Vec::with_capacity(bytes),
-            ..Self::default()
-        }
-    }
-
-    /// Makes an empty one in the room of another's bytes.
-    pub fn reusing(mut bytes: Vec<u8>) -> Self {
-        bytes.clear();
-        Self {
-            bytes,
-            ..Self::default()
-        }
-    }
-
-    /// The room of its bytes, for the next one.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    /// How many records are in it.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Bytes of all the records.
-    pub fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Whether no record is in it.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Encodes a message behind the others. `glued` keeps it in one file with the one before, and
-    /// lets both fail or succeed together.
-    ///
-    /// Returns the status of a message that is too long; nothing is added then.
-    pub fn push(
-        &mut self,
-        topic: &'a str,
-        message: &NewRecord<'_>,
-        body_max: u64,
-        glued: bool,
-    ) -> Result<(), PutStatus> {
-        check(topic, message, body_max)?;
-        let size =
-            record::encode(message, &mut self.bytes).map_err(|_| PutStatus::MessageIllegal)?;
-        self.zeros |= message.properties.contains(&0);
-        let transaction = message.sys_flag & SYS_TRANSACTION;
-        self.entries.push(Entry {
-            topic,
-            queue_id: message.queue_id,
-            size,
-            counted: transaction != SYS_PREPARED && transaction != SYS_ROLLBACK,
-            glued: glued && !self.entries.is_empty(),
-        });
-        Ok(())
-    }
-
-    /// Where the next record will be, to come back to.
-    pub fn mark(&self) -> Mark {
-        Mark {
-            bytes: self.bytes.len(),
-            entries: self.entries.len(),
-        }
-    }
-
-    /// Forgets the records that were added since.
-    pub fn back_to(&mut self, mark: Mark) {
-        self.bytes.truncate(mark.bytes);
-        self.entries.truncate(mark.entries);
-    }
-
-    /// The records that belong together from entry `first` on: (how many, bytes).
-    fn group(&self, first: usize) -> (usize, usize) {
-        let tail = self.entries.get(first..).unwrap_or_default();
-        let count = 1 + tail.iter().skip(1).take_while(|entry| entry.glued).count();
-        let size = tail.iter().take(count).map(|entry| entry.size).sum();
-        (count, size)
-    }
-}
-
-/// Refuses what Java refuses (spec: store §3.5), and names that are no folder names.
-fn check(topic: &str, message: &NewRecord<'_>, body_max: u64) -> Result<(), PutStatus> {
-    if message.properties.len() > PROPERTIES_MAX {
-        return Err(PutStatus::PropertiesTooLong);
-    }
-    let too_long = message.body.len() as u64 > body_max
-        || message.size() as u64 > body_max.saturating_add(RECORD_EXTRA)
-        || topic.len() > RETRY_TOPIC_MAX
-        || (topic.len() > TOPIC_MAX && !topic.starts_with(RETRY_PREFIX));
-    let no_name = matches!(topic, "" | "." | "..") || topic.contains(['/', '\0']);
-    if too_long || no_name || message.queue_id < 0 {
-        return Err(PutStatus::MessageIllegal);
-    }
-    Ok(())
 }
 
 /// Where a message ended up.
@@ -264,7 +128,7 @@ impl CommitLog {
     /// being made: `None` then.
     pub fn try_append(&self, prepared: &mut Prepared<'_>) -> Option<Appended> {
         let writer = self.try_writer()?;
-        if !writer.has_room(prepared.bytes() as u64) && self.is_making() {
+        if !writer.has_room(prepared.bytes_max() as u64) && self.is_making() {
             return None;
         }
         Some(self.append_held(writer, prepared))
@@ -292,7 +156,27 @@ impl CommitLog {
     pub fn forget_topic(&self, topic: &str) -> u64 {
         let mut writer = hold(&self.writer);
         writer.offsets.forget(topic);
+        self.count_lights(&writer);
         writer.position
+    }
+
+    /// How many light queues have an offset to go on at.
+    pub(crate) fn light_queues(&self) -> usize {
+        self.lights.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_lights(&self, writer: &Writer) {
+        self.lights
+            .store(writer.offsets.lights(), Ordering::Relaxed);
+    }
+
+    /// Forgets a topic if the log has nothing behind `dispatched`.
+    pub(crate) fn forget_dispatched(&self, topic: &str, dispatched: u64) {
+        let mut writer = hold(&self.writer);
+        if writer.position <= dispatched {
+            writer.offsets.forget(topic);
+            self.count_lights(&writer);
+        }
     }
 
     fn append_held(
@@ -311,6 +195,7 @@ impl CommitLog {
         let begun = Instant::now();
         let now = (self.clock)();
         self.busy_since.store(now, Ordering::Release);
+        prepared.settle_lights(|name| writer.offsets.get(name, light_queues::QUEUE_ID));
         writer.last_time = writer.last_time.max(now);
         let mut done = Appended {
             status: PutStatus::Ok,
@@ -319,6 +204,9 @@ impl CommitLog {
         };
         if let Err(status) = self.append_groups(&mut writer, prepared, &mut done) {
             done.status = status;
+        }
+        if prepared.has_lights() {
+            self.count_lights(&writer);
         }
         if self.settings.sync_flush && !done.placed.is_empty() {
             self.await_flush(writer.position, begun);
@@ -384,17 +272,10 @@ impl CommitLog {
         let Some(segment) = writer.segment.clone().filter(|_| run.count > 0) else {
             return Ok(());
         };
-        let Prepared {
-            bytes,
-            entries,
-            zeros,
-        } = prepared;
-        let entries = entries
-            .get(run.first..run.first + run.count)
-            .unwrap_or_default();
-        let bytes = bytes
-            .get_mut(run.from..run.from + run.bytes)
-            .unwrap_or_default();
+        let entries = prepared.entries.get(run.first..run.first + run.count);
+        let entries = entries.unwrap_or_default();
+        let bytes = prepared.bytes.get_mut(run.from..run.from + run.bytes);
+        let bytes = bytes.unwrap_or_default();
         let before = done.placed.len();
         let mut at = 0;
         for entry in entries {
@@ -426,7 +307,14 @@ impl CommitLog {
             let error = StoreError::io("write", segment.path(), &error);
             return Err(self.undo(writer, &segment, at as u64, &error));
         }
-        if *zeros {
+        // Nothing else gives offsets of light queues out, so that these are still the next ones.
+        let settled = if prepared.has_lights() { run.count } else { 0 };
+        for number in run.first..run.first + settled {
+            for name in prepared.light_queues(number) {
+                writer.offsets.take(name, light_queues::QUEUE_ID);
+            }
+        }
+        if prepared.zeros {
             // Before anybody can flush it.
             self.unsure.fetch_max(writer.position + 1, Ordering::AcqRel);
         }

@@ -9,10 +9,12 @@ mod append;
 mod flush;
 mod next_file;
 mod offsets;
+mod prepared;
 mod replica;
 
-pub use append::{Appended, Entry, Placed, Prepared, PutStatus};
+pub use append::{Appended, Placed, PutStatus};
 pub use offsets::NextOffsets;
+pub use prepared::{Entry, Mark, Prepared};
 
 use crate::bell::Followers;
 use crate::checkpoint::Notes;
@@ -26,7 +28,7 @@ use append::Writer;
 use next_file::NextFile;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -93,6 +95,8 @@ pub struct CommitLog {
     unflushed: Mutex<VecDeque<(u64, Instant)>>,
     next: NextFile,
     busy_since: AtomicI64,
+    /// How many light queues the writer knows.
+    lights: AtomicUsize,
     /// Rung after each append and each flush, for whoever follows the log.
     pub grown: Wake,
     /// Those who copy the log elsewhere; they hear of the same.
@@ -137,6 +141,7 @@ impl CommitLog {
             unflushed: Mutex::default(),
             next: NextFile::default(),
             busy_since: AtomicI64::new(0),
+            lights: AtomicUsize::new(0),
             grown: Wake::default(),
             followers: Followers::default(),
             flush_wanted: Wake::default(),
@@ -156,6 +161,7 @@ impl CommitLog {
     pub fn resume(&self, end: u64, last_time: i64, offsets: NextOffsets) {
         let mut writer = hold(&self.writer);
         *writer = Writer::new(end, self.segment_at(end), last_time, offsets);
+        self.count_lights(&writer);
         let last = self.segments().last().map(|last| last.end());
         self.next_begins(last.unwrap_or(end));
         self.flushed_whole.store(end, Ordering::Release);

@@ -1,10 +1,15 @@
 //! The queue offset that the next message of each queue gets.
 
+use crate::light_queues::is_light;
 use std::collections::{BTreeMap, HashMap};
 
 /// Next offsets by topic and queue; a queue that is not in it starts at 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NextOffsets(HashMap<Box<str>, BTreeMap<i32, i64>>);
+pub struct NextOffsets(
+    HashMap<Box<str>, BTreeMap<i32, i64>>,
+    /// How many of the topics are light queues.
+    usize,
+);
 
 impl NextOffsets {
     /// The next offset of a queue.
@@ -23,11 +28,19 @@ impl NextOffsets {
 
     /// Forgets a topic.
     pub fn forget(&mut self, topic: &str) {
-        self.0.remove(topic);
+        if self.0.remove(topic).is_some() && is_light(topic) {
+            self.1 -= 1;
+        }
+    }
+
+    /// How many light queues there are among them.
+    pub(crate) fn lights(&self) -> usize {
+        self.1
     }
 
     /// Takes everything out: (topic, queue, next offset).
     pub fn drain(&mut self) -> Vec<(String, i32, i64)> {
+        self.1 = 0;
         self.0
             .drain()
             .flat_map(|(topic, queues)| {
@@ -57,6 +70,7 @@ impl NextOffsets {
         if let Some(queues) = self.0.get_mut(topic) {
             return by(queues.entry(queue_id).or_default());
         }
+        self.1 += usize::from(is_light(topic));
         let queues = self.0.entry(topic.into()).or_default();
         by(queues.entry(queue_id).or_default())
     }

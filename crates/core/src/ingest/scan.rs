@@ -49,13 +49,14 @@ const SPECIAL: [&str; 10] = [
 ];
 
 /// Names that no message of a batch may have unless they say nothing: the processors look closer.
-const SPECIAL_IN_A_BATCH: [&[u8]; 6] = [
+const SPECIAL_IN_A_BATCH: [&[u8]; 7] = [
     b"DELAY",
     b"TIMER_DELAY_SEC",
     b"TIMER_DELAY_MS",
     b"TIMER_DELIVER_MS",
     b"TRAN_MSG",
     b"INNER_NUM",
+    b"INNER_MULTI_DISPATCH",
 ];
 
 /// Whether a message of a batch may be stored with these properties.

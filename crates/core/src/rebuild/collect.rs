@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use super::{KEY_BYTES, UNIT_BYTES};
 use crate::dispatch::{is_indexed, tags_code, Derived, Found};
 use crate::index;
+use crate::light_queues;
 use crate::properties;
 use crate::record::RecordView;
 
 /// sysFlag bit: the record is a batch that counts as several messages.
 const SYS_INNER_BATCH: i32 = 0x80;
 /// The queues beside its own that a message is to be found in.
-const MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
 /// No queue has an offset beyond it.
 const OFFSET_MAX: i64 = i64::MAX / 80;
 
@@ -187,7 +187,7 @@ fn refused(record: &RecordView<'_>) -> Option<&'static str> {
     if record.sys_flag & SYS_INNER_BATCH != 0 {
         return Some("an inner batch, which needs a batch consume queue");
     }
-    if properties::find(record.properties, MULTI_DISPATCH).is_some() {
+    if properties::find(record.properties, light_queues::NAMED_QUEUES).is_some() {
         return Some("meant for several queues (multi-dispatch)");
     }
     let sane = (0..=OFFSET_MAX).contains(&record.queue_offset) && record.queue_id >= 0;

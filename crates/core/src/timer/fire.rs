@@ -308,7 +308,8 @@ impl Timers {
     /// Appends the copies with one write: how many of them are settled, and whether the store takes
     /// more.
     fn put(&self, state: &mut State, copies: &[(usize, Copy)]) -> (usize, bool) {
-        let mut prepared = Prepared::with_capacity(BATCH_BYTES);
+        let mut prepared =
+            Prepared::with_capacity(BATCH_BYTES).in_light_queues(self.store.has_light_queues());
         let mut refused = HashSet::new();
         for (number, (_, copy)) in copies.iter().enumerate() {
             // A body that was taken once is delivered, whatever the limit is now.

@@ -25,6 +25,7 @@ _NOT_IN_A_BATCH = (
     props.TIMER_DELIVER_MS,
     props.TRANSACTION_PREPARED,
     props.INNER_NUM,
+    props.INNER_MULTI_DISPATCH,
 )
 
 

@@ -113,7 +113,7 @@ def feed(
 ) -> tuple[bytes, list[Frame], str | None]:
     """Feed; bytes alone mean that nothing else came of it."""
     came = it.feed(key, data, now_ms)
-    return (came, [], None) if isinstance(came, bytes) else came
+    return (came, [], None) if isinstance(came, bytes) else came[:3]
 
 
 def answers(data: bytes) -> dict[int, tuple[int, str | None]]:

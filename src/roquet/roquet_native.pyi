@@ -748,7 +748,13 @@ def plant_panic(text: str) -> None:
 # --- ingest (fast path) -------------------------------------------------------------------------
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
-_Fed: TypeAlias = bytes | tuple[bytes, list[_Frame], str | None]
+# (topic, group, queue id, start offset, pop time), offsets, opaques, frames.
+_Merge: TypeAlias = tuple[tuple[str, str, int, int, int], list[int], list[int], bytes]
+_Fed: TypeAlias = (
+    bytes
+    | tuple[bytes, list[_Frame], str | None]
+    | tuple[bytes, list[_Frame], str | None, list[_Merge]]
+)
 _Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int, int]
 # Whether everybody, else the lowest and highest value of each of the 4 or 8 parts of addresses.
 _White: TypeAlias = tuple[bool, Sequence[Sequence[tuple[int, int]]]]
@@ -788,6 +794,8 @@ class Ingest:
         Answers go to the socket `fd` as far as it takes them, if there is one. What is left of
         them is returned alone when no byte is kept and nothing else came of it.
         """
+    def merged(self, opaques: Sequence[int], took_us: int) -> bytes:
+        """Answers to acknowledgements that were settled in memory, so long after they came."""
     def idle(self, key: int) -> None:
         """The processors have finished all frames they got of a connection: admit its frames again."""
     def flushed(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
@@ -841,7 +849,7 @@ class Ingest:
         delays: tuple[str, int] | None,
         halves: str | None,
         barrier: Sequence[int],
-        pop: tuple[str, str, int, int, int] | None = None,
+        pop: tuple[str, str, int, int, int, bool] | None = None,
     ) -> None:
         """Set what holds for every message and answer.
 
@@ -854,7 +862,8 @@ class Ingest:
         which delayed messages wait and the highest level, `halves` the topic in which half messages wait, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`. `pop` has acknowledgements of popped messages stored: (broker name,
-        revive topic, its queues, longest delay and step of the timer wheel in ms).
+        revive topic, its queues, longest delay and step of the timer wheel in ms,
+        whether checkpoints are in memory: then `feed` returns acknowledgements, for `merged`).
         """
     def set_accounts(self, trusted: Sequence[_White], accounts: Sequence[_Account]) -> None:
         """Answer only what these peers send, and what these accounts have signed and may do.

@@ -26,6 +26,7 @@ from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
 from roquet.broker.network.fast_fail import FastFailRules
+from roquet.broker.pop.buffer.rules import BufferRules
 from roquet.broker.pop.revive_rules import ReviveRules
 from roquet.broker.timers.rules import TimerRules
 from roquet.broker.transactions.verdict import TransactionRules
@@ -55,7 +56,6 @@ SETTINGS = (
 )
 """Settings with which something else than the record of an acknowledgement may decide."""
 RESTORED = (
-    "enablePopBufferMerge=false",
     "enablePopMessageThreshold=false",
     "timerCongestNumEachSlot=2147483647",
     "appendAckAsync=false",
@@ -74,7 +74,9 @@ class Outcome:
     counters: dict[str, int]
 
 
-def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: bool) -> BrokerConfig:
+def config(
+    folder: Path, port: int, flush: str, accounts: AclRules, *, fast: bool, merges: bool = False
+) -> BrokerConfig:
     return settled(
         BrokerConfig(
             identity=IdentityRules(name="broker-a", ip1="127.0.0.1"),
@@ -99,6 +101,7 @@ def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: boo
             timers=TimerRules(stop_dequeue=True, log_file_bytes=1 << 16),
             # When something is redelivered depends on the wheel.
             revive=ReviveRules(interval_ms=REVIVE_MS),
+            pop_buffer=BufferRules(enabled=merges, stay_ms=3_000),
             acl=accounts,
         ),
         from_file=False,
@@ -112,6 +115,7 @@ class World:
         self.broker = broker
         self.rng = random.Random(seed)
         self.clock = clock
+        self.merges = False
         self.answers: list[object] = []
         self._sign = sign
         self._opaque = 0
@@ -242,7 +246,8 @@ class World:
         """Take back what was changed."""
         self.broker.state.is_slave = False
         await self.furnish()
-        await self._set(*RESTORED)
+        merges = str(self.merges).lower()
+        await self._set(f"enablePopBufferMerge={merges}", *RESTORED)
         # Checkpoints in memory are stored now, and what looks at the rules now and then has looked.
         await self.clock.advance(2)
 
@@ -280,6 +285,7 @@ async def play(settings: BrokerConfig, seed: int, sign: Sign, *, administered: b
     broker = build(settings, clock, random.Random(7))
     async with broker.app:
         world = World(broker, clock, seed, sign)
+        world.merges = settings.pop_buffer.enabled
         await world.open(port + 3)
         await tell(world, administered=administered)
         await world.close()
@@ -312,13 +318,15 @@ def compared(
     accounts: AclRules | None = None,
     sign: Sign = unsigned,
     administered: bool = True,
+    merges: bool = False,
 ) -> Outcome:
     """Tell both brokers the same: all has to be equal. Return what came of the fast one."""
     port = free_ports()
     outcomes: list[Outcome] = []
     for fast in (False, True):
         store = folder / str(fast)
-        settings = config(store, port, flush, accounts or AclRules(), fast=fast)
+        rules = accounts or AclRules()
+        settings = config(store, port, flush, rules, fast=fast, merges=merges)
         outcomes.append(asyncio.run(play(settings, seed, sign, administered=administered)))
         shutil.rmtree(store)
     slow, quick = outcomes
@@ -352,3 +360,12 @@ def test_signed_acks_are_answered_as_the_guard_says(tmp_path: Path) -> None:
     rules = AclRules(enabled=True, file=str(file))
     quick = compared(tmp_path, 4, "async", accounts=rules, sign=signed, administered=False)
     assert quick.counters["acks"] > 200
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [5, 6])
+def test_acks_meet_their_checkpoints_in_memory_as_by_the_processors(
+    tmp_path: Path, seed: int
+) -> None:
+    quick = compared(tmp_path, seed, "async", merges=True)
+    assert quick.counters["acks"] > 400

@@ -15,13 +15,11 @@ use pyo3::FromPyObject;
 use roquet_core::command::Encoding;
 use roquet_core::ingest::answered;
 use roquet_core::ingest::output::Output;
-use roquet_core::ingest::pop::Popping;
 use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
     Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
 };
 use roquet_core::ingest::{Ingest as CoreIngest, Outbound, Shared};
-use roquet_core::pop::is_plain;
 use roquet_core::socket;
 use roquet_core::store::Store as CoreStore;
 
@@ -30,6 +28,7 @@ use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::counted::{self, AnsweredTuple, StoredTuple, SumsTuple};
 use crate::filter::Filter;
+use crate::pop::{self, MergeTuple};
 use crate::store::Store;
 
 /// (answers, held pulls for Python, whether more are due).
@@ -124,27 +123,6 @@ where
         .extract()
 }
 
-/// (broker name, revive topic, its queues, longest delay and step of the timer wheel in ms).
-type PoppingTuple = (String, String, i32, i64, i64);
-
-fn popping(values: &Bound<'_, PyDict>) -> PyResult<Option<Popping>> {
-    let Some(value) = values.get_item("pop")?.filter(|value| !value.is_none()) else {
-        return Ok(None);
-    };
-    let (broker, revive_topic, revive_queues, delay_max_ms, precision_ms): PoppingTuple =
-        value.extract()?;
-    if precision_ms <= 0 || !(is_plain(&broker) && is_plain(&revive_topic)) {
-        return Ok(None);
-    }
-    Ok(Some(Popping {
-        broker,
-        revive_topic,
-        revive_queues,
-        delay_max_ms,
-        precision_ms,
-    }))
-}
-
 #[pymethods]
 impl Ingest {
     #[new]
@@ -220,12 +198,26 @@ impl Ingest {
         let written = fd.map_or(0, |fd| socket::write(fd, &fed.replies));
         let rest = rest_of(py, &fed.replies, written)?;
         core.recycle(fed.replies);
-        if frames.is_none() && fed.broken.is_none() && fed.held == 0 {
+        let merges: Vec<MergeTuple> = fed
+            .merges
+            .into_iter()
+            .map(|it| pop::merge(py, it))
+            .collect();
+        if frames.is_none() && fed.broken.is_none() && fed.held == 0 && merges.is_empty() {
             return Ok(rest.into_any());
         }
         let frames = frames.unwrap_or_else(|| PyList::empty(py));
         let broken = fed.broken.map(|error| error.to_string());
+        if !merges.is_empty() {
+            return Ok((rest, frames, broken, merges).into_pyobject(py)?.into_any());
+        }
         Ok((rest, frames, broken).into_pyobject(py)?.into_any())
+    }
+
+    /// Answers to acknowledgements that were settled in memory, so many microseconds after they came.
+    fn merged<'py>(&self, py: Python<'py>, opaques: Vec<i32>, took_us: u64) -> Bound<'py, PyBytes> {
+        let took = Duration::from_micros(took_us);
+        PyBytes::new(py, &self.core().merged(&opaques, took))
     }
 
     /// Hear that the processors have finished everything they got of a connection.
@@ -345,7 +337,7 @@ impl Ingest {
             delays: required::<Option<(String, i32)>>(&values, "delays")?
                 .map(|(topic, highest)| Delays { topic, highest }),
             halves: required(&values, "halves")?,
-            pop: popping(&values)?,
+            pop: pop::popping(&values)?,
         };
         state.fixed = Fixed::new(&state);
         let barrier: Vec<i32> = required(&values, "barrier")?;

@@ -13,6 +13,7 @@ mod log;
 #[cfg(target_os = "linux")]
 mod net;
 mod panics;
+mod pop;
 mod puts;
 mod rebuild;
 mod relay;

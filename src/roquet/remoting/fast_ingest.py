@@ -7,9 +7,10 @@ bytes, commands and notes between the compiled part, the connections and the bro
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from roquet._native import Ingest as NativeIngest
+from roquet._native import decode_frames
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
 from roquet.remoting.ingest import Fed
@@ -84,6 +85,18 @@ class AnsweredHere(NamedTuple):
     """Microseconds of all of them."""
 
 
+class MergeHere(NamedTuple):
+    """Acknowledgements of one checkpoint that may be in memory."""
+
+    of: tuple[str, str, int, int, int]
+    """(topic, group, queue id, start offset, pop time)."""
+    offsets: list[int]
+    opaques: list[int]
+    """Correlation numbers, one for each offset."""
+    frames: bytes
+    """The requests, one behind the other."""
+
+
 class Owner(Protocol):
     """Who says what may be answered, and hears what was."""
 
@@ -130,6 +143,7 @@ class FastPath:
         self._seed = seed
         self._write: Callable[[int, bytes], None] = _nowhere
         self._resume: Callable[[int, Command], None] = _nowhere
+        self._merge: Callable[[MergeHere], int] = _nothing_in_memory
         self._serving = False
         self._refresh_is_due = False
         self._native: NativeIngest | None = None
@@ -144,6 +158,13 @@ class FastPath:
         Their offsets are noted already, and they are not to be held again.
         """
         self._resume = self.connections.resume = resume
+
+    def merge_by(self, merge: Callable[[MergeHere], int]) -> None:
+        """Have acknowledgements settled in memory by `merge`, which returns how many it took.
+
+        The rest of them is for the processors.
+        """
+        self._merge = merge
 
     def open(self, store: NativeStore, frame_size_max: int) -> None:
         """Begin to answer from and into an open store."""
@@ -189,7 +210,7 @@ class FastPath:
         assert native is not None, "the fast path is not open"
         self._before(native, now_ms)
         came = native.feed(key, data, now_ms, fd)
-        return came if isinstance(came, bytes) else self._came(*came)
+        return came if isinstance(came, bytes) else self._came(now_ms, *came)
 
     # --- what happens without a connection ------------------------------------------------------
 
@@ -311,12 +332,38 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(self, replies: bytes, frames: list[NativeFrame], broken: str | None) -> Fed:
+    def _came(
+        self,
+        now_ms: int,
+        replies: bytes,
+        frames: list[NativeFrame],
+        broken: str | None,
+        merges: Iterable[tuple[Any, ...]] = (),
+    ) -> Fed:
+        left: list[NativeFrame] = []
+        for merge in merges:
+            replies += self._merged(MergeHere(*merge), now_ms, left)
+        if left:
+            frames = [*left, *frames]
         if not frames:
             return Fed(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.
         self.settle()
         return Fed(replies, [command_of(frame) for frame in frames], broken=broken or "")
+
+    def _merged(self, merge: MergeHere, now_ms: int, left: list[NativeFrame]) -> bytes:
+        """Return the answers of what is in memory; the rest of the requests goes to `left`."""
+        taken = self._merge(merge)
+        if taken < len(merge.offsets):
+            left += decode_frames(merge.frames)[0][taken:]
+        took_ms = max(0, self.now_ms() - now_ms)
+        return self.native.merged(merge.opaques[:taken], took_ms * 1000)
+
+
+def _nothing_in_memory(merge: MergeHere) -> int:
+    """Settle nothing, as long as nobody has said where."""
+    del merge
+    return 0
 
 
 def _nowhere(key: int, what: object) -> None:

@@ -31,7 +31,7 @@ class World:
         self.wheel = TimerConversion(
             TimerRules(), cast("Any", self.slots), FakeClock(), cast("Any", None)
         )
-        self.memory = False
+        self.buffer = SimpleNamespace(is_used=False)
         self.acks_async = False
         self.durability = SimpleNamespace(sync_flush=False)
         self.rows = PopRows(
@@ -41,20 +41,30 @@ class World:
             revive_topic=revive_topic,
             wheel=self.wheel,
             in_flight=self.in_flight,
-            uses_memory=lambda: self.memory,
+            buffer=cast("Any", self.buffer),
             acks_async=lambda: self.acks_async,
             durability=cast("Any", self.durability),
+            clock=FakeClock(),
         )
 
 
 def test_the_core_is_told_what_handles_and_the_wheel_allow() -> None:
     world = World()
-    assert world.rows.write(allowed=True) == ("broker-a", REVIVE, 8, 259_200_000, 1000)
+    assert world.rows.write(allowed=True) == ("broker-a", REVIVE, 8, 259_200_000, 1000, False)
     assert not world.rows.is_stale
     world.topics[REVIVE] = TopicConfig(name=REVIVE, read_queues=8, write_queues=9)
     found = world.rows.write(allowed=True)
     assert found is not None
     assert found.revive_queues == 9
+
+
+def test_the_core_is_told_that_checkpoints_may_be_in_memory() -> None:
+    world = World()
+    world.rows.write(allowed=True)
+    world.buffer.is_used = True
+    found = world.rows.write(allowed=True)
+    assert found is not None
+    assert found.merges
 
 
 def test_what_is_not_allowed_is_not_stale_for_ever() -> None:
@@ -73,10 +83,6 @@ def _waits_for_slave(world: World) -> None:
 
 def _lacks_slave(world: World) -> None:
     world.state.lacks_slave = True
-
-
-def _memory(world: World) -> None:
-    world.memory = True
 
 
 def _counts(world: World) -> None:
@@ -106,7 +112,7 @@ def _no_revive_topic(world: World) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(_slave, _waits_for_slave, _lacks_slave, _memory, _counts, _sync),
+        *(_slave, _waits_for_slave, _lacks_slave, _counts, _sync),
         *(_stopped_wheel, _no_wheel, _crowds, _no_revive_topic),
     ],
 )

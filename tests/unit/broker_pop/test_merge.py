@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -303,3 +304,25 @@ def test_times_of_checkpoints_that_left_take_no_memory() -> None:
 
 def test_slack_is_the_one_of_java() -> None:
     assert SLACK_MS == 1_500
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_acknowledgements_taken_together_are_taken_as_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    together, alone = World(), World()
+    popped = together.pop(5, count=4)
+    for world in (together, alone):
+        assert world.add(popped)
+        assert world.add(world.pop(9))
+        if seed % 4 == 0:
+            world.buffer.take_all(1)
+    for _ in range(4):
+        offsets = [rng.randrange(3, 11) for _ in range(rng.randrange(6))]
+        now_ms = NOW + rng.choice((0, 0, 0, 9_000))
+        taken = together.buffer.ack_each(popped.merge_key, offsets, now_ms)
+        each = [alone.ack(popped, one, now_ms=now_ms) for one in offsets]
+        assert [True] * taken + [False] * (len(offsets) - taken) == each
+        assert together.commits == alone.commits
+        assert len(together.buffer) == len(alone.buffer)
+        counted = together.buffer.merged_acks, together.buffer.unsaved
+        assert counted == (alone.buffer.merged_acks, alone.buffer.unsaved)

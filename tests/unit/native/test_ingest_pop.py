@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000_000
 WHEEL = "rmq_sys_wheel_timer"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
-Pop = tuple[str, str, int, int, int]
+Pop = tuple[str, str, int, int, int, bool]
 
 
 def ack(opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0) -> bytes:
@@ -38,7 +38,7 @@ def ack(opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0) -> 
 
 @contextlib.contextmanager
 def settling(
-    folder: Path, pop: Pop | None = ("broker-a", REVIVE, 8, 100_000, 1000)
+    folder: Path, pop: Pop | None = ("broker-a", REVIVE, 8, 100_000, 1000, False)
 ) -> Iterator[tuple[Ingest, Store]]:
     """An ingest that takes acknowledgements of queues 0 to 3 of T; queue 1 has one message."""
     with ingest_and_store(folder) as (it, store):
@@ -164,7 +164,7 @@ def test_without_a_state_of_pop_every_ack_is_for_the_processors(tmp_path: Path) 
 
 
 def test_names_that_need_an_escape_are_for_the_processors(tmp_path: Path) -> None:
-    with settling(tmp_path, ('broker"a', REVIVE, 8, 100_000, 1000)) as (it, _):
+    with settling(tmp_path, ('broker"a', REVIVE, 8, 100_000, 1000, False)) as (it, _):
         assert len(feed(it, 1, ack(1), NOW)[1]) == 1
 
 
@@ -174,3 +174,24 @@ def test_acks_that_the_log_does_not_take_are_for_the_processors(tmp_path: Path) 
         replies, frames, _ = feed(it, 1, ack(1) + ack(2), NOW)
         assert (replies, [frame[5] for frame in frames]) == (b"", [1, 2])
         assert it.counters()["returned"] == 2
+
+
+def test_acks_for_memory_are_returned_by_checkpoint_and_answered_later(tmp_path: Path) -> None:
+    with settling(tmp_path, ("broker-a", REVIVE, 8, 100_000, 1000, True)) as (it, _):
+        other = {"extraInfo": f"1 {NOW} 60000 2 0 broker-a 1 1", "offset": "1"}
+        burst = ack(1) + ack(2) + ack(3, other)
+        came = it.feed(1, burst, NOW)
+        assert len(came) == 4
+        replies, frames, broken, merges = came
+        assert (replies, frames, broken) == (b"", [], None)
+        assert merges == [
+            (("T", "g", 1, 0, NOW), [0, 0], [1, 2], ack(1) + ack(2)),
+            (("T", "g", 1, 1, NOW), [1], [3], ack(3, other)),
+        ]
+        assert it.counters()["acks"] == 0
+        written = answers(it.merged([1, 3], 2_000))
+        assert {opaque: code for opaque, (code, _) in written.items()} == {1: 0, 3: 0}
+        assert it.counters()["acks"] == 2
+        ((request, response, _, _, counts, took_us),) = it.take_answered()
+        assert (request, response, sum(counts), took_us) == (200_051, 0, 2, 4_000)
+    assert stored(tmp_path) == []

@@ -81,6 +81,7 @@ fn table(mode: u8) -> Table {
                 revive_queues: 8,
                 delay_max_ms: 259_200_000,
                 precision_ms: 1000,
+                merges: mode & 128 != 0,
             }),
             ..State::default()
         },

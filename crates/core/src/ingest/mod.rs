@@ -21,7 +21,7 @@ pub mod table;
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLockWriteGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::codec_error::CodecError;
 use crate::command::{Header, FLAG_RESPONSE};
@@ -35,7 +35,8 @@ use holds::Holds;
 use output::Output;
 pub use parked::Outbound;
 use parked::{Late, Waiting};
-use pop::acks::Acks;
+use pop::acks::{self, Acks};
+use pop::Merge;
 pub use pulls::Left;
 use pulls::Pulls;
 use sends::{Refused, Sends};
@@ -56,6 +57,8 @@ pub struct Fed {
     /// Whether the caller has to flush the store, which nobody else has been asked for, and to tell
     /// [`Ingest::flushed`]: there is one sender, who waits for it.
     pub flush: bool,
+    /// Acknowledgements that the caller settles in memory, before anything else.
+    pub merges: Vec<Merge>,
 }
 
 /// The fast path of one thread's connections. Not for two threads at once.
@@ -322,6 +325,17 @@ impl Ingest {
         here
     }
 
+    /// The answers to acknowledgements that were settled in memory, `took` after they came.
+    pub fn merged(&mut self, opaques: &[i32], took: Duration) -> Vec<u8> {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.read();
+        let mut replies = Vec::new();
+        for opaque in opaques {
+            acks::answer(&table.state, *opaque, took, &mut self.ledger, &mut replies);
+        }
+        replies
+    }
+
     /// Takes written answers back, for the room that they took.
     pub fn recycle(&mut self, mut replies: Output) {
         replies.clear();
@@ -437,7 +451,7 @@ impl Ingest {
                 continue;
             }
             // Behind a frame for the processors, whose records come first, they keep their turn.
-            if permitted && !passed && acks.take(store, &frame, &header) {
+            if permitted && !passed && acks.take(store, (&frame, whole), &header) {
                 continue;
             }
             // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
@@ -465,7 +479,7 @@ impl Ingest {
         }
         let replies = fed.replies.bytes();
         fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
-        acks.commit(store, ledger, replies, &mut *sink);
+        fed.merges = acks.commit(store, ledger, replies, &mut *sink);
         *room = sends.into_room();
         (fed, used)
     }

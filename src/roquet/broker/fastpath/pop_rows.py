@@ -1,8 +1,8 @@
 """How the core may settle popped messages: the rules of POP, asked and handed down as data.
 
-The core takes plain acknowledgements while their record alone decides about them: nothing of POP
-waits in memory, nobody counts messages in flight, and no answer waits for a flush or a slave.
-Everything else is for the processors.
+The core takes plain acknowledgements while their record alone decides about them: nobody counts
+messages in flight, and no answer waits for a flush or a slave. While checkpoints are in memory it
+reads them, and they are settled here. Everything else is for the processors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from roquet.protocol.codes import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from roquet.base.clock import Clock
+    from roquet.broker.pop.buffer.service import PopBuffer
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.state import BrokerState, Identity
+    from roquet.remoting.fast_ingest import MergeHere
     from roquet.store.store import Durability
     from roquet.store.topics import TopicTable
 
@@ -46,6 +49,8 @@ class Popping(NamedTuple):
     """Receipt handles may name queues below this."""
     delay_max_ms: int
     precision_ms: int
+    merges: bool
+    """Whether checkpoints are in memory, or may enter it."""
 
 
 class PopRows:
@@ -60,21 +65,20 @@ class PopRows:
         revive_topic: str,
         wheel: Wheel,
         in_flight: PopInFlight,
-        uses_memory: Callable[[], bool],
+        buffer: PopBuffer,
         acks_async: Callable[[], bool],
         durability: Durability,
+        clock: Clock,
     ) -> None:
-        """`uses_memory`: checkpoints are or may be in memory.
-
-        `acks_async`: an acknowledgement does not wait for its flush.
-        """
+        """`acks_async`: an acknowledgement does not wait for its flush."""
         self._identity = identity
         self._state = state
         self._topics = topics
         self._revive_topic = revive_topic
         self._wheel = wheel
         self._in_flight = in_flight
-        self._uses_memory = uses_memory
+        self._buffer = buffer
+        self._clock = clock
         self._acks_async = acks_async
         self._durability = durability
         self._written: Popping | None = None
@@ -97,17 +101,23 @@ class PopRows:
         self._written = self._now()
         return self._written if allowed else None
 
+    def merge(self, acks: MergeHere) -> int:
+        """Settle acknowledgements in memory; return how many, the rest is for the processors."""
+        key = *acks.of, self._identity.name
+        return self._buffer.merge.ack_each(key, acks.offsets, self._clock.now_ms())
+
     def _now(self) -> Popping | None:
         state = self._state
         if state.is_slave or state.waits_for_slave or state.lacks_slave:
             return None
         if self._durability.sync_flush and not self._acks_async():
             return None
-        if self._uses_memory() or not self._in_flight.is_idle:
+        if not self._in_flight.is_idle:
             return None
         revive = self._topics.get(self._revive_topic)
         limits = self._wheel.limits()
         if revive is None or limits is None or names.check_topic(self._revive_topic) is not None:
             return None
         queues = max(revive.read_queues, revive.write_queues)
-        return Popping(self._identity.name, self._revive_topic, queues, *limits)
+        used = self._buffer.is_used
+        return Popping(self._identity.name, self._revive_topic, queues, *limits, merges=used)

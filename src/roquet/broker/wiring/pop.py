@@ -85,7 +85,7 @@ class PopParts:
 
     def rows(self, base: Base, timers: TimerParts) -> PopRows:
         """Return what the fast path goes by."""
-        buffer, revive_log = self.shared.buffer, self.shared.revive_log
+        revive_log = self.shared.revive_log
         return PopRows(
             identity=base.identity,
             state=base.state,
@@ -93,9 +93,10 @@ class PopParts:
             revive_topic=revive_topic(base.identity.cluster),
             wheel=timers.conversion,
             in_flight=self.shared.in_flight,
-            uses_memory=lambda: buffer.is_used,
+            buffer=self.shared.buffer,
             acks_async=lambda: revive_log.acks_async,
             durability=base.config.store,
+            clock=base.clock,
         )
 
     def drop_peer(self, peer: Peer) -> None:

@@ -8,9 +8,9 @@ use super::super::books::Ledger;
 use super::super::connection::Source;
 use super::super::scan;
 use super::super::send::response;
-use super::super::table::Table;
+use super::super::table::{State, Table};
 use super::super::Sink;
-use super::{Popping, ACK};
+use super::{Merge, Popping, ACK};
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::commit_log::Prepared;
 use crate::frame::{self, Frame};
@@ -20,6 +20,7 @@ use crate::pop::records::{out_ms, push_waiting, Ack};
 use crate::record::NewRecord;
 use crate::store::Store;
 use crate::timer::TIMER_TOPIC;
+use std::time::Duration;
 
 /// The fields of an acknowledgement.
 #[derive(Default)]
@@ -87,6 +88,7 @@ pub(in crate::ingest) struct Acks<'t, 'f> {
     from: Source,
     prepared: Prepared<'t>,
     taken: Vec<Taken<'f>>,
+    merges: Vec<Merge>,
     bounds: Option<Bounds<'t>>,
     body: Vec<u8>,
     properties: Vec<u8>,
@@ -99,6 +101,7 @@ impl<'t, 'f> Acks<'t, 'f> {
             from,
             prepared: Prepared::default(),
             taken: Vec::new(),
+            merges: Vec::new(),
             bounds: None,
             body: Vec::new(),
             properties: Vec::new(),
@@ -109,16 +112,22 @@ impl<'t, 'f> Acks<'t, 'f> {
     pub(in crate::ingest) fn take(
         &mut self,
         store: &Store,
-        frame: &Frame<'f>,
+        (frame, whole): (&Frame<'f>, &[u8]),
         header: &Header<'_>,
     ) -> bool {
-        header.code == ACK && self.try_take(store, frame, header).is_some()
+        header.code == ACK && self.try_take(store, (frame, whole), header).is_some()
     }
 
-    fn try_take(&mut self, store: &Store, frame: &Frame<'f>, header: &Header<'_>) -> Option<()> {
+    fn try_take(
+        &mut self,
+        store: &Store,
+        (frame, whole): (&Frame<'f>, &[u8]),
+        header: &Header<'_>,
+    ) -> Option<()> {
         let table = self.table;
         let popping = table.state.pop.as_ref()?;
-        if header.flag & FLAG_ONE_WAY != 0 {
+        // Memory belongs to the thread of the processors.
+        if header.flag & FLAG_ONE_WAY != 0 || popping.merges && self.from.patient {
             return None;
         }
         let found = fields(header)?;
@@ -144,6 +153,10 @@ impl<'t, 'f> Acks<'t, 'f> {
             offset: found.offset,
         };
         let revive_ms = handle.revive_ms()?;
+        if popping.merges {
+            push_merge(&mut self.merges, &ack, header.opaque, whole);
+            return Some(());
+        }
         self.push(popping, &ack, revive_ms, handle.revive_queue)?;
         self.taken.push(Taken {
             frame: *frame,
@@ -209,16 +222,16 @@ impl<'t, 'f> Acks<'t, 'f> {
     }
 
     /// Appends what was taken, and writes the answers. What the log does not take goes to the
-    /// processors.
+    /// processors. Returns what has to be settled in memory.
     pub(in crate::ingest) fn commit(
         &mut self,
         store: &Store,
         ledger: &mut Ledger,
         replies: &mut Vec<u8>,
         sink: Sink<'_>,
-    ) {
+    ) -> Vec<Merge> {
         if self.taken.is_empty() {
-            return;
+            return std::mem::take(&mut self.merges);
         }
         let taken = std::mem::take(&mut self.taken);
         let mut prepared = std::mem::take(&mut self.prepared);
@@ -233,16 +246,55 @@ impl<'t, 'f> Acks<'t, 'f> {
         let state = &self.table.state;
         for (number, ack) in taken.iter().enumerate() {
             if number < stored {
-                let none: Option<std::iter::Empty<(&str, &str)>> = None;
-                let header = response(state, 0, ack.opaque, None);
-                // A header of this size always fits its length.
-                let _ = frame::encode_start(state.encoding, &header, none, 0, replies);
-                ledger.counters.acks += 1;
-                ledger.answered.add(Kind::plain(ACK, 0), took);
+                answer(state, ack.opaque, took, ledger, replies);
             } else if let Ok(header) = ack.frame.decode_header() {
                 ledger.counters.returned += 1;
                 sink(&ack.frame, &header);
             }
         }
+        std::mem::take(&mut self.merges)
     }
+}
+
+/// Writes and counts the answer to an acknowledgement that is a success.
+pub(in crate::ingest) fn answer(
+    state: &State,
+    opaque: i32,
+    took: Duration,
+    ledger: &mut Ledger,
+    replies: &mut Vec<u8>,
+) {
+    let none: Option<std::iter::Empty<(&str, &str)>> = None;
+    let header = response(state, 0, opaque, None);
+    // A header of this size always fits its length.
+    let _ = frame::encode_start(state.encoding, &header, none, 0, replies);
+    ledger.counters.acks += 1;
+    ledger.answered.add(Kind::plain(ACK, 0), took);
+}
+
+/// Enters an acknowledgement behind those of the same checkpoint, if they came just before.
+fn push_merge(merges: &mut Vec<Merge>, ack: &Ack<'_>, opaque: i32, whole: &[u8]) {
+    let is_same = |last: &&mut Merge| {
+        last.start_offset == ack.start_offset
+            && last.pop_time_ms == ack.pop_time_ms
+            && last.queue_id == ack.queue_id
+            && last.group == ack.group
+            && last.topic == ack.topic
+    };
+    if let Some(last) = merges.last_mut().filter(is_same) {
+        last.offsets.push(ack.offset);
+        last.opaques.push(opaque);
+        last.frames.extend_from_slice(whole);
+        return;
+    }
+    merges.push(Merge {
+        topic: ack.topic.to_owned(),
+        group: ack.group.to_owned(),
+        queue_id: ack.queue_id,
+        start_offset: ack.start_offset,
+        pop_time_ms: ack.pop_time_ms,
+        offsets: vec![ack.offset],
+        opaques: vec![opaque],
+        frames: whole.to_vec(),
+    });
 }

@@ -169,15 +169,11 @@ class MergeBuffer:
 
     def ack(self, merge_key: MergeKey, offsets: Sequence[int], now_ms: int) -> bool:
         """Take acknowledgements for a checkpoint; False: they must be stored."""
-        entry = self._by_key.get(merge_key)
-        if entry is None or entry.is_stored:
+        entry = self._open(merge_key, now_ms)
+        if entry is None:
             return False
-        checkpoint, rules = entry.checkpoint, self._rules
+        checkpoint = entry.checkpoint
         assert checkpoint is not None
-        if not rules.enabled or checkpoint.revive_ms - now_ms < rules.margin_ms + SLACK_MS:
-            return False
-        if now_ms - checkpoint.pop_time_ms > rules.stay_ms - SLACK_MS:
-            return False
         for offset in offsets:
             bit = checkpoint.index_of(offset)
             if bit >= 0:
@@ -187,6 +183,25 @@ class MergeBuffer:
             self.unsaved += 1
             self._leave(entry)
         return True
+
+    def ack_each(self, merge_key: MergeKey, offsets: Sequence[int], now_ms: int) -> int:
+        """Take acknowledgements one by one; return how many, the rest of them must be stored."""
+        entry = self._open(merge_key, now_ms)
+        if entry is None or entry.checkpoint is None:
+            return 0
+        index_of = entry.checkpoint.index_of
+        taken = 0
+        for offset in offsets:
+            taken += 1
+            bit = index_of(offset)
+            if bit >= 0:
+                entry.acked |= 1 << bit
+            if entry.is_done:
+                self.unsaved += 1
+                self._leave(entry)
+                break
+        self.merged_acks += taken
+        return taken
 
     # --- what has to be stored ------------------------------------------------------------------
 
@@ -241,6 +256,17 @@ class MergeBuffer:
             self._push(entry, now_ms + RETRY_MS)
 
     # --- parts of these -------------------------------------------------------------------------
+
+    def _open(self, merge_key: MergeKey, now_ms: int) -> Buffered | None:
+        """Return the checkpoint that acknowledgements are for, if it still takes some."""
+        entry = self._by_key.get(merge_key)
+        if entry is None or entry.is_stored:
+            return None
+        checkpoint, rules = entry.checkpoint, self._rules
+        assert checkpoint is not None
+        if not rules.enabled or checkpoint.revive_ms - now_ms < rules.margin_ms + SLACK_MS:
+            return None
+        return None if now_ms - checkpoint.pop_time_ms > rules.stay_ms - SLACK_MS else entry
 
     def _take(self, most: int, is_due: Callable[[int], bool]) -> list[Buffered]:
         taken: list[Buffered] = []

@@ -165,7 +165,8 @@ class OffsetTable:
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset, whatever reset is pending."""
-        return self._committed.get(f"{topic}@{group}", {}).get(queue_id)
+        queues = self._committed.get(f"{topic}@{group}")
+        return None if queues is None else queues.get(queue_id)
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Return a copy of the committed offsets of a group in a topic, by queue id."""
@@ -223,10 +224,15 @@ class OffsetTable:
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a reset that no pull has taken yet."""
+        # Mostly there are none at all, and pops ask several times a queue.
+        if not self._resets:
+            return None
         return self._resets.get(f"{topic}@{group}", {}).get(queue_id)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return and end a pending reset."""
+        if not self._resets:
+            return None
         queues = self._resets.get(f"{topic}@{group}", {})
         offset = queues.pop(queue_id, None)
         if offset is not None:

@@ -78,13 +78,13 @@ class PopChecks:
 
     def pop(self, request: PopRequest) -> tuple[TopicConfig, Choice]:
         """Admit a pop; return its topic and what it takes of it."""
-        broker = f"the broker[{self._identity.ip}]"
         if self.is_late(request.born_ms, request.poll_ms):
-            text = f"{broker} pop message is timeout too much"
+            text = f"the broker[{self._identity.ip}] pop message is timeout too much"
             raise Refusal(Reason.POLLING_TIMEOUT, text)
         self._check_serving("pop message")
         if request.max_messages > MESSAGES_MAX:
-            text = f"{broker} pop message's num is greater than {MESSAGES_MAX}"
+            ip = self._identity.ip
+            text = f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}"
             raise Refusal(Reason.INVALID_ARGUMENT, text)
         self._check_timers()
         topic = self._readable(request.topic, request.queue_id, request.group)

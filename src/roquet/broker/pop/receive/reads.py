@@ -76,6 +76,10 @@ class Reader(QueueReader, Protocol):
         """Return (physical offset, size, tags code) of messages of a queue."""
         ...
 
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message of a queue."""
+        ...
+
     def dispatch_behind(self) -> int:
         """Return the bytes of the log that are not in the queues yet."""
         ...

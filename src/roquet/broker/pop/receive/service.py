@@ -185,7 +185,8 @@ class PopService:
         if offset is None:
             return
         if run.room <= 0:
-            run.rest += self._rest(run, topic, queue_id)
+            # Where the group goes on is known here, so nobody has to look it up again.
+            run.rest += max(0, self._store.max_offset(topic, queue_id) - offset)
             return
         began_ms = self._clock.now_ms()
         result = self._read(run, topic, queue_id, offset)

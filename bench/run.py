@@ -118,7 +118,7 @@ def prepare(broker: Broker) -> None:
     """Make the topics, and messages for the pulls to read."""
     for index in range(TOPICS_MAX):
         broker.create_topic(f"{TOPIC}-{index}", QUEUES)
-    for name in (TOPIC, TOPIC + scenarios.FILLED):
+    for name in (TOPIC, TOPIC + scenarios.FILLED, TOPIC + scenarios.ECHOED):
         broker.create_topic(name, QUEUES)
 
 

@@ -76,6 +76,9 @@ SYNC = [
 FILLED = "Filled"
 """End of the name of the topic that filters read: tags Tag0 to Tag9 in turn."""
 
+ECHOED = "Echoed"
+"""End of the name of the topic that is sent to and popped from at once."""
+
 SERVICES = [
     Scenario(
         "tag filter, 1 of 10, 32 a pull",
@@ -110,10 +113,22 @@ POP = [
     for conns in (1, 8)
 ]
 """Every message is popped and acknowledged by a request of its own."""
+POP.append(
+    Scenario(
+        "pop 1 + ack + send 16x1",
+        "pop",
+        {"conns": 16, "echo": 1},
+        cpu_at_most=1 / 3,
+        topic=ECHOED,
+    )
+)
+"""Each connection sends a message, pops one for a group of all, acknowledges it, in turn."""
 
 POP_CONFIG = dict.fromkeys(("roquet", "java"), ("timerWheelEnable=true",))
 
-POP_BUFFER = [dataclasses.replace(each, name=f"{each.name}, merge buffer") for each in POP]
+POP_BUFFER = [
+    dataclasses.replace(each, name=f"{each.name}, merge buffer", cpu_at_most=1 / 3) for each in POP
+]
 
 POP_BUFFER_CONFIG = dict.fromkeys(
     ("roquet", "java"), ("timerWheelEnable=true", "enablePopBufferMerge=true")

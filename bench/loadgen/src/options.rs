@@ -16,7 +16,8 @@ usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
   transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)
          --filter none|tag|sql (Tag0, or an expression that is true for the same; counts what was delivered)
-  pop:   --batch 32 --broker broker-a (its name; pops the topic from its start, acknowledges one by one; JSON headers)
+  pop:   --batch 32 --broker broker-a (its name; pops the topic from its start, acknowledges one by one; JSON headers;
+         --echo 1 sends, pops one and acknowledges it, one request in flight)
   tail:  --batch 32  --groups 1 (every group reads every queue from its end, by long poll)";
 
 pub struct Options {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 from roquet._native import decode_records
-from roquet.admin.calls import Brokers, command, read, read_header
+from roquet.admin.calls import Brokers, command, demand, read, read_header
 from roquet.admin.topics import Topics
-from roquet.base.errors import Refused, Unreachable, UsageError
-from roquet.protocol import hosts, message_id, records, sys_flag
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.topic import can_write
+from roquet.protocol import hosts, message_id, names, properties, records, sys_flag
 from roquet.protocol.bodies import stats
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -19,6 +22,8 @@ from roquet.protocol.headers.message import (
     PullMessageRequest,
     PullMessageResponse,
     QueryMessageRequest,
+    SendMessageRequest,
+    SendMessageResponse,
     ViewMessageRequest,
 )
 
@@ -27,13 +32,21 @@ if TYPE_CHECKING:
 
     from roquet.admin.calls import Calls
     from roquet.model.message import StoredMessage
-    from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.stats import ConsumedDirectly
 
 _GROUP = "TOOLS_CONSUMER"
 _PULL_COUNT = 32
 _NO_MESSAGE = re.compile(r"can not find message by the offset")
 FOREVER_MS = 2**63 - 1
+_STORED_LESS_SAFELY = (
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+_CARRIED = frozenset(
+    {properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.SHARDING_KEY}
+)
+"""Properties of RocketMQ's own that belong to the message and not to its delivery."""
 _NOTHING = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -41,6 +54,23 @@ _NOTHING = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SentAgain:
+    """Where a copy of a message lies."""
+
+    queue: MessageQueue
+    queue_offset: int
+    offset_id: str
+
+
+def origin_of(message: StoredMessage) -> str:
+    """Return the topic that a message was sent to, before it was retried or given up."""
+    for name in (properties.DLQ_ORIGIN_TOPIC, properties.RETRY_TOPIC):
+        if message.properties.get(name):
+            return message.properties[name]
+    return message.topic
 
 
 class Messages:
@@ -153,6 +183,68 @@ class Messages:
                         break
                 if not found:
                     break
+
+    async def send_again(
+        self, message: StoredMessage, *, topic: str | None = None, group: str | None = None
+    ) -> SentAgain:
+        """Send a copy of a stored message; return where it lies.
+
+        It goes to `topic`, without one to the message's own; with `group` only that group gets it:
+        it goes to the group's retry topic and comes back under the topic that it had (`topic`).
+        Body, tag, keys, the producer's id and the user's own properties are the same; what says how
+        and when it was delivered is left out. Raises UsageError, Refused, Unreachable, and
+        OutcomeUnknown when the copy may be stored.
+        """
+        origin = topic or origin_of(message)
+        target = origin if group is None else names.retry_topic(group)
+        demand(names.check_may_send(origin))
+        carried = {
+            name: value
+            for name, value in message.properties.items()
+            if name not in properties.RESERVED or name in _CARRIED
+        }
+        if group is not None:
+            carried[properties.RETRY_TOPIC] = origin
+            carried[properties.ORIGIN_MESSAGE_ID] = message.properties.get(
+                properties.ORIGIN_MESSAGE_ID, message.msg_id
+            )
+        route = await self._topics.route(target)
+        masters = {it.broker_name: it.master for it in route.brokers if it.master is not None}
+        queues = [
+            (it.broker_name, number)
+            for it in route.queues
+            if can_write(it.perm) and it.broker_name in masters
+            for number in range(it.write_queues)
+        ]
+        if not queues:
+            raise Unreachable(f"{target} has no queue that can be written to now")
+        broker, number = queues[message.queue_offset % len(queues)]
+        header = SendMessageRequest(
+            producer_group=names.INNER_PRODUCER_GROUP,
+            topic=target,
+            default_topic=names.AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=number,
+            # The body is here decompressed.
+            sys_flag=message.sys_flag & sys_flag.MULTI_TAGS,
+            born_timestamp=self._calls.clock.now_ms(),
+            flag=message.flag,
+            properties=properties.write(carried),
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+            broker_name=broker,
+        )
+        request = command(RequestCode.SEND_MESSAGE, header, message.body)
+        try:
+            answer = await self._calls.ask(masters[broker], request)
+        except Refused as refusal:
+            if refusal.code in _STORED_LESS_SAFELY:
+                raise OutcomeUnknown(f"stored, but less safely than wanted: {refusal}") from refusal
+            raise
+        there = read_header(SendMessageResponse, answer)
+        place = MessageQueue(target, broker, there.queue_id)
+        return SentAgain(place, there.queue_offset, there.msg_id)
 
     async def consume_directly(
         self, group: str, client_id: str, message: StoredMessage

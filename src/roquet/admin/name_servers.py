@@ -38,11 +38,12 @@ class NameServers:
 
     async def config(self) -> dict[str, dict[str, str]]:
         """Return address -> settings by Java name. Raises Refused, Unreachable, OutcomeUnknown."""
+        return {address: await self.config_of(address) for address in self.addresses}
+
+    async def config_of(self, address: str) -> dict[str, str]:
+        """Return the settings of one name server. Raises as `config` does."""
         request = command(RequestCode.GET_NAMESRV_CONFIG)
-        return {
-            address: read(read_properties, await self._calls.ask(address, request))
-            for address in self.addresses
-        }
+        return read(read_properties, await self._calls.ask(address, request))
 
     async def set_config(self, changes: Mapping[str, str]) -> None:
         """Change settings of every running name server, all or none at each.

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     Options = argparse.Namespace
     Command = Callable[[Options], int]
 
+_COMPLETION = """\
+Print a script for a shell:
+  bash: eval "$(roquet completion bash)"
+  zsh:  roquet completion zsh > ~/.zfunc/_roquet
+  fish: roquet completion fish > ~/.config/fish/completions/roquet.fish"""
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EBADF, errno.EIO)
 
 
@@ -65,8 +70,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of the whole command line."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Build the parser of the whole command line, or one that knows `only` this word's flags."""
     whole = _Parser(
         prog="roquet",
         description="A message broker that speaks RocketMQ.",
@@ -74,11 +79,16 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    broker = flags_servers.add(commands)
+    servers = flags_servers.add(commands)
     flags_messages.add(commands)
-    declared.add(commands, tree.NOUNS, tree.ROWS, {"broker": broker})
+    declared.add(commands, tree.NOUNS, tree.ROWS, servers, only)
     flags_upkeep.add(commands)
     flags_pipeline.add(commands)
+    completion = commands.add_parser(
+        "completion", help="print what a shell needs to complete commands", description=_COMPLETION
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    completion.set_defaults(run=_completion)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return whole
@@ -87,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return the exit code. Errors are one line: what, and what helps."""
     try:
-        options = parser().parse_args(list(arguments))
+        options = parser(_first_word(arguments)).parse_args(list(arguments))
         code = int(options.run(options))
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -108,6 +118,11 @@ def run(arguments: Sequence[str]) -> int:
             f"{type(failure).__name__}: {failure} (python -X dev shows where)", EXIT_REFUSED
         )
     return code
+
+
+def _first_word(arguments: Sequence[str]) -> str | None:
+    """Return the command's first word; flags before it need the whole parser."""
+    return arguments[0] if arguments and not arguments[0].startswith("-") else None
 
 
 def _ended(text: str, code: int) -> int:
@@ -139,6 +154,13 @@ def _code_of(failure: RoquetError) -> int:
         if isinstance(failure, Refused) and failure.code in (17, 22)
         else EXIT_REFUSED
     )
+
+
+def _completion(options: Options) -> int:
+    import shtab  # noqa: PLC0415  (only this command needs it)
+
+    sys.stdout.write(shtab.complete(parser(), options.shell) + "\n")
+    return 0
 
 
 def _version(_: Options) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-NAMESRV = "127.0.0.1:9876"
 CODES = "exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 5 not found"
 
 
@@ -14,10 +12,10 @@ def client_flags(parser: argparse.ArgumentParser, *, as_json: bool = True) -> No
     parser.add_argument(
         "-n",
         "--namesrv",
-        default=os.environ.get("NAMESRV_ADDR") or NAMESRV,
         metavar="HOST:PORT",
-        help="name servers, separated by ';' ($NAMESRV_ADDR, %(default)s)",
+        help="name servers, separated by ';' ($NAMESRV_ADDR, the context's, 127.0.0.1:9876)",
     )
+    parser.add_argument("--context", metavar="NAME", help="a cluster of: roquet context ls")
     if as_json:
         parser.add_argument(
             "--json", dest="as_json", action="store_true", help="one JSON object a line"

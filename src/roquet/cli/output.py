@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.log import safe
@@ -116,6 +117,20 @@ def error(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"roquet: {shown}\n")
         sys.stderr.flush()
+
+
+_BEGAN_S = time.monotonic()
+PROGRESS_AFTER_S = 2.0
+_progress_said_s = _BEGAN_S
+
+
+def progress(text: str) -> None:
+    """Say at a terminal how far a command is, every two seconds from the second one on."""
+    global _progress_said_s  # noqa: PLW0603  (there is one terminal)
+    now_s = time.monotonic()
+    if now_s - _progress_said_s >= PROGRESS_AFTER_S and sys.stderr.isatty():
+        _progress_said_s = now_s
+        sys.stderr.write(f"roquet: {text} ...\n")
 
 
 def drop_output() -> None:

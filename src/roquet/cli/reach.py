@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.base.log import configure
+from roquet.cli import contexts
 from roquet.cli.exits import EXIT_INTERRUPTED, EXIT_LEFT_OUT
 from roquet.client import connect
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.hosts import split_addresses
 from roquet.remoting.refusals import cannot_heal
 from roquet.service import runtime
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
     from roquet.base.errors import RoquetError
-    from roquet.client import MQ, TlsOptions
+    from roquet.client import MQ
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
 
@@ -32,15 +32,15 @@ NOTICE_S = 2.0
 """Without an answer for so long, a line says whose."""
 
 
-def client(namesrv: str, tls: TlsOptions | None = None) -> MQ:
-    """Make a client of what `--namesrv` names. Raises UsageError."""
-    try:
-        addresses = split_addresses(namesrv)
-    except ValueError as error:
-        raise UsageError(f"--namesrv: {error}") from error
-    if not addresses:
-        raise UsageError("--namesrv is empty: it should look like 127.0.0.1:9876")
-    return connect("rmq://" + ";".join(addresses), tls=tls)
+def client(options: argparse.Namespace) -> MQ:
+    """Make a client of what `--namesrv`, the environment or the context names. Raises UsageError.
+
+    The name servers found are written to `options.namesrv`.
+    """
+    cluster = contexts.chosen(options.namesrv, options.context)
+    options.namesrv = cluster.namesrv
+    addresses = contexts.addresses_of(cluster.namesrv, "--namesrv")
+    return connect("rmq://" + ";".join(addresses), credentials=cluster.credentials())
 
 
 def helped(error: Unreachable) -> Unreachable:
@@ -125,6 +125,11 @@ def administered(options: argparse.Namespace, work: Callable[[Admin], Awaitable[
 
     The exit code is 3 when a broker did not answer and the rest was shown.
     """
+    return connected(options, lambda _, admin: work(admin))
+
+
+def connected(options: argparse.Namespace, work: Callable[[MQ, Admin], Awaitable[int]]) -> int:
+    """Run the work of one command that needs a client, as `administered` does."""
 
     async def serve(stop: asyncio.Event) -> int:
         watched: list[Watched] = []
@@ -134,8 +139,8 @@ def administered(options: argparse.Namespace, work: Callable[[Admin], Awaitable[
             return watched[0]
 
         try:
-            async with client(options.namesrv) as mq:
-                code = await _until(stop, work(mq.admin(watch)))
+            async with client(options) as mq:
+                code = await _until(stop, work(mq, mq.admin(watch)))
         except Unreachable as error:
             raise helped(error) from error
         return EXIT_LEFT_OUT if code == 0 and watched[0].away else code

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import io
 import json
 import os
 import pty
@@ -13,43 +11,22 @@ import subprocess
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from cli_harness import dev_server, environment
+from cli_shell import Shell
 from roquet import sync
 from roquet.base.errors import UsageError
-from roquet.cli.app import parser, run
+from roquet.cli.app import parser
 from roquet.cli.commands import declared, tree
 from roquet.cli.times import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-class Shell:
-    """Runs commands against one dev server."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.code = 0
-        self.err = ""
-
-    def __call__(self, *words: str) -> str:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            self.code = run([*words, "-n", self.address])
-        self.err = err.getvalue()
-        assert "Traceback" not in self.err
-        return out.getvalue()
-
-    def rows(self, *words: str) -> list[dict[str, Any]]:
-        text = self(*words, "-o", "json")
-        assert (self.code, self.err) == (0, "")
-        return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -239,9 +216,7 @@ def test_places_are_read() -> None:
 def test_every_row_has_help_and_a_function() -> None:
     whole = parser().format_help()
     for row in tree.ROWS:
-        module, _, name = row.work.partition(":")
-        found = __import__(f"roquet.cli.commands.{module}", fromlist=[name])
-        assert callable(getattr(found, name)), row
+        assert callable(row.function()), row
         assert row.words[0] in whole
     assert isinstance(tree.ROWS[0], declared.Row)
 

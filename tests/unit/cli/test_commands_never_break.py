@@ -8,10 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.cli import app
 from roquet.cli.app import run
+from roquet.cli.commands import tree
+
+if TYPE_CHECKING:
+    from roquet.cli.commands.declared import Row
 
 SOURCES = Path(__file__).parents[3] / "src"
 
@@ -74,6 +80,83 @@ def test_command_of_a_silent_server_says_so_within_3_s(
     assert "answer" in err
 
 
+MORE: dict[tuple[str, ...], list[str]] = {
+    ("topic", "alter"): ["-q", "4"],
+    ("group", "alter"): ["--retries", "3"],
+    ("group", "seek"): ["--to", "latest"],
+    ("msg", "get"): ["-t", "t"],
+    ("msg", "resend"): ["-t", "t"],
+    ("msg", "find"): ["-k", "k"],
+    ("dlq", "resend"): ["--all"],
+    ("user", "set"): ["--admin"],
+}
+"""What a command needs besides what its declaration demands."""
+
+
+def words_of(row: Row, text: str = "t") -> list[str]:
+    """Return a command line of a row with `text` for each of its arguments."""
+    words = list(row.words)
+    for it in row.arguments:
+        required = it.options.get("required")
+        if it.names[0].startswith("-") and required:
+            words += [it.names[0], text]
+        elif not it.names[0].startswith("-") and it.options.get("nargs") not in ("?", "*"):
+            metavar = str(it.options.get("metavar"))
+            is_pair, is_address = "=" in metavar, metavar == "HOST:PORT"
+            own = f"{text}{metavar}" if metavar == "TARGET" else text
+            words.append(f"{own}={own}" if is_pair else f"{own}:1" if is_address else own)
+    return [*words, *MORE.get(row.words, []), *(["-y"] if row.changes else [])]
+
+
+ASKING = [row for row in tree.ROWS if row.given != "nothing"]
+
+
+@pytest.mark.parametrize("row", ASKING, ids=lambda it: " ".join(it.words))
+def test_every_declared_command_without_server_ends_with_one_line(
+    row: Row, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run([*words_of(row), "-n", away()])
+    shown = capsys.readouterr()
+    assert code == 3, shown.err
+    if row.words != ("namesrv", "ls"):
+        check_one_line(shown.err)
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS, ids=lambda it: repr(it[:8]))
+def test_every_declared_command_with_bad_values_ends_with_one_line(
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    # It is the same for every line, and costs more than most of them.
+    one = app.parser()
+    monkeypatch.setattr(app, "parser", lambda _=None: one)
+    monkeypatch.setenv("NAMESRV_ADDR", f"{text}:x" if text == "-1" else away())
+    monkeypatch.setenv("ROQUET_CONTEXTS", str(tmp_path / "contexts"))
+    for row in tree.ROWS:
+        flags = [it.names[0] for it in row.arguments if it.names[0].startswith("-")]
+        lines = [words_of(row, text), [*words_of(row), text, text]]
+        lines += [[*words_of(row), f"{flag}={text}"] for flag in flags]
+        for words in lines:
+            code = run(words)
+            err = capsys.readouterr().err
+            if code and row.words != ("namesrv", "ls"):
+                check_one_line(err)
+            assert "python -X dev" not in err, words
+
+
+@pytest.mark.parametrize("redirections", ["> /dev/full", ">&-", "| true"])
+@pytest.mark.parametrize("command", ["cheat", "context ls", "completion bash"])
+def test_declared_command_whose_output_cannot_be_written_is_one_line(
+    command: str, redirections: str, tmp_path: Path
+) -> None:
+    ended = process(command, redirections, tmp_path)
+    assert "Traceback" not in ended.stderr.decode()
+    assert ended.stderr.count(b"\n") <= 1
+    assert ended.returncode in (0, 1)
+
+
 def _bad_values() -> list[list[str]]:
     found = [[*words[:-1], text] for words in FILES for text in BAD_TEXTS]
     for text in BAD_TEXTS:
@@ -116,6 +199,8 @@ def _bad_values() -> list[list[str]]:
 def test_bad_values_are_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    one = app.parser()
+    monkeypatch.setattr(app, "parser", lambda _=None: one)
     monkeypatch.setenv("NAMESRV_ADDR", away())
     wrong: list[str] = []
     for words in _bad_values():

@@ -22,3 +22,17 @@ def test_the_page_of_settings_is_current() -> None:
     page = (REPOSITORY / "docs/reference/configuration.md").read_text()
     assert "| `flushDiskType` | `ASYNC_FLUSH` | `ASYNC_FLUSH`, `SYNC_FLUSH` |" in page
     assert "| `scanNotActiveBrokerInterval` | `10000` |" in page
+
+
+def test_the_page_of_commands_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.commands_page", "--check"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, "python -m tools.commands_page writes it"
+    page = (REPOSITORY / "docs/reference/commands.md").read_text()
+    assert "## `roquet dlq resend`" in page

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from roquet.base.errors import RoquetError, UsageError
 
+if TYPE_CHECKING:
+    import argparse
 
-def ask(loss: str, *, agreed: bool, word: str = "y") -> None:
-    """Have a person agree to a loss by typing `word`.
 
-    Raises UsageError when nobody is there to be asked, RoquetError when they do not agree, and
-    KeyboardInterrupt at Ctrl-C.
+class OnlySaid(Exception):  # noqa: N818  (it is the wanted end of a dry run)
+    """A dry run has come to what it would do; the text says what that is."""
+
+
+def ask(loss: str, options: argparse.Namespace, word: str = "y") -> None:
+    """Have a person agree to a loss by typing `word`, unless --yes was given.
+
+    Raises OnlySaid in a dry run, UsageError when nobody is there to be asked, RoquetError when
+    they do not agree, and KeyboardInterrupt at Ctrl-C.
     """
-    if agreed:
+    if options.dry_run:
+        raise OnlySaid(loss)
+    if options.yes:
         return
     if not (sys.stdin is not None and sys.stdin.isatty()):
         raise UsageError(f"{loss}: --yes does it all the same")

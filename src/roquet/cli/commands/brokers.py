@@ -94,7 +94,7 @@ def _no_setting(broker: str, key: str, known: Mapping[str, str]) -> NotFound:
 
 async def drain(admin: Admin, options: argparse.Namespace) -> int:
     """Have producers leave a broker."""
-    ask(f"producers would stop sending to {options.broker}; consumers go on", agreed=options.yes)
+    ask(f"producers would stop sending to {options.broker}; consumers go on", options)
     count = await admin.brokers.drain(options.broker)
     output.line(
         f"{options.broker}: {count} topics are read-only now; back: roquet broker undrain"
@@ -134,6 +134,13 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
 
 async def health(admin: Admin, options: argparse.Namespace) -> int:
     """Show what is wrong first; exit code 1 when something is."""
+    rows = await troubles(admin)
+    output.listed(("state", "where", "what"), rows, options.output)
+    return 1 if any(row[0] == "problem" for row in rows) else 0
+
+
+async def troubles(admin: Admin) -> list[tuple[str, str, str]]:
+    """Return level (problem, warning, fine), place and text, the worst first."""
     rows: list[tuple[str, str, str]] = []
     known = await admin.brokers.cluster()
     if not known.brokers:
@@ -154,8 +161,7 @@ async def health(admin: Admin, options: argparse.Namespace) -> int:
             text = f"drained: producers send it nothing; back: roquet broker undrain {name}"
             rows.append(("warning", name, text))
     rows.sort(key=lambda row: ("problem", "warning", "fine").index(row[0]))
-    output.listed(("state", "where", "what"), rows, options.output)
-    return 1 if any(row[0] == "problem" for row in rows) else 0
+    return rows
 
 
 async def _look(admin: Admin, address: str) -> list[tuple[str, str]]:

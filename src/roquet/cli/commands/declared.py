@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from roquet.cli import output
 from roquet.cli.flags import CODES, client_flags, output_flags
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def argument(*names: str, **options: Any) -> Argument:
 class Row:
     """One command: its words, what it is for, its arguments, and where its function is.
 
-    `work` is `module:function` below `roquet.cli.commands`; the function is awaited with an
-    `Admin` and the options, prints by `roquet.cli.output`, and returns the exit code.
+    `work` is `module:function` below `roquet.cli.commands`, or `folder.module:function` below
+    `roquet.cli`. The function prints by `roquet.cli.output` and returns the exit code. What it is
+    given besides the options `given` says; one that is given something is awaited.
     """
 
     words: tuple[str, ...]
@@ -42,16 +44,41 @@ class Row:
     work: str
     arguments: tuple[Argument, ...] = ()
     about: str = ""
+    given: Literal["admin", "client", "nothing"] = "admin"
     prints: bool = True
     """Whether it has something to show as a table, as JSON or as YAML."""
     changes: bool = False
-    """Whether it takes something away: then it asks, or is given --yes."""
+    """Whether it takes something away: then it asks, is given --yes, or only says it."""
+
+    def function(self) -> Callable[..., Any]:
+        """Import and return what does the work."""
+        module, _, name = self.work.partition(":")
+        package = "roquet.cli" if "." in module else "roquet.cli.commands"
+        found: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{module}"), name)
+        return found
 
 
-def add(commands: Any, nouns: Mapping[str, str], rows: tuple[Row, ...], known: Any) -> None:
-    """Add the rows below their nouns; `known` has the parsers of nouns that are commands."""
+def add(
+    commands: Any,
+    nouns: Mapping[str, str],
+    rows: tuple[Row, ...],
+    known: Mapping[str, argparse.ArgumentParser],
+    only: str | None = None,
+) -> None:
+    """Add the rows below their nouns; `known` has the parsers of nouns that are commands.
+
+    With `only`, all but this noun are named and no more: building all takes longer than most of a
+    command's work.
+    """
     verbs: dict[tuple[str, ...], Any] = {}
+    named = set(known)
     for row in rows:
+        if only not in (None, row.words[0]):
+            if row.words[0] not in named:
+                text = row.help if len(row.words) == 1 else nouns[row.words[0]]
+                commands.add_parser(row.words[0], help=text, add_help=False)
+                named.add(row.words[0])
+            continue
         for depth in range(1, len(row.words)):
             noun = row.words[:depth]
             if noun in verbs:
@@ -64,7 +91,7 @@ def add(commands: Any, nouns: Mapping[str, str], rows: tuple[Row, ...], known: A
             verbs[noun] = parser.add_subparsers(
                 title="commands", metavar="COMMAND", required=required
             )
-        _parser(verbs[row.words[:-1]], row)
+        _parser(verbs[row.words[:-1]] if len(row.words) > 1 else commands, row)
 
 
 def _parser(verbs: Any, row: Row) -> None:
@@ -75,22 +102,33 @@ def _parser(verbs: Any, row: Row) -> None:
         parser.add_argument(*it.names, **it.options)
     if row.changes:
         parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    client_flags(parser, as_json=False)
+        parser.add_argument("--dry-run", action="store_true", help="say what it would do, only")
+    if row.given != "nothing":
+        client_flags(parser, as_json=False)
     if row.prints:
         output_flags(parser)
-    parser.set_defaults(run=_runner(row.work))
+    parser.set_defaults(run=_runner(row))
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _runner(work: str) -> Callable[[argparse.Namespace], int]:
+def _runner(row: Row) -> Callable[[argparse.Namespace], int]:
     def run(options: argparse.Namespace) -> int:
-        module, _, name = work.partition(":")
-        function = getattr(importlib.import_module(f"roquet.cli.commands.{module}"), name)
-        from roquet.cli.reach import administered  # noqa: PLC0415
+        function = row.function()
+        from roquet.cli.commands.asking import OnlySaid  # noqa: PLC0415
 
-        return administered(options, lambda admin: function(admin, options))
+        try:
+            if row.given == "nothing":
+                return int(function(options))
+            from roquet.cli.reach import administered, connected  # noqa: PLC0415
+
+            if row.given == "client":
+                return connected(options, lambda mq, admin: function(mq, admin, options))
+            return administered(options, lambda admin: function(admin, options))
+        except OnlySaid as said:
+            output.line(f"dry run, nothing is changed: {said}")
+            return 0
 
     return run

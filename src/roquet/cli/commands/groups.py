@@ -163,7 +163,7 @@ async def rm(admin: Admin, options: argparse.Namespace) -> int:
     online = await admin.groups.connection(group)
     count = 0 if online is None else len(online.connections)
     what = "its configuration and offsets" if options.offsets else "its configuration"
-    ask(f"{group} ({count} members online) loses {what}", agreed=options.yes, word=group)
+    ask(f"{group} ({count} members online) loses {what}", options, group)
     await admin.groups.delete(group, offsets=options.offsets)
     output.line(f"{group}: deleted")
     return 0
@@ -187,7 +187,7 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
             f"{len(online.connections)} members are online: they commit every few seconds, so they"
             " may be further than shown, and go on elsewhere at their next poll, within 30 s"
         )
-    if options.preview:
+    if options.preview or options.dry_run:
         _show_steps(steps, options)
         return 0
     repeated = sum(max(0, it.repeated) for it in steps)
@@ -195,7 +195,7 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
     ask(
         f"{options.group} would get {repeated} messages of {options.topic} again and skip"
         f" {skipped}",
-        agreed=options.yes,
+        options,
     )
     await admin.groups.take_steps(options.group, options.topic, steps)
     _show_steps(steps, options)
@@ -237,7 +237,7 @@ async def clone(admin: Admin, options: argparse.Namespace) -> int:
     if online is not None:
         count = len(online.connections)
         raise UsageError(f"{count} members of {target} are online, and would commit over it")
-    ask(f"{target} would go on where {source} is in {', '.join(topics)}", agreed=options.yes)
+    ask(f"{target} would go on where {source} is in {', '.join(topics)}", options)
     if not await admin.groups.get(target):
         await admin.groups.put(target)
     for topic in topics:

@@ -23,24 +23,29 @@ if TYPE_CHECKING:
 
 async def get(admin: Admin, options: argparse.Namespace) -> int:
     """Show one message with all that is kept of it."""
-    if options.topic is not None:
-        found = await admin.messages.by_id(options.topic, options.id)
-        if not found and is_offset_id(options.id):
-            # Both kinds of id may look alike; an address that is none of ours is no finding.
-            with contextlib.suppress(UsageError):
-                found = [await admin.messages.by_offset_id(options.id)]
-    elif is_offset_id(options.id):
-        found = [await admin.messages.by_offset_id(options.id)]
-    else:
-        raise UsageError(f"{options.id[:80]!r} is the id of a producer: give --topic with it")
-    if not found:
-        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{options.topic} has no message {options.id}")
-    for message in found:
+    for message in await found_by_id(admin, options.topic, options.id):
         if options.output != "table":
             output.one(message_fields(message), options.output)
         else:
             _show(message)
     return 0
+
+
+async def found_by_id(admin: Admin, topic: str | None, name: str) -> list[StoredMessage]:
+    """Return the copies of a message, one at least. Raises UsageError, Refused with code 22."""
+    if topic is not None:
+        found = await admin.messages.by_id(topic, name)
+        if not found and is_offset_id(name):
+            # Both kinds of id may look alike; an address that is none of ours is no finding.
+            with contextlib.suppress(UsageError):
+                found = [await admin.messages.by_offset_id(name)]
+    elif is_offset_id(name):
+        found = [await admin.messages.by_offset_id(name)]
+    else:
+        raise UsageError(f"{name[:80]!r} is the id of a producer: give --topic with it")
+    if not found:
+        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{topic} has no message {name[:80]}")
+    return found
 
 
 def _show(message: StoredMessage) -> None:

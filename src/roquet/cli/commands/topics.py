@@ -86,7 +86,7 @@ async def alter(admin: Admin, options: argparse.Namespace) -> int:
         hidden = await _hidden(admin, topic, queues, found)
         ask(
             f"{hidden} messages of {topic} would be out of reach until its queues come back",
-            agreed=options.yes,
+            options,
         )
     await admin.topics.alter(
         topic,
@@ -116,7 +116,7 @@ async def rm(admin: Admin, options: argparse.Namespace) -> int:
     held = sum(it.max_offset - it.min_offset for it in (await admin.topics.offsets(topic)).values())
     groups = await admin.topics.groups(topic)
     readers = f", read by {', '.join(groups[:5])}" if groups else ""
-    ask(f"{topic} with {held} messages{readers} will be gone", agreed=options.yes, word=topic)
+    ask(f"{topic} with {held} messages{readers} will be gone", options, topic)
     await admin.topics.delete(topic)
     output.line(f"{topic}: deleted, with {held} messages")
     return 0

@@ -9,11 +9,19 @@ import argparse
 
 from roquet.cli.commands.declared import Row, argument
 from roquet.cli.flags import count, signed
+from roquet.protocol.names import TRACE_TOPIC
 
 NOUNS = {
     "topic": "list, show, create, alter and delete topics",
     "group": "list and show consumer groups, and let them go on elsewhere",
-    "msg": "find messages by id, key or time",
+    "msg": "find messages by id, key or time; see their trace; send them again",
+    "dlq": "look at messages that groups gave up, and send them again",
+    "namesrv": "run a name server; or look at name servers and change settings",
+    "namesrv config": "show and change the settings of running name servers",
+    "user": "list, make and delete accounts (access control 1.0)",
+    "acl": "say which addresses need no account",
+    "context": "name clusters, and choose the one that commands talk to",
+    "bench": "put load on a topic",
     "broker": "run a broker; or look at brokers, change settings, drain one",
     "broker config": "show and change the settings of a running broker",
     "cluster": "look at the cluster as a whole",
@@ -31,6 +39,17 @@ _QUEUES = "queues on each broker (%(default)s)"
 _TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 _OF_TOPIC = argument("-t", "--topic", help="only of this topic")
 
+_SINCE = argument("--since", metavar="TIME", help="given up then or later: 1d (back), a date")
+_AT_MOST = argument("-c", "--count", type=count, default=1000, help="at most (%(default)s)")
+_USER = argument("user", metavar="USER", help="its access key")
+_NAME = argument("name", metavar="NAME", help="the name of the cluster")
+_BENCH_TOPIC = argument(
+    "topic", metavar="TOPIC", nargs="?", default="roquet_bench", help="(%(default)s)"
+)
+_DLQ = """\
+Send messages that a group gave up again. They go to that group alone, under the
+topic that they had, unless --to names a topic. They stay where they are as well: a
+dead-letter topic is only ever appended to."""
 _ORDER = argument(
     "--order", action=argparse.BooleanOptionalAction, help="its messages are consumed in order"
 )
@@ -236,4 +255,183 @@ BROKERS = (
     ),
 )
 
-ROWS = TOPICS + GROUPS + MESSAGES + BROKERS
+AGAIN = (
+    Row(
+        ("msg", "resend"),
+        "send a copy of a message",
+        "dlq:resend",
+        (
+            argument("id", metavar="ID", help="what pub prints, or an offset id"),
+            argument("-t", "--topic", help="its topic, for the id of a producer"),
+            argument("--to", metavar="TOPIC", help="send it there (where it was sent first)"),
+            argument("-g", "--group", help="only this group gets it"),
+        ),
+        changes=True,
+    ),
+    Row(
+        ("msg", "trace"),
+        "show what clients that trace wrote about a message",
+        "tracing:trace",
+        (
+            argument("id", metavar="ID", help="what pub prints, or an offset id"),
+            argument(
+                "-t",
+                "--trace-topic",
+                default=TRACE_TOPIC,
+                metavar="TOPIC",
+                help="where traces are (%(default)s)",
+            ),
+            argument("-c", "--count", type=count, default=64, help="at most (%(default)s)"),
+        ),
+    ),
+    Row(("dlq", "ls"), "list groups with messages that they gave up", "dlq:ls"),
+    Row(("dlq", "show"), "show what a group gave up", "dlq:show", (_GROUP, _SINCE, _AT_MOST)),
+    Row(
+        ("dlq", "resend"),
+        "send what a group gave up again, to that group alone",
+        "dlq:resend_dead",
+        (
+            _GROUP,
+            argument("id", metavar="ID", nargs="*", help="ids as dlq show prints them"),
+            argument(
+                "--all", dest="everything", action="store_true", help="all that dlq show shows"
+            ),
+            argument("--to", metavar="TOPIC", help="send to this topic, to all its groups"),
+            _SINCE,
+            _AT_MOST,
+        ),
+        about=_DLQ,
+        changes=True,
+    ),
+)
+
+SERVERS = (
+    Row(("namesrv", "ls"), "list name servers and whether they answer", "name_servers:ls"),
+    Row(
+        ("namesrv", "config", "get"),
+        "show settings of running name servers",
+        "name_servers:get_config",
+        (argument("key", metavar="KEY", nargs="?", help="only this one"),),
+    ),
+    Row(
+        ("namesrv", "config", "set"),
+        "change settings of every running name server",
+        "name_servers:set_config",
+        (argument("change", metavar="KEY=VALUE", nargs="+"),),
+        prints=False,
+        changes=True,
+    ),
+)
+
+ACCOUNTS = (
+    Row(
+        ("user", "ls"),
+        "list accounts, without secrets",
+        "accounts:ls",
+        (argument("broker", metavar="BROKER", nargs="?", help="only of this broker"),),
+    ),
+    Row(
+        ("user", "set"),
+        "make an account, or change one",
+        "accounts:put",
+        (
+            _USER,
+            argument("--secret-file", metavar="FILE", help="its secret; -: a line of the input"),
+            argument("--admin", action=argparse.BooleanOptionalAction, help="it may do all"),
+            argument("--topics", metavar="PERM", help="with any topic: DENY, PUB|SUB, ..."),
+            argument("--groups", metavar="PERM", help="with any group"),
+            argument("--topic", action="append", metavar="NAME=PERM", help="with one topic"),
+            argument("--group", action="append", metavar="NAME=PERM", help="with one group"),
+            argument("--addresses", metavar="ADDRESSES", help="it needs no signature from there"),
+        ),
+        prints=False,
+        changes=True,
+    ),
+    Row(("user", "rm"), "delete an account", "accounts:rm", (_USER,), prints=False, changes=True),
+    Row(
+        ("acl", "allow"),
+        "replace the addresses that need no account",
+        "accounts:allow",
+        (argument("address", metavar="ADDRESS", nargs="*", help="as 10.0.0.*; none: no address"),),
+        prints=False,
+        changes=True,
+    ),
+)
+
+AROUND = (
+    Row(("context", "ls"), "list named clusters", "tools.context:ls", given="nothing"),
+    Row(
+        ("context", "use"),
+        "talk to a cluster from now on",
+        "tools.context:use",
+        (_NAME,),
+        given="nothing",
+        prints=False,
+    ),
+    Row(
+        ("context", "add"),
+        "name a cluster, or change one",
+        "tools.context:add",
+        (
+            _NAME,
+            argument("address", metavar="HOST:PORT", help="name servers, separated by ';'"),
+            argument("--access-key", help="the account that signs requests"),
+            argument("--secret-file", metavar="FILE", help="its secret; -: a line of the input"),
+        ),
+        given="nothing",
+        prints=False,
+    ),
+    Row(
+        ("context", "rm"),
+        "forget a named cluster",
+        "tools.context:rm",
+        (_NAME,),
+        given="nothing",
+        prints=False,
+        changes=True,
+    ),
+    Row(
+        ("top",),
+        "show rates and lag again and again, problems first",
+        "tools.top:top",
+        (
+            argument("--every", type=count, default=2, metavar="SECONDS", help="(%(default)s)"),
+            argument("-c", "--count", type=count, help="end after so many looks"),
+        ),
+    ),
+    Row(
+        ("bench", "send"),
+        "send messages; show rate and latency",
+        "tools.bench:send",
+        (
+            _BENCH_TOPIC,
+            argument("-c", "--count", type=count, default=10_000, help="so many (%(default)s)"),
+            argument("--size", type=count, default=1024, help="bytes of a body (%(default)s)"),
+            argument(
+                "--in-flight", type=count, default=64, help="sends at the same time (%(default)s)"
+            ),
+        ),
+        given="client",
+    ),
+    Row(
+        ("bench", "recv"),
+        "consume messages; show rate and latency",
+        "tools.bench:recv",
+        (
+            _BENCH_TOPIC,
+            argument("-c", "--count", type=count, default=10_000, help="so many (%(default)s)"),
+            argument("-g", "--group", default="roquet_bench", help="the group (%(default)s)"),
+        ),
+        given="client",
+    ),
+    Row(
+        ("cheat",),
+        "show what people type most",
+        "tools.cheat:cheat",
+        (argument("subject", metavar="SUBJECT", nargs="?", help="start, messages, ..."),),
+        given="nothing",
+        prints=False,
+    ),
+)
+
+ROWS = TOPICS + GROUPS + MESSAGES + AGAIN + BROKERS + SERVERS + ACCOUNTS + AROUND

@@ -38,7 +38,7 @@ def publish(options: argparse.Namespace) -> int:
     properties = _properties(options.property) | _due(options)
 
     async def work(stop: asyncio.Event) -> int:
-        async with client(options.namesrv) as mq, mq.producer(GROUP) as producer:
+        async with client(options) as mq, mq.producer(GROUP) as producer:
             await _reach(mq, options)
             async for body in bodies(options, stop):
                 receipt = await producer.send(
@@ -96,7 +96,7 @@ def subscribe(options: argparse.Namespace) -> int:
         left = options.count
         subscriptions = {options.topic: _filter(options)}
         tuned = ConsumerOptions(on_error=_still_waiting)
-        async with client(options.namesrv) as mq:
+        async with client(options) as mq:
             await _reach(mq, options)
             async with mq.consumer(
                 options.group, subscriptions, start="earliest", options=tuned
@@ -133,7 +133,7 @@ def cat(options: argparse.Namespace) -> int:
     wanted = matcher(tag=options.tags, key=options.key, sql=options.sql)
 
     async def work(stop: asyncio.Event) -> int:
-        async with client(options.namesrv) as mq, mq.pull_consumer(GROUP) as consumer:
+        async with client(options) as mq, mq.pull_consumer(GROUP) as consumer:
             await _reach(mq, options, must_exist=True)
             queues = await consumer.queues(options.topic)
             ends: dict[MessageQueue, int] = {}

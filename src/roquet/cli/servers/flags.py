@@ -34,10 +34,10 @@ exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
 say), 254 the configuration is wrong, 255 unexpected"""
 
 
-def add(commands: Any) -> argparse.ArgumentParser:
-    """Add the servers; return the parser of `broker`, which has commands below it, too."""
+def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
+    """Add the servers; return the parsers of those with commands below them."""
     namesrv = commands.add_parser(
-        "namesrv", help="run a name server", description=_NAMESRV_ABOUT, epilog=_SERVER_CODES
+        "namesrv", help=tree.NOUNS["namesrv"], description=_NAMESRV_ABOUT, epilog=_SERVER_CODES
     )
     _server_flags(namesrv)
     namesrv.add_argument("-n", dest="ignored", help="accepted as Java does; it needs none")
@@ -91,7 +91,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
     )
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
-    return broker
+    return {"broker": broker, "namesrv": namesrv}
 
 
 def _relay(commands: Any) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from roquet import admin
+    from roquet.admin.messages import SentAgain
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.stats import ConsumedDirectly
@@ -73,6 +74,19 @@ class Messages:
         yield from self._loop.iterate(
             self._inner.between(topic, begin_ms, end_ms, count=count, wanted=wanted)
         )
+
+    def send_again(
+        self, message: StoredMessage, *, topic: str | None = None, group: str | None = None
+    ) -> SentAgain:
+        """Send a copy of a stored message; return where it lies.
+
+        It goes to `topic`, without one to the message's own; with `group` only that group gets it:
+        it goes to the group's retry topic and comes back under the topic that it had (`topic`).
+        Body, tag, keys, the producer's id and the user's own properties are the same; what says how
+        and when it was delivered is left out. Raises UsageError, Refused, Unreachable, and
+        OutcomeUnknown when the copy may be stored.
+        """
+        return self._loop.run(self._inner.send_again(message, topic=topic, group=group))
 
     def consume_directly(
         self, group: str, client_id: str, message: StoredMessage

@@ -28,6 +28,10 @@ class NameServers:
         """Return address -> settings by Java name. Raises Refused, Unreachable, OutcomeUnknown."""
         return self._loop.run(self._inner.config())
 
+    def config_of(self, address: str) -> dict[str, str]:
+        """Return the settings of one name server. Raises as `config` does."""
+        return self._loop.run(self._inner.config_of(address))
+
     def set_config(self, changes: Mapping[str, str]) -> None:
         """Change settings of every running name server, all or none at each.
 

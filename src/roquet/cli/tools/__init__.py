@@ -1,0 +1,1 @@
+"""Commands around clusters: contexts, `top`, `bench`, `cheat`."""

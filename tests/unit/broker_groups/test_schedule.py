@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from roquet.base.errors import Corrupt, UsageError
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
+from roquet.broker.messages.schedule import (
+    LEVELS_MAX,
+    SCHEDULE_GROUP,
+    DelayLevels,
+    DelaySchedule,
+    Progress,
+    ScheduleRules,
+)
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.protocol import names
 from roquet.protocol.bodies.offsets import DelayOffsetBody
@@ -23,6 +30,8 @@ from roquet.testing.memory_store import FakeStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
+
+    from roquet.broker.metrics.traffic import InnerTraffic
 
 LEVELS = DelayLevels()
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
@@ -110,7 +119,14 @@ def test_levels_that_are_none_are_refused(text: str) -> None:
 
 def test_a_delayed_message_is_put_where_its_level_waits() -> None:
     message = draft(
-        "Orders", 3, UNIQ_KEY="u", DELAY="2", TIMER_DELAY_SEC="9", TAGS="t", REAL_QID="9"
+        "Orders",
+        3,
+        REAL_TOPIC="elsewhere",
+        UNIQ_KEY="u",
+        DELAY="2",
+        TIMER_DELAY_SEC="9",
+        TAGS="t",
+        REAL_QID="9",
     )
     LEVELS.divert(message)
     assert (message.topic, message.queue_id) == (names.SCHEDULE_TOPIC, 1)
@@ -376,3 +392,121 @@ async def test_the_timers_begin_after_a_second_and_run_every_tenth(story: Story)
         await story.clock.advance(1.05)
         assert len(story.store.of("Orders")) == 2
     assert story.path.exists()
+
+
+@pytest.mark.parametrize("text", ["1s " * LEVELS_MAX, "1s"])
+def test_levels_are_as_many_as_the_limit(text: str) -> None:
+    assert DelayLevels(text).highest == len(text.split())
+    with pytest.raises(UsageError, match="levels are needed"):
+        DelayLevels("1s " * (LEVELS_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("level", "queue_id"), [("2147483647", 17), ("-2147483647", None), ("0", None), ("1", 0)]
+)
+def test_level_is_a_number_of_32_bits(level: str, queue_id: int | None) -> None:
+    message = draft("Orders", 3, DELAY=level)
+    LEVELS.divert(message)
+    assert (message.topic == names.SCHEDULE_TOPIC) is (queue_id is not None)
+    assert message.queue_id == (3 if queue_id is None else queue_id)
+    for text in ("2147483648", "-2147483648", "99999999999", "1.0", ""):
+        with pytest.raises(Refusal, match="is not an integer"):
+            LEVELS.divert(draft("Orders", 3, DELAY=text))
+
+
+@pytest.mark.parametrize(
+    ("queue", "is_delivered"),
+    [
+        ("2147483647", True),
+        ("2147483648", False),
+        ("99999999999", False),
+        ("00000000001", False),
+        ("0000000001", True),
+        ("-1", False),
+        ("", False),
+    ],
+)
+def test_message_goes_to_a_queue_whose_number_has_32_bits(
+    tmp_path: Path, queue: str, *, is_delivered: bool
+) -> None:
+    @told
+    async def tell(it: Story) -> None:
+        message = draft("Orders", 3, DELAY="1")
+        LEVELS.divert(message)
+        message.properties["REAL_QID"] = queue
+        await it.store.put(message)
+        assert await it.after(2) == is_delivered
+        assert [sent.queue_id for sent in it.store.of("Orders")] == (
+            [int(queue)] if is_delivered else []
+        )
+
+    tell(tmp_path)
+
+
+class Traffic:
+    """Notes what is counted."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def moved(self, topic: str, size: int) -> None:
+        self.told.append((topic, size))
+
+    def looked_at(self, group: str, topic: str, size: int) -> None:
+        self.told.append((group, topic, size))
+
+
+@told
+async def test_delivered_messages_are_counted_if_that_is_set(it: Story) -> None:
+    traffic = Traffic()
+    schedule = DelaySchedule(
+        it.levels, it.store, JsonFile(it.path), it.clock, traffic=cast("InnerTraffic", traffic)
+    )
+    await schedule.start()
+    for counts in (None, False, True):
+        if counts is not None:
+            schedule.follow(ScheduleRules(counts=counts))
+        await it.send(1)
+        await it.clock.advance(2)
+        traffic.told.clear()
+        await schedule.deliver()
+        told = [row[:-1] for row in traffic.told]
+        if counts is False:
+            assert told == []
+        else:
+            assert told == [("Orders",), (SCHEDULE_GROUP, names.SCHEDULE_TOPIC)]
+            assert all(int(str(row[-1])) > 0 for row in traffic.told)
+
+
+@told
+async def test_progress_is_told_for_each_level_and_kept_with_a_version(it: Story) -> None:
+    assert it.schedule.export() == DelayOffsetBody(offsets={}, version=it.schedule.export().version)
+    for level in (1, 1, 3):
+        await it.send(level)
+    assert await it.after(2) == 2
+    ends = {1: (2, 2), 3: (0, 1)}
+    assert it.schedule.progress() == [
+        Progress(level, *ends.get(level, (0, 0))) for level in range(1, LEVELS.highest + 1)
+    ]
+    before = it.schedule.export().version
+    await it.schedule.persist()
+    kept = it.schedule.export()
+    assert (kept.offsets, kept.version.counter) == ({1: 2}, before.counter + 1)
+    again = it.new_schedule()
+    await again.start()
+    assert again.export() == kept
+    await again.persist()
+    assert again.export() == kept, "nothing has moved"
+
+
+def test_level_that_is_at_its_end_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @told
+    async def tell(it: Story) -> None:
+        await it.send(1)
+        for _ in range(3):
+            assert await it.after(2) == 1
+
+    tell(tmp_path)
+    assert caplog.messages == []

@@ -110,10 +110,9 @@ class DelayLevels:
 
 
 def _level(text: str) -> int:
-    number = int(text) if _INT.fullmatch(text) else _I32_MAX + 1
-    if abs(number) > _I32_MAX:
-        raise Refusal(Reason.FAILED, f"property DELAY: {text[:40]!r} is not an integer")
-    return number
+    if _INT.fullmatch(text) and abs(number := int(text)) <= _I32_MAX:
+        return number
+    raise Refusal(Reason.FAILED, f"property DELAY: {text[:40]!r} is not an integer")
 
 
 class ScheduleStore(Protocol):

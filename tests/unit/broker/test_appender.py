@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 V4, V6 = bytes(8), bytes(20)
 OK, SLAVE = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
 FULL = PutStatus.SERVICE_NOT_AVAILABLE
+ILLEGAL = PutStatus.MESSAGE_ILLEGAL
 
 
 class Parts:
@@ -209,6 +210,50 @@ def test_messages_that_the_broker_moves_keep_their_order_and_delays_and_wait_for
         assert ([it.status for it in results], parts.asked) == ([PutStatus.MESSAGE_ILLEGAL], [])
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("copied_to", [0, 110, 1000])
+def test_messages_go_together_and_each_waits_for_what_it_asked(copied_to: int) -> None:
+    async def run() -> None:
+        parts = Parts()
+        parts.flushed, parts.copied_to = 1000, copied_to
+        messages = [draft("a"), draft("a/b"), draft("c", WAIT="false"), draft("d", flag=4)]
+        it = appender(parts)
+        results = await it.append_all(messages)
+        assert parts.asked[0] == ("append", "a", "c", "d")
+        assert [it.physical_offset for it in results if it.status is not ILLEGAL] == [0, 100, 200]
+        settled = [end <= copied_to for end in (10, 110, 210)]
+        status = [OK if done else SLAVE for done in settled]
+        status[1] = OK
+        assert [it.status for it in results] == [status[0], ILLEGAL, *status[1:]]
+        waited = [row for row in parts.asked if row[0] == "settled"]
+        assert waited == [
+            ("settled", wait)
+            for wait, done in zip((True, False, True), settled, strict=True)
+            if not done
+        ]
+        parts.asked.clear()
+        results = await it.append_all([draft("a")], wait=False)
+        assert [row[1] for row in parts.asked if row[0] == "settled"] == [False] * (copied_to < 10)
+
+    asyncio.run(run())
+
+
+def test_messages_of_which_none_is_storable_are_not_appended() -> None:
+    parts = Parts()
+    results = asyncio.run(appender(parts).append_all([draft("a/b"), draft("c/d")]))
+    assert ([it.status for it in results], parts.asked) == ([ILLEGAL] * 2, [])
+    assert asyncio.run(appender(parts).append_all([])) == []
+
+
+def test_without_a_log_messages_are_appended_one_by_one() -> None:
+    parts = Parts()
+    it = appender(parts, log=False, copies=False)
+    assert it.log is None
+    results = asyncio.run(it.append_all([draft("a"), draft("b/c"), draft("d")], wait=True))
+    assert [it.status for it in results] == [OK, ILLEGAL, OK]
+    assert parts.asked == [("put", "a", True), ("put", "d", True)]
+    assert appender(parts).log is cast("Any", parts)
 
 
 @pytest.mark.parametrize(

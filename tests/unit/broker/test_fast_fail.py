@@ -11,7 +11,7 @@ import pytest
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.config import ServerRules
 from roquet.broker.lanes import lane_configs
-from roquet.broker.network.fast_fail import FastFail, FastFailRules
+from roquet.broker.network.fast_fail import STUCK_MS, FastFail, FastFailRules
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.state import BrokerState
 from roquet.remoting.waits import KernelWaits
@@ -100,11 +100,25 @@ def test_it_can_be_switched_off() -> None:
     assert not story.fast_fail.judges_reads
 
 
-@pytest.mark.parametrize(("busy_ms", "busy"), [(1000, False), (1001, True), (20_000_000, False)])
+@pytest.mark.parametrize(
+    ("busy_ms", "busy"),
+    [(1000, False), (1001, True), (STUCK_MS - 1, True), (STUCK_MS, False), (20_000_000, False)],
+)
 def test_a_hanging_append_is_a_busy_page_cache(*, busy_ms: int, busy: bool) -> None:
     story = Story()
     story.busy_ms = busy_ms
     assert story.refusal() == (REJECTED if busy else None)
+
+
+def test_other_settings_hold_at_once() -> None:
+    story = Story(enabled=False)
+    story.busy_ms = 500
+    assert story.refusal() is None
+    story.fast_fail.follow(FastFailRules(enabled=True, page_cache_busy_ms=499))
+    assert story.refusal() == REJECTED
+    assert not story.fast_fail.takes_sends()
+    assert asyncio.run(story.lag(10_000)) == REJECTED
+    assert story.fast_fail.judges_reads
 
 
 def test_a_slave_takes_no_sends() -> None:

@@ -11,7 +11,7 @@ import pytest
 from roquet.base.errors import Corrupt, UsageError
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.messages.schedule import (
-    LEVELS_MAX,
+    BATCH,
     SCHEDULE_GROUP,
     DelayLevels,
     DelaySchedule,
@@ -246,7 +246,8 @@ async def test_a_damaged_record_is_passed_over_and_a_bad_disk_asked_again(
     assert await story.after(5) == 0
     assert len(story.store.of("Other")) == 1
     story.store.faults = {}
-    assert await story.after(10) == 1
+    assert await story.after(9.999) == 0
+    assert await story.after(0.001) == 1
     assert b"for now" in story.store.of("Orders")[0].properties
 
 
@@ -394,24 +395,10 @@ async def test_the_timers_begin_after_a_second_and_run_every_tenth(story: Story)
     assert story.path.exists()
 
 
-@pytest.mark.parametrize("text", ["1s " * LEVELS_MAX, "1s"])
-def test_levels_are_as_many_as_the_limit(text: str) -> None:
-    assert DelayLevels(text).highest == len(text.split())
-    with pytest.raises(UsageError, match="levels are needed"):
-        DelayLevels("1s " * (LEVELS_MAX + 1))
-
-
-@pytest.mark.parametrize(
-    ("level", "queue_id"), [("2147483647", 17), ("-2147483647", None), ("0", None), ("1", 0)]
-)
-def test_level_is_a_number_of_32_bits(level: str, queue_id: int | None) -> None:
-    message = draft("Orders", 3, DELAY=level)
-    LEVELS.divert(message)
-    assert (message.topic == names.SCHEDULE_TOPIC) is (queue_id is not None)
-    assert message.queue_id == (3 if queue_id is None else queue_id)
-    for text in ("2147483648", "-2147483648", "99999999999", "1.0", ""):
-        with pytest.raises(Refusal, match="is not an integer"):
-            LEVELS.divert(draft("Orders", 3, DELAY=text))
+@pytest.mark.parametrize("text", ["2147483648", "-2147483648", "99999999999", "1.0", ""])
+def test_level_that_is_no_number_of_32_bits_is_refused(text: str) -> None:
+    with pytest.raises(Refusal, match="is not an integer"):
+        LEVELS.divert(draft(DELAY=text))
 
 
 @pytest.mark.parametrize(
@@ -510,3 +497,22 @@ def test_level_that_is_at_its_end_says_nothing(
 
     tell(tmp_path)
     assert caplog.messages == []
+
+
+@told
+async def test_delivery_of_many_lets_others_have_their_turn(it: Story) -> None:
+    for _ in range(3 * BATCH):
+        await it.send(1)
+    turns: list[int] = []
+
+    async def look() -> None:
+        while len(turns) < 100:
+            turns.append(len(it.store.of("Orders")))
+            await asyncio.sleep(0)
+
+    await it.clock.advance(2)
+    looking = asyncio.ensure_future(look())
+    await it.schedule.deliver()
+    looking.cancel()
+    assert {BATCH, 2 * BATCH} <= set(turns)
+    assert len(it.store.of("Orders")) == 3 * BATCH

@@ -374,7 +374,14 @@ async def test_levels_that_were_taken_away_keep_their_offset(story: Story) -> No
 
 @told
 async def test_a_file_with_wrong_content_stops_the_start(story: Story) -> None:
-    for table in ("[]", '{"1":-1}', '{"1":1.5}', '{"x":1}', '{"1":99999999999999999999}'):
+    for table in (
+        "[]",
+        '{"1":-1}',
+        '{"1":-1,"2":5}',
+        '{"1":1.5}',
+        '{"x":1}',
+        '{"1":99999999999999999999}',
+    ):
         story.path.write_text(f'{{"offsetTable":{table}}}')
         with pytest.raises(Corrupt):
             await story.new_schedule().start()
@@ -516,3 +523,15 @@ async def test_delivery_of_many_lets_others_have_their_turn(it: Story) -> None:
     looking.cancel()
     assert {BATCH, 2 * BATCH} <= set(turns)
     assert len(it.store.of("Orders")) == 3 * BATCH
+
+
+@told
+async def test_messages_seen_before_the_clock_was_set_back_wait_their_delay_once(it: Story) -> None:
+    await it.send(3)
+    # Due at the very end of its delay: nothing is odd about its time yet.
+    assert await it.after(0) == 0
+    await it.send(3)
+    it.clock.set_by(-3_600)
+    assert await it.after(0) == 0
+    assert await it.after(9.999) == 0
+    assert await it.after(0.001) == 2

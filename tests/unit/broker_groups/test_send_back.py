@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from roquet.acl.accounts import Perm
+from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY
+from roquet.base.errors import Refused
+from roquet.base.overriding import override
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.api.send import SendBackRequest
 from roquet.broker.messages.appender import Appender
@@ -17,10 +22,12 @@ from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.remoting.send_back import SendBackAdapter
-from roquet.broker.services.send_back import SendBacks, place
+from roquet.broker.services.access import Access
+from roquet.broker.services.send_back import Returns, SendBacks, place
 from roquet.broker.state import BrokerState, Identity
 from roquet.model.group import SubscriptionGroupConfig
-from roquet.model.topic import TopicConfig
+from roquet.model.topic import TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
+from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -35,8 +42,11 @@ from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from roquet.acl.needs import Need
+    from roquet.broker.api.caller import Caller
     from roquet.store.records import Record
 
 PRODUCER = bytes((10, 0, 0, 7, 0, 0, 0x9C, 0x40))
@@ -45,7 +55,14 @@ PRODUCER = bytes((10, 0, 0, 7, 0, 0, 0x9C, 0x40))
 class Desk:
     """The handler over real tables, a store in memory and the schedule."""
 
-    def __init__(self, folder: Path, group_rules: GroupRules | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        group_rules: GroupRules | None = None,
+        *,
+        returns: Returns | None = None,
+        access: Access | None = None,
+    ) -> None:
         self.clock = FakeClock()
         levels = DelayLevels()
         self.store = FakeStore(self.clock, levels)
@@ -72,9 +89,10 @@ class Desk:
             ProvenMessages(self.store, self.clock),
             self.topics,
             self.groups,
-            returns=self.stats,
+            returns=returns or self.stats,
             identity=self.identity,
             state=self.state,
+            access=access,
         )
         self.handler = SendBackAdapter(send_backs, Callers(EVERYBODY))
 
@@ -295,3 +313,88 @@ def test_bad_numbers_are_no_message(tmp_path: Path) -> None:
 
     asyncio.run(story())
     assert list(tmp_path.glob("**/etc")) == []
+
+
+class Noted(Returns):
+    """Notes what comes back."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    @override
+    def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
+        self.told.append((group, topic, dead))
+
+    @override
+    def moved(self, topic: str, size: int) -> None:
+        assert size > 0
+        self.told.append((topic,))
+
+
+def test_what_waits_and_what_is_dead_is_counted(tmp_path: Path) -> None:
+    async def run() -> None:
+        noted = Noted()
+        desk = Desk(tmp_path, returns=noted)
+        assert await desk.send_back(await desk.sent()) == 0
+        assert await desk.send_back(await desk.sent(RETRY_TOPIC="First"), 3) == 0
+        assert await desk.send_back(await desk.sent(), -1) == 0
+        waits = (names.SCHEDULE_TOPIC,)
+        assert noted.told == [
+            waits,
+            ("g", "Orders", False),
+            waits,
+            ("g", "First", False),
+            ("g", "Orders", True),
+        ]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("wanted", "there", "used"), [(4, 4, 4), (4, 2, 2), (2, 4, 2), (1, 4, 1)])
+def test_messages_come_back_to_one_queue_after_another(
+    tmp_path: Path, wanted: int, there: int, used: int
+) -> None:
+    async def run() -> None:
+        desk = Desk(tmp_path)
+        await desk.schedule.start()
+        desk.groups.put(SubscriptionGroupConfig(name="g", retry_queues=wanted))
+        desk.topics.put(TopicConfig(name="%RETRY%g", read_queues=there, write_queues=there))
+        for _ in range(8):
+            assert await desk.send_back(await desk.sent(), 1) == 0
+        found = [record.queue_id for record in await desk.retried(2)]
+        assert sorted(found) == sorted(list(range(used)) * (8 // used))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_unit", [False, True])
+def test_retry_topic_that_is_made_is_of_the_unit_of_its_consumer(
+    tmp_path: Path, *, is_unit: bool
+) -> None:
+    async def run() -> None:
+        desk = Desk(tmp_path)
+        assert await desk.send_back(await desk.sent(), 1, unit_mode=is_unit) == 0
+        made = desk.topics.get("%RETRY%g")
+        assert made is not None
+        assert made.sys_flag == (TOPIC_SYS_FLAG_UNIT_SUB if is_unit else 0)
+        assert desk.topics.is_durable("%RETRY%g")
+
+    asyncio.run(run())
+
+
+def test_account_has_to_be_able_to_read_what_it_sends_back(tmp_path: Path) -> None:
+    def require(caller: Caller, needs: Sequence[Need]) -> None:
+        asked.append((caller.address, *needs))
+        raise Refused(1, "no permission")
+
+    asked: list[tuple[object, ...]] = []
+    rights = cast("Any", SimpleNamespace(require=require))
+
+    async def run() -> None:
+        desk = Desk(tmp_path, access=Access(rights))
+        with pytest.raises(Refusal, match="no permission"):
+            await desk.send_back(await desk.sent())
+        assert asked == [(FakePeer().address, topic("Orders", Perm.SUB))]
+        assert desk.topics.get("%RETRY%g") is None
+
+    asyncio.run(run())

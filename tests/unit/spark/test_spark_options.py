@@ -117,6 +117,14 @@ def test_sink_options() -> None:
     )
     assert (options.topic, options.partitioner) == ("out", "key")
     assert options.wire.url == "rmq://a:1"
-    for wrong in ({"partitioner": "hash"}, {"topic": "a b"}, {"subscribe": "t"}):
+    for wrong in ({"partitioner": "hash"}, {"topic": "a b"}, {"subscribed": "t"}):
         with pytest.raises(UsageError):
             SinkOptions.parse({"nameServers": "a:1", **wrong})
+
+
+def test_table_of_sql_has_the_options_of_both_ways() -> None:
+    both = {"nameServers": "a:1", "subscribe": "in", "topic": "out", "startingOffsets": "latest"}
+    assert SinkOptions.parse(both).topic == "out"
+    assert SourceOptions.parse(both, streaming=True).topics.names == ("in",)
+    with pytest.raises(UsageError, match="subscribe"):
+        SourceOptions.parse({"nameServers": "a:1", "topic": "out"}, streaming=False)

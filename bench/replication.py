@@ -28,7 +28,7 @@ from bench.run import HERE, commit, loadgen
 from bench.scenarios import Scenario
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.testing.pair import Pair, wait_until
+from roquet.testing.pair import Pair, over_tls, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,21 +55,6 @@ CPU_AT_MOST = 3.0
 """Of our pair, plain or over TLS, against a lone asynchronous master of ours."""
 
 Figures = dict[str, float]
-
-
-def over_tls(folder: Path) -> dict[str, str]:
-    """Return the settings of a pair over TLS; each side shows the same certificate."""
-    folder.mkdir(parents=True, exist_ok=True)
-    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return {
-        "haTlsEnable": "true",
-        "haTlsCertFile": cert,
-        "haTlsKeyFile": key,
-        "haTlsTrustFile": cert,
-    }
 
 
 def make(kind: str, folder: Path, chance: random.Random) -> Pair:
@@ -115,7 +100,8 @@ def measure(pair: Pair, kind: str, load: Scenario, secs: float) -> Figures:
     time.sleep(1)
     figures: Figures = json.loads(done.stdout)
     if figures.get("errors"):
-        raise RuntimeError(f"{load.name} on {kind}: {figures['errors']} sends were refused")
+        why = f"{figures['errors']} sends were refused: {done.stderr[-500:]}"
+        raise RuntimeError(f"{load.name} on {kind}: {why}")
     messages = max(1.0, figures["messages"])
     return {
         "rate": messages / secs,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.clock import SystemClock
@@ -139,26 +138,6 @@ async def connect(
     """Connect to a master's port for slaves."""
     host, _, port = broker.identity.ha_address.rpartition(":")
     return await asyncio.open_connection(host, int(port), ssl=tls)
-
-
-def certificate(folder: Path) -> tuple[str, str]:
-    """Make a self-signed certificate, its own authority."""
-    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return cert, key
-
-
-def over_tls(folder: Path) -> dict[str, str]:
-    """Settings of a broker whose replication goes over TLS, and trusts its own certificate."""
-    cert, key = certificate(folder)
-    return {
-        "haTlsEnable": "true",
-        "haTlsCertFile": cert,
-        "haTlsKeyFile": key,
-        "haTlsTrustFile": cert,
-    }
 
 
 class Native:

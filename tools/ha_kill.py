@@ -1,6 +1,7 @@
 """Kill either side of a pair with -9 again and again; the logs must be equal in the end.
 
-`python -m tools.ha_kill --cycles 40 --pair ours-ours|java-ours|ours-java [--mb 100] [--sync]`
+`python -m tools.ha_kill --cycles 40 --pair ours-ours|java-ours|ours-java [--mb 100] [--sync]
+[--tls]`
 (the master's make first).
 
 A producer sends without pause, its bytes spread over the kills, while the sides are killed in turn
@@ -39,7 +40,7 @@ from roquet.store.records import read_records
 from roquet.testing.cluster import pull_command, send_command
 from roquet.testing.history import Acked, Failed, Found, ReadBack, Sent, Unknown, check
 from roquet.testing.history_rules import FailedOver, Replica
-from roquet.testing.pair import Pair, PairError, compare_logs, wait_until
+from roquet.testing.pair import Pair, PairError, compare_logs, over_tls, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -256,6 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pair", choices=PAIRS, default="ours-ours")
     parser.add_argument("--mb", type=int, default=0, help="send at least so many MB")
     parser.add_argument("--sync", action="store_true", help="SYNC_MASTER")
+    parser.add_argument("--tls", action="store_true", help="copy over TLS; both sides ours")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--plant", action="store_true", help="an older store: must be noticed")
     given = parser.parse_args(arguments)
@@ -264,6 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     master, slave = cast("tuple[Make, Make]", tuple(given.pair.split("-")))
     settings = {"brokerRole": "SYNC_MASTER"} if given.sync else {}
     folder = Path(tempfile.mkdtemp(prefix="roquet-ha-"))
+    if given.tls:
+        settings |= over_tls(folder)
     begin = time.monotonic()
     sys.stdout.write(f"{given.pair}, {given.cycles} kills, seed {seed}\n")
     try:

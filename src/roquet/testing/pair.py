@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import subprocess
 import time
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -46,6 +47,27 @@ SOON = {
 
 class PairError(RoquetError):
     """The pair did not do in time what it should."""
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Make a self-signed certificate, its own authority; return its file and its key's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=pair", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)  # noqa: S603  (our own)
+    return cert, key
+
+
+def over_tls(folder: Path) -> dict[str, str]:
+    """Return the settings of a broker that copies over TLS, and trusts its own certificate."""
+    cert, key = certificate(folder)
+    return {
+        "haTlsEnable": "true",
+        "haTlsCertFile": cert,
+        "haTlsKeyFile": key,
+        "haTlsTrustFile": cert,
+    }
 
 
 def wait_until(what: str, reached: Callable[[], object], within_s: float = 90.0) -> None:

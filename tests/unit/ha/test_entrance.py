@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import PairWorld, caught_up, connect, over_tls, pair_world, until
+from pair_harness import PairWorld, caught_up, connect, pair_world, until
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
@@ -17,6 +17,7 @@ from roquet.ha.frames import PeerFault
 from roquet.ha.secret import MasterGate, SlaveGate
 from roquet.protocol.codes import ResponseCode
 from roquet.testing.cluster import broker_config
+from roquet.testing.pair import over_tls
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import (
-    PairWorld,
-    caught_up,
-    connect,
-    log_end,
-    over_tls,
-    pair_world,
-    until,
-)
+from pair_harness import PairWorld, caught_up, connect, log_end, pair_world, until
 from roquet.cli.upkeep.doctor import Verdict as Found
 from roquet.cli.upkeep.doctor import examine
 from roquet.ha.frames import HEADER, REPORT, PeerFault
@@ -27,6 +19,7 @@ from roquet.store import diverged
 from roquet.store.results import PutStatus
 from roquet.store.upkeep.check import Level, check
 from roquet.testing.cluster import broker_config
+from roquet.testing.pair import over_tls
 
 if TYPE_CHECKING:
     from pathlib import Path

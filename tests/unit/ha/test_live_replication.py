@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import SOON, PairWorld, connect, log_end, over_tls, pair_world, until
+from pair_harness import SOON, PairWorld, connect, log_end, pair_world, until
 from roquet.model.queue import MessageQueue
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.bodies.locks import LockRequest, decode_locked
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.tags import subscribe
+from roquet.testing.pair import over_tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import caught_up, certificate, connect, over_tls, pair_world, until
+from pair_harness import caught_up, connect, pair_world, until
 from roquet._native import LogLink, PairTls, Store, feed_log, follow_log, log_limit
 from roquet.base.errors import UsageError
 from roquet.ha import threads
@@ -23,6 +23,7 @@ from roquet.ha.frames import HEADER, REPORT
 from roquet.protocol.codes import ResponseCode
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config
+from roquet.testing.pair import certificate, over_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

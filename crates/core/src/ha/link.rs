@@ -279,3 +279,64 @@ impl Drop for Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Begin, End, Link, Shared, Wanted};
+    use std::sync::mpsc;
+    use std::sync::Arc;
+
+    /// A link whose thread hands itself over to the test.
+    fn linked() -> (Link, Arc<Shared>, mpsc::Sender<()>) {
+        let (out, shared) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let link = Link::spawn("ha-test", move |shared| {
+            out.send(shared).unwrap();
+            let _ = gone.recv();
+            End::Stopped
+        })
+        .unwrap();
+        (link, shared.recv().unwrap(), go)
+    }
+
+    #[test]
+    fn what_is_heard_after_the_start_belongs_to_the_copying() {
+        let (link, shared, _go) = linked();
+        shared.hear(b"report");
+        assert!(!shared.has_room());
+        assert_eq!(link.take().heard, b"report");
+        assert!(shared.has_room());
+        assert!(link.take().heard.is_empty(), "it comes once");
+        // Heard, and not taken when the owner decides.
+        shared.hear(b"second");
+        link.begin(Begin {
+            position: 7,
+            heard: b"report".to_vec(),
+        });
+        assert!(link.take().heard.is_empty());
+        // Heard before the thread has seen the decision.
+        shared.hear(b" third");
+        assert!(link.take().heard.is_empty());
+        let begin = shared.wanted().begin.unwrap();
+        assert_eq!(
+            (begin.position, &begin.heard[..]),
+            (7, &b"reportsecond third"[..])
+        );
+        assert!(shared.wanted().begin.is_none(), "it comes once");
+    }
+
+    #[test]
+    fn what_is_said_comes_in_order_and_once() {
+        let (link, shared, _go) = linked();
+        link.say(b"one ");
+        link.say(b"two");
+        link.finish();
+        let Wanted { say, begin, finish } = shared.wanted();
+        assert_eq!(
+            (&say[..], begin.is_none(), finish),
+            (&b"one two"[..], true, true)
+        );
+        let again = shared.wanted();
+        assert_eq!((again.say.len(), again.finish), (0, false));
+    }
+}

@@ -7,6 +7,8 @@ import logging
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
 from roquet.broker.state import BrokerState
 from roquet.store import diverged
@@ -15,8 +17,6 @@ from roquet.testing.clock import FakeClock
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
 
 def fact(state: BrokerState, name: str) -> bool:
@@ -190,6 +190,45 @@ def test_log_line_says_how_far_slaves_are_behind_while_there_are_any(
         it.master.lag = 0
         asyncio.run(it.side.log_difference())
         assert "fall behind master: 0 bytes" in caplog.text
+
+
+def test_log_that_is_no_copy_is_told_again_after_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    it = CopiedStore(tmp_path, BrokerState(is_slave=True), clock)
+    for seconds, lines in ((0, 1), (59.999, 1), (0.0015, 2), (59.999, 2), (-120, 3)):
+        clock.set_by(seconds)
+        it.judged("differs")
+        assert sum("differs" in message for message in caplog.messages) == lines
+
+
+def test_first_byte_that_slaves_have_is_told() -> None:
+    it = MasterWorld(None)
+    it.master.replicas.changed(0)
+    assert it.replicated == []
+    it.master.replicas.changed(1)
+    assert it.replicated == [1]
+
+
+def test_first_byte_that_is_durable_is_reported() -> None:
+    slave = Slave()
+    side, _, store, _ = slave_side(slave)
+    asyncio.run(side.start())
+    store.flushed(0, None)
+    store.flushed(1, None)
+    assert slave.said == ["start", "flushed"]
+
+
+@pytest.mark.parametrize(("interval_s", "first_s"), [(10.0, 1), (0.5, 0.5)])
+def test_sides_do_their_work_at_these_intervals(interval_s: float, first_s: float) -> None:
+    def times(side: SlaveSide | MasterSide) -> list[tuple[object, float | None]]:
+        return [(timer.every_s, timer.first_after_s) for timer in side.timers]
+
+    state, sync = BrokerState(is_slave=True), SimpleNamespace(tick=None)
+    given = (cast("Any", Slave()), cast("Any", sync), state, cast("Any", FlushStore()))
+    assert times(SlaveSide(*given, interval_s))[1] == (interval_s, first_s)
+    assert times(MasterWorld(None).side)[1] == (60, 10)
 
 
 def test_log_that_is_no_copy_is_marked_and_not_read_until_it_is_one_again(

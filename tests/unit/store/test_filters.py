@@ -110,3 +110,50 @@ def test_the_hash_is_murmur3() -> None:
     bloom = Bloom()
     assert (bloom.hashes, bloom.bits) == (3, 112)
     assert all(0 <= bit < 112 for bit in bloom.positions("group#topic"))
+
+
+def test_file_is_written_after_a_change_and_not_before(tmp_path: Path) -> None:
+    path = tmp_path / "consumerFilter.json"
+    asyncio.run(table(tmp_path, FakeClock()).persist())
+    assert not path.exists()
+    it = table(tmp_path, FakeClock())
+    it.follow("g", sql("a = 1", 10))
+    asyncio.run(it.persist())
+    again = table(tmp_path, FakeClock())
+    again.load()
+    path.unlink()
+    asyncio.run(again.persist())
+    assert not path.exists()
+    again.follow("g", sql("a = 2", 11))
+    asyncio.run(again.persist())
+    assert path.exists()
+
+
+def test_filter_that_is_replaced_by_one_as_long_always_finds_room(tmp_path: Path) -> None:
+    it = table(tmp_path, FakeClock())
+    it.follow("g", sql("a = 1", 10))
+    it._room._bytes_max = it._room.used
+    it.follow("g", sql("a = 2", 11))
+    found = it.find("orders", "g")
+    assert found is not None
+    assert found.expression == "a = 2"
+    it.follow("g", sql("a = 10", 12))
+    assert it.find("orders", "g") == found, "one byte more does not fit"
+    it.follow("h", sql("a = 1", 10))
+    assert it.find("orders", "h") is None
+    assert len(it) == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "constant"), [(1, 1, 1), (3000, 1, 1), (1, 3000, 1), (1, 1, 3000)]
+)
+def test_room_that_filters_take_is_at_least_their_file_and_not_much_more(
+    tmp_path: Path, topic: int, group: int, constant: int
+) -> None:
+    it = table(tmp_path, FakeClock())
+    names = [(f"{number}{'t' * topic}", f"{number}{'g' * group}") for number in range(3)]
+    for name, of in names:
+        it.follow(of, sql(f"a = '{'x' * constant}'", 10, name))
+    asyncio.run(it.persist())
+    size = (tmp_path / "consumerFilter.json").stat().st_size
+    assert size <= it._room.used <= size + 3 * 700

@@ -1,0 +1,99 @@
+"""The file of offsets and the answer to slaves: when they are written, and in which slices."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from typing_extensions import override
+
+from roquet.protocol.bodies.offsets import ConsumerOffsetBody
+from roquet.store import offsets as module
+from roquet.store.files import JsonFile
+from roquet.store.offsets import OffsetTable
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class CountingFile(JsonFile):
+    """A file that counts how often it is written."""
+
+    saves = 0
+
+    @override
+    async def save(self, encode: Callable[[], bytes]) -> None:
+        self.saves += 1
+        await super().save(encode)
+
+
+def table(folder: Path) -> tuple[OffsetTable, CountingFile]:
+    file = CountingFile(folder / "consumerOffset.json")
+    return OffsetTable(file, FakeClock()), file
+
+
+def test_file_of_offsets_is_written_once_for_each_change(tmp_path: Path) -> None:
+    it, file = table(tmp_path)
+    asyncio.run(it.persist())
+    assert file.saves == 0
+    it.commit("g", "t", 0, 5)
+    for _ in range(2):
+        asyncio.run(it.persist())
+        assert file.saves == 1
+    it.reset("g", "t", 0, 3)
+    for _ in range(2):
+        asyncio.run(it.persist())
+        assert file.saves == 2
+
+
+def test_version_of_the_offsets_is_the_one_of_the_file(tmp_path: Path) -> None:
+    it, _ = table(tmp_path)
+    for offset in range(1200):
+        it.commit("g", "t", 0, offset)
+    asyncio.run(it.persist())
+    again, _ = table(tmp_path)
+    assert again.version != it.version
+    again.load()
+    assert again.version == it.version
+    # A file without a version, as tools write it, leaves the table its own.
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable": {"t@g": {"0": 9}}}')
+    other, _ = table(tmp_path)
+    own = other.version
+    other.load()
+    assert (other.version, other.committed("g", "t", 0)) == (own, 9)
+
+
+def test_slaves_are_answered_with_committed_offsets_alone(tmp_path: Path) -> None:
+    it, _ = table(tmp_path)
+    it.commit("g", "t", 0, 5)
+    it.note_pull("g", "t", 1, 7)
+    body = ConsumerOffsetBody.decode(asyncio.run(it.encoded()))
+    assert body.offsets == {"t@g": {0: 5}}
+    assert not body.pull_offsets
+    assert body.version == it.version
+
+
+@pytest.mark.parametrize(
+    ("keys", "queues", "turns"), [(30, 5, 3), (29, 5, 2), (3, 100, 3), (19, 0, 0)]
+)
+def test_copy_of_the_offsets_gives_way_after_so_many_offsets_and_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int, queues: int, turns: int
+) -> None:
+    given: list[int] = []
+
+    async def give_way() -> None:
+        given.append(1)
+
+    monkeypatch.setattr(module, "give_way", give_way)
+    # A key counts as five offsets: ten keys of five offsets each are one slice.
+    monkeypatch.setattr(module, "OFFSETS_AT_ONCE", 100)
+    monkeypatch.setattr(module, "KEYS_AT_ONCE", 2)
+    it, _ = table(tmp_path)
+    for key in range(keys):
+        for queue in range(queues):
+            it.commit(f"g{key}", "t", queue, 5)
+    body = asyncio.run(it._copy(with_pulled=False))
+    assert (len(given), len(body.offsets)) == (turns, keys if queues else 0)

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.base.errors import UsageError
@@ -41,6 +41,7 @@ backlogs = st.dictionaries(
 
 
 @given(tables)
+@settings(deadline=None)
 def test_json_is_read_back(offsets: Offsets) -> None:
     assert from_json(json.dumps(to_json(offsets))) == offsets
 
@@ -136,6 +137,7 @@ def test_assign_that_names_no_queues_is_refused_with_what_is_wrong(text: str, wh
 
 
 @given(backlogs, st.integers(1, 10**7))
+@settings(deadline=None)
 def test_a_limit_is_shared_out_exactly(
     backlog: dict[QueueKey, tuple[int, int]], rows_max: int
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_limit_is_shared_out_exactly(
 
 
 @given(backlogs, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1000)))
+@settings(deadline=None)
 def test_splits_cover_ranges_exactly_once(
     backlog: dict[QueueKey, tuple[int, int]], parts_min: int | None, rows_max: int | None
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_limit_reads_one_message_beside_a_long_backlog_at_once() -> None:
 
 
 @given(backlogs, st.integers(1, 100))
+@settings(deadline=None)
 def test_a_limit_no_message_waits_longer_than_its_own_queue(
     backlog: dict[QueueKey, tuple[int, int]], rows_max: int
 ) -> None:

@@ -139,6 +139,7 @@ def test_whatever_queues_do_nothing_is_read_twice_or_out_of_bounds(
     parts=st.none() | st.integers(1, 60),
     rows=st.none() | st.integers(1, 200),
 )
+@settings(deadline=None)
 def test_splits_cover_each_offset_once(
     counts: list[int], parts: int | None, rows: int | None
 ) -> None:

@@ -208,7 +208,7 @@ async def test_slave_that_is_refused_leaves_and_appends_nothing(
     assert it.closed(caplog) == [why]
     assert (it.judged, it.log.data) == (judged, b"0123456789")
     it.link.data_received(frame(10, b"abc"))
-    assert it.log.data == b"0123456789"
+    assert (it.judged, it.log.data) == (judged, b"0123456789"), "it has left"
 
 
 @on_loop

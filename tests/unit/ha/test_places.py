@@ -100,6 +100,19 @@ def test_places_the_oldest_stranger_goes_first_of_its_own_address() -> None:
     assert places.knock(301, "c") is None
 
 
+def test_places_of_those_who_left_are_free_and_nobody_goes_for_the_next() -> None:
+    places: Places[int] = Places()
+    for _ in range(3):
+        for number in range(PER_ADDRESS_MAX):
+            assert places.knock(number, "a") is None
+        for number in range(PER_ADDRESS_MAX):
+            places.leave(number)
+        assert places.all() == []
+        assert places.join(7, "a", proven=False) == (True, None)
+        places.leave(7)
+        assert places.slaves == []
+
+
 def test_places_a_proven_slave_takes_the_place_of_one_that_is_not() -> None:
     places: Places[int] = Places()
     for number in range(SLAVES_MAX):

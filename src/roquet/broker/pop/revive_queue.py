@@ -198,7 +198,6 @@ class ReviveQueue:
     def settle(self) -> Waiting:
         """Take the first checkpoint away: whoever calls has dealt with all its messages."""
         waiting = self._waiting.popleft()
-        self._settled = max(self._settled, waiting.offset)
         key = waiting.checkpoint.merge_key
         same = self._by_key[key]
         same.remove(waiting)

@@ -11,6 +11,7 @@ from roquet.broker.messages.appender import Appender, asks_for_timer, delay_leve
 from roquet.broker.messages.schedule import LEVELS_MAX, DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.protocol import names, sys_flag
+from roquet.protocol import properties as props
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -212,6 +213,33 @@ def test_messages_that_the_broker_moves_keep_their_order_and_delays_and_wait_for
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("topic", "is_storable"),
+    [
+        ("a", True),
+        ("%RETRY%g", True),
+        ("%RETRY%g+a", True),
+        ("%RETRY%g+a/b", False),
+        ("g+a", False),
+        ("a/b", False),
+    ],
+)
+def test_record_has_a_legal_topic_or_one_of_pops_retries(topic: str, *, is_storable: bool) -> None:
+    for _ in range(2):
+        assert (appender(Parts()).made_ready(draft(topic)) is None) is is_storable
+
+
+def test_slave_appends_nothing() -> None:
+    parts = Parts()
+    it = appender(parts)
+    it._state.is_slave = True
+    one = asyncio.run(it.append(draft()))
+    many = asyncio.run(it.append_batch(batch()))
+    for result in (one, many):
+        assert (result.status, result.why) == (FULL, "this broker is a slave")
+    assert (many.physical_offsets, parts.asked) == ([], [])
+
+
 @pytest.mark.parametrize("copied_to", [0, 110, 1000])
 def test_messages_go_together_and_each_waits_for_what_it_asked(copied_to: int) -> None:
     async def run() -> None:
@@ -295,6 +323,8 @@ def test_message_with_a_timer_property_is_for_the_wheel_unless_it_has_a_level(na
     assert asks_for_timer({name: "1"})
     assert asks_for_timer({name: "1", "DELAY": "0"})
     assert not asks_for_timer({"TAGS": "t"})
+    for level in (props.DELAY, props.TIMER_DELAY_LEVEL):
+        assert not asks_for_timer({level: "0"})
     properties = {name: "1", "DELAY": "1", "TAGS": "t"}
     assert not asks_for_timer(properties)
     assert properties == {"DELAY": "1", "TAGS": "t"}

@@ -8,17 +8,22 @@ import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 from typing_extensions import override
 
+from roquet.broker.api.caller import Caller
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.send import SendBatchRequest, SendRequest
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.messages.appender import Appender, with_hosts
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.remoting.send.adapter import SendAdapter
+from roquet.broker.services.send import batches
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
-from roquet.model.topic import TopicConfig
+from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol import batch, sys_flag
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutStatus
 from roquet.testing.clock import FakeClock
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 
     from roquet.protocol.command import Command
     from roquet.store.results import PutResult
+
+
+ME = Caller(address="127.0.0.1:9", received_ms=FakeClock().now_ms() - 7)
 
 
 class Store(FakeStore):
@@ -46,9 +54,13 @@ class Traffic:
     def __init__(self) -> None:
         self.sent: list[tuple[str, int, int, int]] = []
         self.puts: list[tuple[str, int]] = []
+        self.many: list[tuple[str, int, int, int]] = []
 
     def stored(self, topic: str, queue_id: int, _result: PutResult | BatchResult) -> None:
         self.puts.append((topic, queue_id))
+
+    def stored_many(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        self.many.append((topic, queue_id, messages, size))
 
     def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
         self.sent.append((topic, queue_id, sends, took_ms))
@@ -66,9 +78,12 @@ class World:
         levels = DelayLevels(config.store.delay_levels)
         self.store = Store(self.clock, levels)
         self.halves: list[tuple[str, str]] = []
-        halves = SimpleNamespace(divert=self._divert, opened=lambda _topic: None)
+        self.opened: list[str] = []
+        halves = SimpleNamespace(divert=self._divert, opened=self.opened.append)
         appender = Appender(self.store, levels, self.base.state)
-        gate = SimpleNamespace(check=lambda: None)
+        self.appender = appender
+        self.is_open = True
+        gate = SimpleNamespace(check=self._check)
         services = make_services(
             self.base,
             appender,
@@ -77,10 +92,24 @@ class World:
             expressions=Expressions(),
             timers=cast("Any", None),
         )
+        self.service = services.sends
         self.sends = SendAdapter(
             services.sends, self.base.callers, {}, steps=services.sends, appender=appender
         )
         self.topic("orders", 4)
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise Refusal(Reason.BUSY, "shut")
+
+    async def in_steps(self, request: SendRequest, known: dict[str, TopicConfig]) -> Any:
+        """Send a message as those that come together; None where it has to go alone."""
+        self.service.check_open()
+        sending = self.service.ready(request, ME, known)
+        if sending is None:
+            return None
+        result = await self.appender.put(sending.draft)
+        return self.service.finished(sending, result)
 
     def _divert(self, draft: Draft, group: str) -> None:
         self.halves.append((draft.topic, group))
@@ -273,3 +302,137 @@ def test_flag_says_which_hosts_have_long_addresses(born: int, store: int) -> Non
     flag = with_hosts(0xFFFF, bytes(born), bytes(store))
     assert bool(flag & sys_flag.BORN_HOST_V6) == (born == 20)
     assert bool(flag & sys_flag.STORE_HOST_V6) == (store == 20)
+
+
+# --- in steps, as sends that come together -------------------------------------------------------
+
+
+def sent(topic: str = "orders", **changes: Any) -> SendRequest:
+    given: dict[str, Any] = {"body": b"m", "properties": {}, "born_ms": 1, "queue_id": 1}
+    return SendRequest(topic=topic, **(given | changes))
+
+
+HALF, ROLLED_BACK = 4, 12
+REQUESTS: list[SendRequest] = [
+    sent(),
+    sent(queue_id=99),
+    sent(queue_id=-1),
+    sent(body=b""),
+    sent(body=b"x" * 5_000),
+    sent("no topic!"),
+    sent("many_tags"),
+    sent("last"),
+    sent("last", properties={"KEYS": "k"}),
+    sent(properties={"INNER_NUM": "2"}),
+    sent(properties={"DELAY": "3"}),
+    sent(properties={"DELAY": "soon"}),
+    sent(properties={"TRAN_MSG": "true"}, sys_flag=HALF),
+    sent(sys_flag=HALF),
+    sent(sys_flag=ROLLED_BACK),
+    sent(attempts=3, flag=7),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REQUESTS)))
+def test_steps_of_a_send_do_what_the_send_does(tmp_path: Path, number: int) -> None:
+    def outcome(folder: str, *, in_steps: bool) -> tuple[object, ...]:
+        it = World(tmp_path / folder, maxMessageSize="4096")
+        it.base.metadata.topics.put(
+            TopicConfig(name="last", attributes={"cleanup.policy": "COMPACTION"}),
+            TopicConfig(name="many_tags", filter_type=FilterType.MULTI_TAG),
+        )
+        asyncio.run(it.base.metadata.topics.persist())
+        # Twice: the second time the steps know the topic.
+        results: list[object] = []
+        known: dict[str, TopicConfig] = {}
+        for _ in range(2):
+            request = REQUESTS[number]
+            request = msgspec.structs.replace(
+                request, properties={**request.properties, "UNIQ_KEY": "u"}
+            )
+            sending = it.in_steps(request, known) if in_steps else it.service.send(request, ME)
+            try:
+                results.append(asyncio.run(sending))
+            except Refusal as refusal:
+                results.append((refusal.reason, refusal.text))
+        return results, it.store.log, it.halves, it.opened
+
+    alone = outcome("alone", in_steps=False)
+    assert outcome("steps", in_steps=True) == alone
+    assert len(cast("list[object]", alone[0])) == 2
+
+
+def test_message_that_may_have_to_wait_goes_alone(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    asyncio.run(it.base.metadata.topics.persist())
+    it.group()
+    for request in (sent("fresh", template="TBW102", template_queues=1), sent("%RETRY%g")):
+        known: dict[str, TopicConfig] = {}
+        assert asyncio.run(it.in_steps(request, known)) is None
+        assert known == {}
+    known = {}
+    assert asyncio.run(it.in_steps(sent(properties={"UNIQ_KEY": "u"}), known)) is not None
+    assert known == {"orders": it.base.metadata.topics.get("orders")}
+
+
+def test_closed_broker_takes_no_send(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.is_open = False
+    batch_ = SendBatchRequest(topic="orders", messages=b"", properties={}, born_ms=1)
+    for action in (
+        it.service.send(sent(), ME),
+        it.service.send_batch(batch_, ME),
+        it.in_steps(sent(), {}),
+    ):
+        with pytest.raises(Refusal, match="shut"):
+            asyncio.run(cast("Any", action))
+    assert it.store.log == []
+
+
+def test_messages_that_came_together_are_counted_by_topic_queue_and_size(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    asyncio.run(it.base.metadata.topics.persist())
+    stored = []
+    for body, queue in ((b"m", 1), (b"n", 1), (b"longer", 1), (b"m", 2)):
+        request = sent(body=body, queue_id=queue, properties={"UNIQ_KEY": "u"})
+        sending = it.service.ready(request, ME, {})
+        assert sending is not None
+        result = asyncio.run(it.appender.put(sending.draft))
+        stored.append((sending, result._replace(size=10 * len(body))))
+    it.service.count(stored)
+    assert it.traffic.many == [
+        ("orders", 1, 2, 20),
+        ("orders", 1, 1, 60),
+        ("orders", 2, 1, 10),
+    ]
+    assert it.traffic.sent == [("orders", 1, 2, 14), ("orders", 1, 1, 7), ("orders", 2, 1, 7)]
+
+
+# --- batches taken apart -------------------------------------------------------------------------
+
+
+def turns(body: bytes) -> int:
+    """Take a batch apart by hand; return how often others have their turn."""
+    steps = batches._elements(body, 1_000)
+    given = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration:
+            return given
+        given += 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_batch_is_checked_in_turns(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    body = batch.encode([(0, b"m", b"")] * count)
+    monkeypatch.setattr(batches, "CHECKED_AT_ONCE", 10**9)
+    before = turns(body)
+    monkeypatch.setattr(batches, "CHECKED_AT_ONCE", 2)
+    assert turns(body) - before == count // 2
+
+
+def test_batch_without_a_message_is_refused() -> None:
+    with pytest.raises(Refusal, match="the batch is empty") as caught:
+        asyncio.run(batches.batch_elements(b"", 10))
+    assert caught.value.reason == Reason.ILLEGAL_MESSAGE

@@ -51,8 +51,6 @@ def _elements(body: bytes, most: int) -> Steps[list[batches.Element]]:
     for number, (_, _, properties) in enumerate(elements):
         if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
             yield
-        if not properties:
-            continue
         found = props.read(properties)
         for name in _NOT_IN_A_BATCH:
             if found.get(name, "0") not in {"0", "false"}:

@@ -14,12 +14,13 @@ from typing_extensions import override
 
 from roquet.broker.api.caller import Caller
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.api.send import SendBatchRequest, SendRequest
+from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.messages.appender import Appender, with_hosts
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.remoting.send.adapter import SendAdapter
 from roquet.broker.services.send import batches
+from roquet.broker.services.send.service import KNOWS_MAX_RECONSUME
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
@@ -43,9 +44,16 @@ ME = Caller(address="127.0.0.1:9", received_ms=FakeClock().now_ms() - 7)
 class Store(FakeStore):
     """Takes batches as well."""
 
+    batch_status = PutStatus.PUT_OK
+
+    def __init__(self, clock: FakeClock, levels: DelayLevels) -> None:
+        super().__init__(clock, levels)
+        self.batches: list[BatchDraft] = []
+
     @override
     async def put_batch(self, batch: BatchDraft) -> BatchResult:
-        return BatchResult(PutStatus.PUT_OK, [100 * n for n in range(len(batch.elements))], 300, 0)
+        self.batches.append(batch)
+        return BatchResult(self.batch_status, [100 * n for n in range(len(batch.elements))], 300, 0)
 
 
 class Traffic:
@@ -436,3 +444,107 @@ def test_batch_without_a_message_is_refused() -> None:
     with pytest.raises(Refusal, match="the batch is empty") as caught:
         asyncio.run(batches.batch_elements(b"", 10))
     assert caught.value.reason == Reason.ILLEGAL_MESSAGE
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+PAIR = batch.encode([(0, b"a", b""), (0, b"b", b"")])
+RETRY = "%RETRY%" + "g" * 121
+
+
+def together(it: World, topic: str = "orders", **changes: Any) -> SendResult:
+    """Send a batch; its topics are durable."""
+    asyncio.run(it.base.metadata.topics.persist())
+    given: dict[str, Any] = {"messages": PAIR, "properties": {}, "born_ms": 5, "queue_id": 1}
+    request = SendBatchRequest(topic=topic, **(given | changes))
+    return asyncio.run(it.service.send_batch(request, ME))
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "said"),
+    [
+        ({"messages": b""}, Reason.FAILED, "no body"),
+        ({"messages": b"x" * 5_000}, Reason.ILLEGAL_MESSAGE, "limit 4096B"),
+        ({"messages": PAIR[:-1]}, Reason.ILLEGAL_MESSAGE, "the batch is illegal"),
+        ({"queue_id": 4}, Reason.INVALID_ARGUMENT, "queueId"),
+        ({"topic": "gone"}, Reason.UNKNOWN_TOPIC, "not exist"),
+        ({"topic": RETRY}, Reason.ILLEGAL_MESSAGE, "topic length too long 128"),
+        ({"topic": RETRY[:-1]}, Reason.ILLEGAL_MESSAGE, "does not support retry group"),
+        ({"topic": "batches"}, Reason.ILLEGAL_MESSAGE, "BatchCQ is not supported"),
+        ({"topic": "unwritable", "queue_id": -1}, Reason.FAILED, "no write queue"),
+        ({"properties": {"INNER_NUM": "1"}}, Reason.ILLEGAL_MESSAGE, "illegal message"),
+        ({"sys_flag": sys_flag.INNER_BATCH}, Reason.ILLEGAL_MESSAGE, "illegal message"),
+        ({"sys_flag": sys_flag.NEED_UNWRAP}, Reason.ILLEGAL_MESSAGE, "illegal message"),
+        ({"sys_flag": HALF}, Reason.FORBIDDEN, "transaction message"),
+        ({"sys_flag": ROLLED_BACK}, Reason.FORBIDDEN, "transaction message"),
+    ],
+)
+def test_batch_that_cannot_be_stored_whole_is_refused_whole(
+    tmp_path: Path, asked: dict[str, Any], reason: Reason, said: str
+) -> None:
+    it = World(tmp_path, maxMessageSize="4096")
+    for name in (RETRY, RETRY[:-1]):
+        it.topic(name, 4)
+    it.base.metadata.topics.put(
+        TopicConfig(name="batches", attributes={"queue.type": "BatchCQ"}),
+        TopicConfig(name="unwritable", write_queues=0),
+    )
+    with pytest.raises(Refusal, match=said) as caught:
+        together(it, **asked)
+    assert caught.value.reason == reason
+    assert (it.store.batches, it.traffic.puts) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored"),
+    [
+        ({}, {"wait": True, "reconsume_times": 0, "sys_flag": 0}),
+        ({"properties": {"WAIT": "false"}}, {"wait": False}),
+        ({"properties": {"WAIT": "FALSE"}}, {"wait": False}),
+        ({"properties": {"WAIT": "no"}}, {"wait": True}),
+        ({"attempts": 3}, {"reconsume_times": 3}),
+        ({"sys_flag": sys_flag.COMPRESSED}, {"sys_flag": sys_flag.COMPRESSED}),
+        ({"topic": "many_tags"}, {"sys_flag": sys_flag.MULTI_TAGS}),
+    ],
+)
+def test_batch_is_stored_as_it_was_sent(
+    tmp_path: Path, asked: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    it = World(tmp_path)
+    many_tags = TopicConfig(
+        name="many_tags", filter_type=FilterType.MULTI_TAG, read_queues=4, write_queues=4
+    )
+    it.base.metadata.topics.put(many_tags)
+    properties = {**asked.get("properties", {}), "UNIQ_KEY": "u"}
+    result = together(it, **{**asked, "properties": properties})
+    (made,) = it.store.batches
+    assert {name: getattr(made, name) for name in stored} == stored
+    assert (made.queue_id, made.born_timestamp, len(made.elements)) == (1, 5, 2)
+    assert (result.queue_id, result.queue_offset, result.transaction_id) == (1, 0, "u")
+    assert [int(it[-16:], 16) for it in result.message_ids] == [0, 100]
+    assert it.traffic.puts == [(made.topic, 1)]
+    assert it.traffic.sent == [(made.topic, 1, 1, 7)]
+
+
+def test_batch_that_the_store_refuses_is_not_counted(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.store.batch_status = PutStatus.SERVICE_NOT_AVAILABLE
+    with pytest.raises(Refusal):
+        together(it)
+    assert (len(it.store.batches), it.traffic.puts) == (1, [])
+
+
+def test_dead_letter_is_readable_at_once_in_a_topic_of_one_queue(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.group(retry_max_times=2)
+    it.topic("%RETRY%g", 4)
+    properties = "DELAY\x013\x02"
+    assert it.place("%RETRY%g", queue_id=3, j="3", properties=properties) == ("%DLQ%g", 0)
+    assert b"DELAY" not in it.store.log[-1].properties
+    config = it.base.metadata.topics.get("%DLQ%g")
+    assert config is not None
+    assert (config.read_queues, config.write_queues) == (1, 1)
+    assert it.base.metadata.topics.is_durable("%DLQ%g")
+    for version, topic in ((KNOWS_MAX_RECONSUME, "%RETRY%g"), (KNOWS_MAX_RECONSUME - 1, "%DLQ%g")):
+        more: dict[str, Any] = {"l": "3", "version": version}
+        assert it.place("%RETRY%g", queue_id=0, j="3", properties="", **more) == (topic, 0)

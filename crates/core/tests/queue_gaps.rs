@@ -316,3 +316,16 @@ fn units_long_written_are_read_from_the_file_wherever_the_blocks_began() {
         assert_eq!(disk.count(Op::Read), before + 1, "{ahead}");
     }
 }
+
+#[test]
+fn units_read_are_added_behind_those_that_are_there() {
+    let queues = open(&SimDisk::new(), UNITS);
+    for n in 0..5 * 204 {
+        put(&queues, n);
+    }
+    // The first are in the file, the last in memory.
+    let mut found = vec![Unit::FILLER];
+    queues.range("T", 0, 0, u64::MAX, &mut found).unwrap();
+    assert_eq!(found.len(), 1 + 5 * 204);
+    assert_eq!(found[5 * 204].physical_offset, (5 * 204 - 1) * 100);
+}

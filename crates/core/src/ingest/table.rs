@@ -311,7 +311,7 @@ fn moved(sum: &AtomicUsize, before: usize, now: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Accounts, Header, Peer, State, Table, TopicRow};
+    use super::{Accounts, Header, Peer, Shared, State, Sums, Table, TopicRow};
     use crate::ingest::accounts::White;
 
     #[test]
@@ -338,6 +338,26 @@ mod tests {
             }
             assert_eq!(table.is_on(), on, "{sends} {pulls} {topics}");
         }
+    }
+
+    #[test]
+    fn what_waits_is_summed_over_all_ingests_and_seen_from_one() {
+        let shared = Shared::default();
+        assert!(!shared.is_awaited());
+        let (none, one) = (Sums::default(), Sums { held: 1, parked: 4 });
+        shared.changed(none, one);
+        assert!(shared.is_awaited());
+        shared.changed(none, Sums { held: 2, parked: 0 });
+        assert!(shared.is_awaited());
+        assert_eq!((shared.held(), shared.parked()), (3, 4));
+        shared.set_beside(5);
+        assert_eq!((shared.held_beside(one), shared.parked_beside(one)), (7, 0));
+        assert_eq!(shared.parked_beside(none), 4);
+        shared.changed(Sums { held: 2, parked: 0 }, none);
+        shared.changed(one, none);
+        assert!(shared.is_awaited(), "elsewhere still");
+        shared.set_beside(0);
+        assert!(!shared.is_awaited());
     }
 
     #[test]

@@ -173,6 +173,23 @@ def test_changes_are_left_out_or_built_alone_until_the_rest_compiles(
     assert core.build(sources, sources.changes[4:]).refused == sources.changes[4:]
 
 
+def test_change_alone_with_which_the_tests_do_not_compile_is_refused(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiles(_word: str, _package: str, *_more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess((), 0, "", "")
+
+    def broken() -> list[Path]:
+        raise core.NotBuilt("the tests have errors")
+
+    monkeypatch.setattr(core, "_cargo", compiles)
+    monkeypatch.setattr(core, "_programs", broken)
+    with pytest.raises(SystemExit, match="the tests have errors"):
+        core.build(sources, sources.changes[:1])
+    sources.changes[4].is_alone = True
+    assert core.build(sources, sources.changes[4:]).refused == sources.changes[4:]
+
+
 def program(folder: Path, *fail: str) -> str:
     """A program of tests of which those fail, as often as they are named."""
     path = folder / "every-0123456789abcdef"

@@ -1,7 +1,8 @@
 """Run the test of each setting while that setting is ignored: it has to fail.
 
 `python -m tools.setting_mutants [--sample n --seed s] [key ...]`. `tools/java_settings_tests.py`
-says which test shows the effect of which setting; here each is run with
+and, for settings that RocketMQ has not, `tools/own_settings_tests.py` say which test shows the
+effect of which setting; here each is run with
 `tools.mutants.ignored_setting`, which lets the setting keep its default, in the test and in the
 processes that it starts. A test that passes shows nothing, and is listed.
 """
@@ -9,13 +10,14 @@ processes that it starts. A test that passes shows nothing, and is listed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import subprocess
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from tools.java_settings_tests import SHOWN_BY
+from tools import java_settings_tests, own_settings_tests
 from tools.mutants.ignored_setting import ROOT, environment
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ FAILURES = ("\nFAILED ", "\nERROR ")
 
 def rows() -> Iterator[tuple[Path, str, str]]:
     """Yield (file, test, key)."""
-    for name, tests in SHOWN_BY.items():
+    tables = (java_settings_tests.SHOWN_BY, own_settings_tests.SHOWN_BY)
+    for name, tests in itertools.chain.from_iterable(table.items() for table in tables):
         (path,) = (ROOT / "tests").rglob(name)
         for test, keys in tests.items():
             for key in keys:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.config import Setting
 from roquet.broker.config import BrokerConfig
 from roquet.namesrv.config import NamesrvConfig
+from roquet.remoting import tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 VARIABLE = "IGNORED_SETTING"
 KEY = os.environ.get(VARIABLE, "")
 ROOT = Path(__file__).parents[2]
+TLS_FILE = tls.FILE_KEY
 
 
 def environment(key: str, home: str) -> dict[str, str]:
@@ -47,6 +49,9 @@ def classes(of: type[Any]) -> Iterator[type[Any]]:
 def ignore(key: str) -> int:
     """Have a setting keep its default in all objects to come; return in how many classes."""
     found = 0
+    if key == TLS_FILE:
+        # It is read before there is a configuration: with another name nobody asks for it.
+        tls.FILE_KEY = f"{key}.ignored"
     for kind in {each for top in (BrokerConfig, NamesrvConfig) for each in classes(top)}:
         for field in dataclasses.fields(kind):
             about = next((it for it in field.metadata.values() if isinstance(it, Setting)), None)

@@ -37,7 +37,7 @@ SHUTDOWN_S = 2.0
 RELOAD_S = 0.5
 FILE_SIZE_MAX = 1024 * 1024
 
-_FILE = "tls.config.file"
+FILE_KEY = "tls.config.file"
 _FILE_DEFAULT = "/etc/rocketmq/tls.properties"
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
@@ -58,7 +58,7 @@ def _protocols_fault(text: str) -> str | None:
 class TlsRules:
     """TLS of a server process: of its ports, and of the connections it opens itself."""
 
-    file: str = setting(_FILE, _FILE_DEFAULT, "Property file with the settings below, if there.")
+    file: str = setting(FILE_KEY, _FILE_DEFAULT, "Property file with the settings below, if there.")
     mode: str = setting(
         "tls.server.mode",
         "permissive",
@@ -356,15 +356,15 @@ def with_tls_file(
     count. Raises UsageError when a file was named that cannot be read.
     """
     named = next(
-        (str(flags[key]) for key in (_FILE, flag_name(_FILE)) if flags.get(key) is not None),
-        env.get(env_name(_FILE), given.get(_FILE)),
+        (str(flags[key]) for key in (FILE_KEY, flag_name(FILE_KEY)) if flags.get(key) is not None),
+        env.get(env_name(FILE_KEY), given.get(FILE_KEY)),
     )
     path = Path(named or _FILE_DEFAULT).expanduser()
     try:
         found = read_properties(path.read_bytes())
     except OSError as error:
         if named:
-            raise UsageError(f"{_FILE} = {named[:80]!r}: {error.strerror}") from error
+            raise UsageError(f"{FILE_KEY} = {named[:80]!r}: {error.strerror}") from error
         return dict(given)
     below = {key: value for key, value in found.items() if key.startswith("tls.")}
     return {**below, **given}

@@ -11,6 +11,8 @@ import pytest
 from broker_harness import play
 from roquet.base.clock import SystemClock
 from roquet.broker import app
+from roquet.broker.fastpath.admission import FastIngest
+from roquet.broker.network.ports import Listeners
 from roquet.store.topics import built_in_topics
 from roquet.testing.cluster import broker_config
 
@@ -71,3 +73,25 @@ def test_silent_connection_is_closed_after_the_time_of_the_settings(tmp_path: Pa
         writer.close()
 
     play(tmp_path, tell, serverChannelMaxIdleTimeSeconds="1")
+
+
+def test_connections_that_one_address_may_make_are_those_of_the_settings(tmp_path: Path) -> None:
+    broker = app.build(broker_config(tmp_path, acceptsPerSecondMax="7"))
+    (ports,) = (it.service for it in broker.app._parts if isinstance(it.service, Listeners))
+    for server in (ports._main, ports._fast):
+        rate = server._rate
+        at_once = sum(rate.takes("192.0.2.1", 0) for _ in range(20_000))
+        assert at_once == 10_000
+        assert [rate.takes("192.0.2.1", 1_000) for _ in range(8)] == [True] * 7 + [False]
+
+
+def test_sync_in_place_is_allowed_below_the_time_of_the_settings(tmp_path: Path) -> None:
+    def judged(flush: str, micros: str, took_us: int) -> bool:
+        config = broker_config(tmp_path, flushDiskType=flush, syncFlushInPlaceMicros=micros)
+        broker = app.build(config)
+        (ingest,) = (it.service for it in broker.app._parts if isinstance(it.service, FastIngest))
+        return ingest._disk.look(1_000, 1_000 * took_us)
+
+    assert [judged("SYNC_FLUSH", "70000", took_us) for took_us in (69_999, 70_000)] == [True, False]
+    assert not judged("SYNC_FLUSH", "0", 0)
+    assert not judged("ASYNC_FLUSH", "70000", 1)

@@ -9,6 +9,7 @@ import ssl
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import pytest
 import trustme
 
 from broker_harness import dispatched, play
@@ -22,12 +23,11 @@ from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
 from roquet.store.cleaning import Cleaner
+from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
-
-    import pytest
 
     from roquet.testing.cluster import Cluster
 
@@ -164,6 +164,30 @@ def test_recovery_without_checksums_keeps_what_follows_a_changed_body(tmp_path: 
     (store / "abort").touch()
     play(tmp_path, tell, checkCRCOnRecover="false")
     assert ends[1] == ends[0]
+
+
+def test_damage_with_messages_behind_it_is_cut_off_only_where_the_settings_say_so(
+    tmp_path: Path,
+) -> None:
+    ends: list[int] = []
+
+    async def tell(it: Cluster) -> None:
+        if not ends:
+            for body in (b"first", b"canary", b"last"):
+                assert (await it.send("orders", body)).code == 0
+            await dispatched(it)
+        ends.append(it.broker.store.native.max_physical_offset())
+
+    play(tmp_path, tell)
+    store = tmp_path / "broker-a"
+    log = store / "commitlog" / "00000000000000000000"
+    log.write_bytes(log.read_bytes().replace(b"canary", b"cAnary"))
+    (store / "abort").touch()
+    with pytest.raises(StoreFault, match="recoveryTruncateCorrupt=true"):
+        play(tmp_path, tell)
+    play(tmp_path, tell, recoveryTruncateCorrupt="true")
+    whole, cut = ends
+    assert 0 < cut < whole
 
 
 def test_index_files_have_the_slots_and_entries_of_the_settings(tmp_path: Path) -> None:

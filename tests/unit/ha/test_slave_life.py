@@ -57,10 +57,10 @@ class Link:
 class World:
     """A slave, and a port that counts who comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: HaRules) -> None:
         self.clock = FakeClock()
         self.log = Log()
-        self.slave = HaSlave(cast("Any", self.log), HaRules(), self.clock, broker_id=1)
+        self.slave = HaSlave(cast("Any", self.log), rules, self.clock, broker_id=1)
         self.came = asyncio.Semaphore(0)
         self.connections = 0
         self.address = ""
@@ -93,8 +93,8 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncGenerator[World]:
-    it = World()
+async def world(rules: HaRules | None = None) -> AsyncGenerator[World]:
+    it = World(rules or HaRules())
     server = await asyncio.start_server(it.knocked, "127.0.0.1", 0)
     it.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
@@ -139,6 +139,19 @@ async def test_slave_connects_once_it_knows_its_master_and_again_after_the_pause
         await asyncio.sleep(0.01)
         assert it.connections == 1
         await it.clock.advance(0.001)
+        await it.connected()
+
+
+@on_loop
+async def test_slave_waits_before_it_connects_again_as_long_as_the_settings_say() -> None:
+    async with world(HaRules(reconnect_ms=200)) as it:
+        it.slave.learn(it.address)
+        await it.slave.start()
+        await it.connected()
+        await it.until(lambda: it.slave.link is not None)
+        cast("Any", it.slave.link).close("a test ends it")
+        await it.until(lambda: it.slave.link is None)
+        await it.clock.advance(0.2)
         await it.connected()
 
 

@@ -606,3 +606,14 @@ async def test_its_numbers_can_be_scraped(tmp_path: Path) -> None:
         writer.close()
         assert shown[0] == "HTTP/1.1 200 OK"
         assert {"roquet_brokers 1.0", "roquet_topics 2.0", "roquet_connections 1.0"} <= set(shown)
+
+
+@looped
+async def test_broker_below_the_smallest_port_of_the_settings_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, broker_port_min=20_000) as served:
+        asker = await served.connect()
+        body = register_body().encode(compressed=False)
+        for port, code in (("10911", 29), ("19999", 29), ("20000", 0)):
+            address = f"10.0.0.1:{port}"
+            answer = await asker.ask(103, register_ext(brokerAddr=address), body)
+            assert answer.code == code, (port, answer.remark)

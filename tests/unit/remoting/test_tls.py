@@ -208,6 +208,53 @@ async def test_a_client_certificate_is_asked_for(
 
 
 @on_loop
+async def test_connections_that_a_server_opens_use_tls_as_its_settings_say(
+    pki: Pki, tmp_path: Path
+) -> None:
+    leaf = pki.authority.issue_cert("a-server@example.org")
+    cert, key = tmp_path / "own.pem", tmp_path / "own.key"
+    cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+    key.write_bytes(encrypted(leaf.private_key_pem.bytes()))
+    shown: dict[str, Any] = {"client_cert": str(cert), "client_key": str(key)}
+    shown["client_password"] = "canary-secret"
+    asks = pki.rules(client_auth="require", server_trust=str(pki.ca))
+    trusting: dict[str, Any] = {"enable": True, "client_trust": str(pki.ca)}
+    await exchanged(asks, TlsRules(**trusting, **shown))
+    assert TlsRules(client_trust=str(pki.ca)).options() is None
+    pki.issue("broker.example.org")
+    with pytest.raises(Unreachable):
+        await exchanged(pki.rules(), TlsRules(**trusting))
+    for trusts_more in (
+        TlsRules(**trusting, check_hostname=False),
+        TlsRules(enable=True, auth_server=False),
+        TlsRules(enable=True, test_mode=True),
+    ):
+        await exchanged(pki.rules(), trusts_more)
+
+
+async def exchanged(rules: TlsRules, own: TlsRules) -> None:
+    """Have a server with settings of its own ask one with `rules`."""
+    options = own.options()
+    assert options is not None
+    async with (
+        serving(tls=await started(rules)) as running,
+        calling(tls=ClientTls(options, SystemClock())) as client,
+    ):
+        assert await echo(client, running) == b"hello"
+
+
+def encrypted(key: bytes) -> bytes:
+    """Return a private key that `canary-secret` opens."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    return serialization.load_pem_private_key(key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"canary-secret"),
+    )
+
+
+@on_loop
 async def test_old_versions_are_refused(pki: Pki) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -302,16 +349,7 @@ async def test_what_is_missing_is_said_at_start(pki: Pki, tmp_path: Path) -> Non
 
 @on_loop
 async def test_an_encrypted_key_needs_its_password(pki: Pki) -> None:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
-    key = serialization.load_pem_private_key(pki.key.read_bytes(), None)
-    pki.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"canary-secret"),
-        )
-    )
+    pki.key.write_bytes(encrypted(pki.key.read_bytes()))
     for password in ("", "wrong"):
         with pytest.raises(UsageError) as caught:
             await started(pki.rules(server_password=password))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tools import java_settings
+from tools import java_settings, own_settings_tests, setting_mutants
 from tools.java_settings_table import AT_START, EXACTLY, WITHOUT_EFFECT
 
 from roquet.base.java_keys import JAVA_KEYS
@@ -54,3 +54,21 @@ def test_declared_setting_has_a_test_that_shows_its_effect() -> None:
         assert re.search(rf"\b(def|fn) {name}\b", source), f"{key}: no {cited}"
         if file.endswith(".py") and file in {"test_live_settings.py", "test_each_setting.py"}:
             assert key in source, f"{file} says nothing of {key}"
+
+
+def test_setting_of_our_own_has_a_test_that_shows_its_effect() -> None:
+    rows = [
+        (key, file, name)
+        for file, tests in own_settings_tests.SHOWN_BY.items()
+        for name, keys in tests.items()
+        for key in keys
+    ]
+    assert sorted(key for key, _, _ in rows) == sorted(set(java_settings.declared()) - JAVA_KEYS)
+    for key, file, name in rows:
+        assert re.search(rf"\bdef {name}\b", source_of(file)), f"{key}: no {file}::{name}"
+
+
+def test_every_declared_setting_with_an_effect_is_among_the_setting_mutants() -> None:
+    judged = [key for _, _, key in setting_mutants.rows()]
+    assert len(judged) == len(set(judged))
+    assert set(judged) == set(java_settings.declared()) - set(WITHOUT_EFFECT)

@@ -20,9 +20,18 @@ print(config.send.region, config.identity.name, config.send.trace_on)
 """
 
 
-def said(key: str, home: Path) -> str:
+ASK_TLS = """
+import sys
+from roquet.broker.config import load_config
+config, _ = load_config(None, {}, {"tls.config.file": sys.argv[1]})
+print(config.tls.mode)
+"""
+
+
+def said(key: str, home: Path, ask: str = ASK, *more: str) -> str:
     env = environment(key, str(home))
-    run = subprocess.run([sys.executable, "-c", ASK], env=env, capture_output=True, check=True)
+    command = [sys.executable, "-c", ask, *more]
+    run = subprocess.run(command, env=env, capture_output=True, check=True)
     return run.stdout.decode().strip()
 
 
@@ -30,6 +39,15 @@ def test_ignored_setting_keeps_its_default_in_a_process_of_its_own(tmp_path: Pat
     assert said("", tmp_path) == "North b False"
     assert said("regionId", tmp_path) == "DefaultRegion b False"
     assert said("traceOn", tmp_path) == "North b True"
+
+
+def test_ignored_file_of_tls_settings_is_not_read_though_that_is_before_the_others(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.server.mode=disabled\n")
+    assert said("", tmp_path, ASK_TLS, str(file)) == "disabled"
+    assert said("tls.config.file", tmp_path, ASK_TLS, str(file)) == "permissive"
 
 
 def test_failures_that_are_wanted_stay_out_of_the_report_of_the_run_around(

@@ -7,6 +7,7 @@ Heaps and files are small, and the compiler stops at its first level: tests are 
 from __future__ import annotations
 
 import base64
+import collections
 import contextlib
 import dataclasses
 import json
@@ -34,6 +35,7 @@ CACHE_VARIABLE = "ROQUET_JAVA_HOME_CACHE"
 REPOSITORY = Path(__file__).resolve().parents[3]
 POM = REPOSITORY / "tests" / "interop" / "pom.xml"
 PROGRAMS = REPOSITORY / "tests" / "interop" / "java"
+_GIVEN: collections.deque[int] = collections.deque(maxlen=100)
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
 
 
@@ -75,9 +77,15 @@ def fetch_jars(version: str = VERSION) -> Path:
 
 
 def free_port(chance: random.Random) -> int:
-    """Return a port p such that p-2, p and p+1 are free: what one broker listens on."""
+    """Return a port p such that p-2, p and p+1 are free: what one broker listens on.
+
+    Nobody holds it before the broker does, so workers of pytest-xdist draw from ports of their own,
+    and none is given again soon.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     for _ in range(200):
-        port = chance.randrange(20_000, 32_000, 10) + 5
+        port = chance.randrange(20_000 + 10 * worker, 32_000, 10 * workers) + 5
         with contextlib.ExitStack() as held:
             try:
                 for one in (port - 2, port, port + 1):
@@ -85,7 +93,9 @@ def free_port(chance: random.Random) -> int:
                     probe.bind(("127.0.0.1", one))
             except OSError:
                 continue
-            return port
+            if port not in _GIVEN:
+                _GIVEN.append(port)
+                return port
     raise JavaError("no free ports")
 
 
@@ -159,7 +169,7 @@ class Process:
             raise JavaError(f"{self.name} does not run")
         return self._child.pid
 
-    def start(self, ready: str = "boot success", timeout_s: float = 90.0) -> Self:
+    def start(self, ready: str = "boot success", timeout_s: float = 240.0) -> Self:
         """Start and wait for `ready` in the output. Raises JavaError with the output."""
         with self.output.open("ab") as out:
             begin = out.tell()

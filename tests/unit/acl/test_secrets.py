@@ -6,13 +6,13 @@ import asyncio
 import dataclasses
 import os
 import re
-import socket
 import subprocess
 import sys
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from demo.servers import free_port
 from tools.attack import matrix
 from tools.attack.__main__ import SECRETS
 
@@ -132,7 +132,7 @@ async def test_name_server_answers_show_no_secret(tmp_path: Path) -> None:
 
 
 def test_pages_of_metrics_and_health_show_no_secret(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
 
     def pages() -> str:
         found: list[str] = []
@@ -171,9 +171,3 @@ def _run(arguments: list[str], env: Mapping[str, str]) -> subprocess.CompletedPr
         check=False,
         env={**os.environ, **env},
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

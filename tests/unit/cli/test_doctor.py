@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trustme
+from demo.servers import free_port
 
 from cli_harness import Running, roquet
 from roquet.cli.app import run
@@ -33,10 +34,8 @@ def looks(
 
 
 def test_a_machine_that_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    small = ("mappedFileSizeCommitLog=1048576", "bindAddress=127.0.0.1", f"listenPort={port}")
+    port = f"listenPort={free_port()}"
+    small = ("mappedFileSizeCommitLog=1048576", "bindAddress=127.0.0.1", port)
     code, found = looks(capsys, tmp_path, *small)
     assert code == 0
     assert found["port"]["verdict"] == "ok"
@@ -121,11 +120,6 @@ def test_a_low_limit_of_open_files_is_named(tmp_path: Path) -> None:
     assert rows["open files"]["verdict"] == "warn"
     assert rows["open files"]["found"] == "up to 1024"
     assert "ulimit -n 65536" in rows["open files"]["helps"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def certificate(folder: Path) -> tuple[str, ...]:

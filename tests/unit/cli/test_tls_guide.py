@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from demo.servers import free_port
 
 from cli_harness import Running, environment, roquet
 
@@ -18,17 +18,12 @@ STEPS = re.compile(r"^### A name server, .*?(?=^### )", re.DOTALL | re.MULTILINE
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as b:
-        return int(one.getsockname()[1]), int(b.getsockname()[1])
-
-
 class Guide:
     """The blocks of the guide, moved to a folder and to free ports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name_server, self.broker = free_ports()
+        self.name_server, self.broker = free_port(), free_port()
         steps = STEPS.search(PAGE.read_text())
         assert steps is not None
         self.blocks = [(kind, self.moved(text)) for kind, text in BLOCK.findall(steps[0])]

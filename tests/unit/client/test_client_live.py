@@ -8,6 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
+from demo.servers import free_port
 
 import roquet
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
@@ -368,8 +369,8 @@ def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
             server = await stack.enter_async_context(running_name_server(tmp_path / "names"))
             names = f"127.0.0.1:{server.server.port}"
             mq = await stack.enter_async_context(roquet.connect(names))
-            async with running_broker(tmp_path / "b", names) as broker:
-                port = int(broker.identity.address.rpartition(":")[2])
+            at = {"listenPort": str(free_port())}
+            async with running_broker(tmp_path / "b", names, changes=at):
                 await mq.admin().topics.create("t", 1)
                 producer = await stack.enter_async_context(mq.producer())
                 await producer.send("t", b"1")
@@ -379,7 +380,7 @@ def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
                 await consumer.commit()
             with pytest.raises((Unreachable, Refused)):
                 await producer.send("t", b"lost")
-            async with running_broker(tmp_path / "b", names, changes={"listenPort": str(port)}):
+            async with running_broker(tmp_path / "b", names, changes=at):
                 await producer.send("t", b"2")
                 assert await _collect(consumer, 1) == [b"2"]
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from demo.servers import free_port
 
 import roquet
 from roquet.base.errors import Unreachable, UsageError
@@ -52,14 +53,14 @@ def test_send_during_a_restart_uses_its_time(tmp_path: Path) -> None:
         async with running_name_server(tmp_path / "n") as name_server:
             address = f"127.0.0.1:{name_server.server.port}"
             async with roquet.connect(f"rmq://{address}") as mq, mq.producer() as producer:
-                async with running_broker(tmp_path / "b", address) as broker:
-                    port = broker.identity.address.rpartition(":")[2]
+                at = {"listenPort": str(free_port())}
+                async with running_broker(tmp_path / "b", address, changes=at):
                     await mq.admin().topics.create("t", 1)
                     await producer.send("t", b"before")
                 sending = asyncio.create_task(producer.send("t", b"during", timeout_s=20))
                 await asyncio.sleep(0.3)
                 assert not sending.done()
-                async with running_broker(tmp_path / "b", address, changes={"listenPort": port}):
+                async with running_broker(tmp_path / "b", address, changes=at):
                     assert (await sending).queue_offset == 1
                 began_s = time.monotonic()
                 with pytest.raises(Unreachable):

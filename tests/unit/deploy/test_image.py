@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from demo.servers import free_port
 
 from cli_harness import Running, environment, roquet
 
@@ -22,11 +23,6 @@ def instruction(name: str) -> Any:
     """Return the list of the last instruction of that name."""
     found = re.findall(rf"^\s*{name} (\[.*\])$", DOCKERFILE.read_text(), re.MULTILINE)
     return json.loads(found[-1])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_default_command_serves_all_addresses_and_its_health_check_is_green(

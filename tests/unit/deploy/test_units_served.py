@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from demo.servers import free_port
 
 from cli_harness import environment, roquet
 
@@ -18,11 +19,6 @@ ROOT = Path(__file__).parents[3]
 UNITS = ROOT / "deploy/systemd"
 NEEDS_ROOT = ("cp ", "useradd ", "install ", "chown ", "systemctl ")
 """Commands of the guide that change the machine; the test's user owns its folders."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Machine:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
+
+from demo.servers import free_port
 
 from roquet.base.clock import SystemClock
 from roquet.cli.app import parser
@@ -25,15 +26,8 @@ def block(kind: str) -> str:
     return str(found[0])
 
 
-def free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
 def test_the_blocks_of_the_guide_work_together(tmp_path: Path) -> None:
-    battle_port, lobby_port = free_ports()
+    battle_port, lobby_port = free_port(), free_port()
     listed = json.loads(block("json"))
     for entry, port in zip(listed["servers"], (lobby_port, battle_port), strict=True):
         entry["port"] = port

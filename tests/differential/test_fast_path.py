@@ -85,6 +85,8 @@ class Outcome:
     """All that two runs are compared by."""
 
     answers: dict[int, object]
+    began: dict[int, int]
+    """Where the pulls that wait began, by their numbers: the ends of their queues at that time."""
     log: list[tuple[object, ...]]
     queues: object
     offsets: object
@@ -331,6 +333,7 @@ class Play:
         self.lines = lines
         self._ends: dict[tuple[str, int], int] = {}
         self._held: list[tuple[Line, int]] = []
+        self.began: dict[int, int] = {}
         parts = (part.service for part in broker.app._parts)
         (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
         broker.store.on_arrivals(self._heard)
@@ -368,7 +371,9 @@ class Play:
         if isinstance(frame, Sent):
             return frame
         self._held.append((line, frame.command.opaque))
-        return frame.at(self._broker.store.max_offset(frame.topic, frame.queue_id))
+        begin = self._broker.store.max_offset(frame.topic, frame.queue_id)
+        self.began[frame.command.opaque] = begin
+        return frame.at(begin)
 
     async def _settled(self) -> None:
         """Wait until all that was read is done, and the queues have caught up with the log."""
@@ -416,6 +421,7 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
     table = json.loads(cast("tuple[bytes, bytes]", answers.pop(0))[1])["table"]
     return Outcome(
         answers,
+        playing.began,
         logged(folder),
         queues,
         (offsets.offsets, offsets.pull_offsets),
@@ -440,6 +446,8 @@ def compared(
         shutil.rmtree(store)
     slow, quick = outcomes
     assert slow.answers.keys() == quick.answers.keys()
+    # Otherwise the two were asked differently, and an answer that differs says nothing.
+    assert slow.began == quick.began
     for opaque, answer in slow.answers.items():
         assert quick.answers[opaque] == answer, f"opaque {opaque} of seed {seed}"
     assert slow.log == quick.log

@@ -36,6 +36,7 @@ TINY = {
     "bindAddress": "127.0.0.1",
     # Other tests keep this machine busy; a late loop must not turn sends away.
     "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": "60000",
     # The disk of a test machine may be full beyond any broker's taste.
     "diskMaxUsedSpaceRatio": "95",
     "cleanFileForciblyEnable": "false",

@@ -206,11 +206,11 @@ def test_b19_reader_that_never_reads_stops_only_itself() -> None:
             raw = await running.raw()
             raw.write(b"".join(ask(BIG, n) for n in range(500)))
             await until(lambda: any(link.is_stuck for link in running.server._links.values()))
+            assert (await client.call(running.address, Command(ECHO, body=b"ok"))).body == b"ok"
+            # It is stuck for good once the buffers of both sockets are full, a few megabytes each.
             seen = len(running.handlers.seen)
             assert seen < 50, "what the peer does not take is not even computed"
             assert running.server.bytes_kept < 8_000_000
-            assert (await client.call(running.address, Command(ECHO, body=b"ok"))).body == b"ok"
-            assert len(running.handlers.seen) <= seen + 2
             # As soon as it reads, everything comes.
             assert [(await raw.read()).opaque for n in range(500)] == list(range(500))
             await raw.close()

@@ -8,7 +8,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -200,6 +200,7 @@ def test_made_anew_compares_the_last_message_read(  # noqa: PLR0917
     assert bool(found) == anew
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([A, B]), st.integers(0, 2**62)))
 def test_marks_are_read_back_from_json(known: dict[QueueKey, int]) -> None:
     made = marks.with_marks({"v": 1, "q": {}}, known)
@@ -218,6 +219,7 @@ def test_marks_that_are_wrong_are_refused(wrong: object) -> None:
 QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(4)]
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(1, 40))
 def test_placement_small_tasks_use_all_queues_evenly(run: str, tasks: int) -> None:
     placement = Placement("t", QUEUES, None)

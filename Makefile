@@ -25,6 +25,7 @@ WORKLOADS ?= 100
 SECONDS ?= 60
 STATES ?= 1000
 KILL ?= 0
+WORKERS ?= 2
 NEXT ?= build/spark-next
 NEXT_TESTS := \
 	tests/spark/test_spark_source.py::test_batch_has_every_message_and_column \
@@ -36,6 +37,10 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 
 # JVMs of tests live for minutes: the second compiler takes a third of their CPU and gives nothing.
 SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# Most tests wait for something most of the time, so two run at once (WORKERS=1: one).
+# Neighbours stay together, as they may share a broker that a fixture of their module has started.
+PARALLEL := -n $(WORKERS) --dist worksteal
+
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop powerloss \
 	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants setting-mutants test-nightly nightly clean
@@ -85,10 +90,10 @@ test-rust: ## the core, power-loss states included
 	cargo test -q --profile dev-fast --locked -p roquet-core
 
 test-unit: setup ## Python, with real sockets and files
-	$(PY) -m pytest tests/test_tidy.py tests/unit
+	$(PY) -m pytest tests/test_tidy.py tests/unit $(PARALLEL)
 
 test-differential: setup ## fast path against slow path
-	$(PY) -m pytest tests/differential
+	$(PY) -m pytest tests/differential $(PARALLEL)
 
 test-spark: setup ## the Spark source and sink, the demo's parts, in a real JVM
 	SPARK_SUBMIT_OPTS="$(SHORT_JVM)" $(PY) -m pytest tests/spark --timeout 600
@@ -102,7 +107,7 @@ interop-jars: setup ## fetch the RocketMQ jars
 	$(PY) -m roquet.testing.java fetch
 
 interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
-	$(PY) -m pytest tests/interop --timeout 300
+	$(PY) -m pytest tests/interop --timeout 300 $(PARALLEL)
 
 browser: setup ## the live page in a real browser (chromium)
 	$(PY) -m pytest tests/browser --timeout 120

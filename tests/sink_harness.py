@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +49,9 @@ class Query:
 
 def bodies(names: str, topic: str) -> list[str]:
     """Return the bodies of a topic, in the order of its queues."""
-    wire = Wire(name_servers=(names,))
-    metadata = Metadata(wire)
-    caught_up(wire, metadata.clusters().brokers)
-    metadata.close()
+    wire = Wire(name_servers=(names,), unreachable_s=60.0)
+    with contextlib.closing(Metadata(wire)) as metadata:
+        caught_up(wire, metadata.clusters().brokers)
     given = {"nameServers": names, "subscribe": topic, "columns": "body"}
     reader = BatchReader(SourceOptions.parse(given, streaming=False))
     found = [it for part in reader.partitions() for it in reader.read(part)]

@@ -57,25 +57,29 @@ class Calls(Protocol):
         ...
 
 
+class Unreadable(Unreachable):
+    """A peer answered, but not with what was asked for."""
+
+
 def command(code: RequestCode, header: Header | None = None, body: bytes = b"") -> Command:
     """Make a request."""
     return Command(code=int(code), ext=None if header is None else header.encode(), body=body)
 
 
 def read(decode: Callable[[bytes], T], answer: Command) -> T:
-    """Read an answer's body. Raises Unreachable when it is not what was asked for."""
+    """Read an answer's body. Raises Unreadable when it is not what was asked for."""
     try:
         return decode(answer.body)
     except (JsonError, UsageError) as error:
-        raise Unreachable(f"the answer cannot be read: {error}") from error
+        raise Unreadable(f"the answer cannot be read: {error}") from error
 
 
 def read_header(kind: type[H], answer: Command) -> H:
-    """Read an answer's fields. Raises Unreachable when they are not what was asked for."""
+    """Read an answer's fields. Raises Unreadable when they are not what was asked for."""
     try:
         return kind.decode(answer.ext)
     except HeaderError as error:
-        raise Unreachable(f"the answer cannot be read: {error}") from error
+        raise Unreadable(f"the answer cannot be read: {error}") from error
 
 
 def demand(wrong: str | None) -> None:

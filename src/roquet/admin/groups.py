@@ -11,7 +11,7 @@ from roquet.base.errors import Refused, UsageError
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
 from roquet.protocol import fastjson, names
-from roquet.protocol.bodies import assignments, clients, groups, stats, topics
+from roquet.protocol.bodies import assignments, clients, groups, offsets, stats, topics
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.admin import (
     CloneGroupOffsetRequest,
@@ -174,19 +174,42 @@ class Groups:
             first, connections=tuple(members[name] for name in sorted(members))
         )
 
+    async def committed(self, broker: str) -> Mapping[str, Mapping[int, int]]:
+        """Return what all groups have committed on a broker: `topic@group` -> queue id -> offset.
+
+        The broker is given by its name or an address. Raises UsageError, Refused, Unreachable,
+        OutcomeUnknown.
+        """
+        address = await self._brokers.address(broker)
+        answer = await self._calls.ask(address, command(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        return read(offsets.ConsumerOffsetBody.decode, answer).offsets
+
+    async def members(self, group: str, broker: str) -> tuple[Connection, ...]:
+        """Return the members of a group that a broker knows. Raises as `committed` does."""
+        header = GetConsumerConnectionListRequest(consumer_group=group)
+        request = command(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        answer = await self._calls.ask(await self._brokers.address(broker), request)
+        return read(clients.ConsumerConnection.decode, answer).connections
+
     async def running_info(
-        self, group: str, client_id: str, *, stacks: bool = False
+        self, group: str, client_id: str, *, stacks: bool = False, broker: str | None = None
     ) -> RunningInfo:
         """Return what a member says of itself; `stacks`: of its threads, too.
 
-        Raises Refused when no broker has the member.
+        With `broker`, a name or an address, by this one alone. Raises Refused when no broker has
+        the member.
         """
         header = GetConsumerRunningInfoRequest(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
         request = command(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
         refusal: Refused | None = None
-        for address in (await self._brokers.masters()).values():
+        asked = (
+            (await self._brokers.masters()).values()
+            if broker is None
+            else (await self._brokers.address(broker),)
+        )
+        for address in asked:
             try:
                 return read(stats.RunningInfo.decode, await self._calls.ask(address, request))
             except Refused as error:

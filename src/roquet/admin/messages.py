@@ -57,6 +57,15 @@ _NOTHING = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Pulled:
+    """Records of a queue as they are stored."""
+
+    records: bytes
+    next_offset: int
+    """Where the queue goes on behind them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SentAgain:
     """Where a copy of a message lies."""
 
@@ -147,6 +156,44 @@ class Messages:
                 break
             found += more
         return found
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        count: int = 32,
+        *,
+        broker: str | None = None,
+        group: str | None = None,
+    ) -> Pulled:
+        """Return the records of up to `count` messages, at most 32, from an offset on.
+
+        There are none at the queue's end. Its master is asked unless another `broker` is given, by
+        an address; `group` is whose right to read is needed, TOOLS_CONSUMER's by default. Raises
+        UsageError, Refused, Unreachable, OutcomeUnknown.
+        """
+        header = PullMessageRequest(
+            consumer_group=group or _GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=min(count, _PULL_COUNT),
+            sys_flag=sys_flag.PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        address = await self._brokers.address(broker or queue.broker_name)
+        try:
+            answer = await self._calls.ask(address, command(RequestCode.PULL_MESSAGE, header))
+        except Refused as refusal:
+            if refusal.code in _NOTHING:
+                return Pulled(b"", offset)
+            raise
+        following = read_header(PullMessageResponse, answer).next_begin_offset
+        return Pulled(answer.body, following)
 
     async def between(
         self,
@@ -284,27 +331,8 @@ class Messages:
         self, address: str, queue: MessageQueue, offset: int, count: int
     ) -> tuple[list[StoredMessage], int]:
         """Return the next messages and the offset behind them; nothing at the queue's end."""
-        header = PullMessageRequest(
-            consumer_group=_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=min(count, _PULL_COUNT),
-            sys_flag=sys_flag.PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription="*",
-            sub_version=0,
-            expression_type="TAG",
-        )
-        try:
-            answer = await self._calls.ask(address, command(RequestCode.PULL_MESSAGE, header))
-        except Refused as refusal:
-            if refusal.code in _NOTHING:
-                return [], offset
-            raise
-        after = read_header(PullMessageResponse, answer).next_begin_offset
-        return _messages(answer.body, queue.broker_name), after
+        pulled = await self.pull(queue, offset, count, broker=address)
+        return _messages(pulled.records, queue.broker_name), pulled.next_offset
 
 
 def _messages(body: bytes, broker: str = "") -> list[StoredMessage]:

@@ -9,8 +9,8 @@ from roquet.admin.calls import Brokers, command, demand, read, read_header, tell
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE, TopicConfig, can_read
-from roquet.protocol import names
-from roquet.protocol.bodies import groups, stats, topics
+from roquet.protocol import departed, names
+from roquet.protocol.bodies import groups, routes, stats, topics
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.admin import (
     CreateTopicRequest,
@@ -19,7 +19,7 @@ from roquet.protocol.headers.admin import (
     GetTopicStatsInfoRequest,
     QueryTopicConsumeByWhoRequest,
 )
-from roquet.protocol.headers.namesrv import DeleteTopicFromNamesrvRequest
+from roquet.protocol.headers.namesrv import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
 from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
 
 if TYPE_CHECKING:
@@ -28,9 +28,23 @@ if TYPE_CHECKING:
     from roquet.admin.calls import Calls
     from roquet.model.route import TopicRoute
     from roquet.protocol.bodies.stats import TopicOffset
+    from roquet.protocol.command import Command
 
 _ROUTE_WAIT_MS = 5_000
 _ROUTE_STEP_S = 0.05
+_WITH_DEPARTED = {departed.ASK: "true"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Presence:
+    """Where a topic is and was, as a name server says."""
+
+    route: TopicRoute | None
+    """None when it is nowhere now."""
+    departed: frozenset[str] | None
+    """Brokers that served it and have left; None when the name server does not keep who left."""
+    remark: str = ""
+    """The name server's words when it is nowhere."""
 
 
 class Topics:
@@ -43,12 +57,15 @@ class Topics:
 
     # --- what there is -----------------------------------------------------------------------
 
-    async def names(self, *, system: bool = True) -> list[str]:
+    async def names(self, *, system: bool = True, left: bool = False) -> list[str]:
         """Return the names of all topics, in order; without `system` only those that users made.
 
-        Retry and dead-letter topics of groups count as the system's. Raises Refused, Unreachable.
+        Retry and dead-letter topics of groups count as the system's. `left`: also topics of brokers
+        that have left, if the name server keeps who left. Raises Refused, Unreachable.
         """
         request = command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        if left:
+            request = dataclasses.replace(request, ext=_WITH_DEPARTED)
         answer = await self._calls.ask_name_server(request)
         found = sorted(read(topics.decode_topic_list, answer)[0])
         if system:
@@ -58,13 +75,19 @@ class Topics:
 
     async def system(self) -> frozenset[str]:
         """Return names that are topics of the system: clusters, brokers and a broker's own."""
-        request = command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-        answer = await self._calls.ask_name_server(request)
-        found, address = read(topics.decode_topic_list, answer)
+        found, address = await self._reserved()
         if address is not None:
             own = command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
             found += read(topics.decode_topic_list, await self._calls.ask(address, own))[0]
         return frozenset(found)
+
+    async def reserved(self) -> frozenset[str]:
+        """Return the names of clusters and brokers, which name servers keep as topics'."""
+        return frozenset((await self._reserved())[0])
+
+    async def _reserved(self) -> tuple[list[str], str | None]:
+        request = command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        return read(topics.decode_topic_list, await self._calls.ask_name_server(request))
 
     async def get(
         self, topic: str, *, brokers: Iterable[str] | None = None, cluster: str | None = None
@@ -88,6 +111,22 @@ class Topics:
                 raise
             raise unknown_topic(topic) from refusal
 
+    async def presence(self, topic: str) -> Presence:
+        """Return where a topic is, and which brokers left that served it.
+
+        That it is nowhere is no error. Raises Refused, Unreachable.
+        """
+        header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+        request = command(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        request = dataclasses.replace(request, ext={**(request.ext or {}), **_WITH_DEPARTED})
+        try:
+            answer = await self._calls.ask_name_server(request)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return Presence(None, _left(refusal.fields), refusal.remark)
+        return Presence(read(routes.decode_route, answer), _left(answer.ext))
+
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic that can be read, in order. Raises as `route` does."""
         route = await self.route(topic)
@@ -103,11 +142,20 @@ class Topics:
     async def offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic, in order. Raises as `route` does."""
         await self.route(topic)
-        request = command(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
         found: dict[MessageQueue, TopicOffset] = {}
-        async for _, answer in self._brokers.each(await self._brokers.of_topic(topic), request):
+        masters = await self._brokers.of_topic(topic)
+        async for _, answer in self._brokers.each(masters, _stats_request(topic)):
             found |= read(stats.TopicStats.decode, answer).offsets
         return dict(sorted(found.items()))
+
+    async def offsets_on(self, topic: str, broker: str) -> Mapping[MessageQueue, TopicOffset]:
+        """Return the bounds of a topic's queues on one broker, by its name or an address.
+
+        Raises UsageError, Refused, Unreachable, OutcomeUnknown.
+        """
+        address = await self._brokers.address(broker)
+        answer = await self._calls.ask(address, _stats_request(topic))
+        return read(stats.TopicStats.decode, answer).offsets
 
     async def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
         """Return each queue's offset of the first message stored at `time_ms` or later.
@@ -118,13 +166,22 @@ class Topics:
         masters = await self._brokers.of_topic(topic)
         for queue in await self.queues(topic):
             if queue.broker_name in masters:
-                header = SearchOffsetRequest(
-                    topic=topic, queue_id=queue.queue_id, timestamp=time_ms
-                )
-                request = command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-                answer = await self._calls.ask(masters[queue.broker_name], request)
-                found[queue] = read_header(SearchOffsetResponse, answer).offset
+                address = masters[queue.broker_name]
+                found[queue] = await self.offset_at(queue, time_ms, broker=address)
         return found
+
+    async def offset_at(
+        self, queue: MessageQueue, time_ms: int, *, broker: str | None = None
+    ) -> int:
+        """Return a queue's offset of the first message stored at `time_ms` or later.
+
+        Its master is asked unless another `broker` is given, by an address. Raises UsageError,
+        Refused, Unreachable, OutcomeUnknown.
+        """
+        header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
+        request = command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        address = await self._brokers.address(broker or queue.broker_name)
+        return read_header(SearchOffsetResponse, await self._calls.ask(address, request)).offset
 
     async def groups(self, topic: str) -> list[str]:
         """Return the names of all groups that consume a topic. Raises as `route` does."""
@@ -269,6 +326,15 @@ def unknown_topic(topic: str) -> Refused:
     wrong = names.check_topic(topic)
     hint = f"try: roquet topic create {topic}" if wrong is None else wrong
     return Refused(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}; {hint}")
+
+
+def _stats_request(topic: str) -> Command:
+    return command(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
+
+
+def _left(fields: Mapping[str, str] | None) -> frozenset[str] | None:
+    found = departed.read(fields)
+    return None if found is None else frozenset(found)
 
 
 def _internal(topic: str) -> bool:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 class RoquetError(Exception):
     """The root: catch it to catch everything of ours."""
@@ -18,10 +23,12 @@ class NotFound(UsageError):  # noqa: N818
 class Refused(RoquetError):  # noqa: N818  (it is an answer, not an accident)
     """The peer answered no. `code` is its response code, `remark` its own words."""
 
-    def __init__(self, code: int, remark: str) -> None:
+    def __init__(self, code: int, remark: str, fields: Mapping[str, str] | None = None) -> None:
         super().__init__(f"code {code}: {remark}")
         self.code = code
         self.remark = remark
+        self.fields = dict(fields or {})
+        """What else the answer says."""
         self.about_account = False
         """Whether the peer refuses the account or its signature, and not the request itself."""
 

@@ -36,5 +36,5 @@ async def ask(
     """
     answer = await client.call(address, command, timeout_s)
     if answer.code != ResponseCode.SUCCESS:
-        raise refused(answer.code, answer.remark)
+        raise refused(answer.code, answer.remark, answer.ext)
     return answer

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.tls import TlsMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _CLASS_NAME = re.compile(r"(?:[a-z_]\w*\.){2,}[A-Z]\w*(?:Exception|Error)\b:?\s*")
 _PAGE = re.compile(r"\s*See https?://\S+ for further details\.?")
@@ -54,12 +58,12 @@ _BROKER_IS_CLOSED = re.compile(r"the broker\b")
 """How refusals begin that hold for a whole broker: an operator drains it and opens it again."""
 
 
-def refused(code: int, remark: str | None) -> Refused:
+def refused(code: int, remark: str | None, fields: Mapping[str, str] | None = None) -> Refused:
     """Make the error for an answer: no names of classes, no foreign pages, a hint where known."""
     given = remark or ""
     text = _PAGE.sub("", _CLASS_NAME.sub("", given)).strip()
     hint = next((hint for pattern, hint in _HINTS if pattern.search(given)), None)
-    found = Refused(code, text if hint is None else f"{text}; {hint}")
+    found = Refused(code, text if hint is None else f"{text}; {hint}", fields)
     found.about_account = _ACCOUNT.search(given) is not None
     return found
 

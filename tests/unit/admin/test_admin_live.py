@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import pytest
 
 import roquet
+from roquet._native import decode_records
+from roquet.admin import Pulled
 from roquet.base.errors import Refused, UsageError
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
@@ -79,7 +81,15 @@ def test_a_topic_is_created_once_altered_and_deleted(tmp_path: Path) -> None:
         assert "t" in await admin.topics.names(system=False)
         assert "TBW102" in await admin.topics.names()
         assert "TBW102" not in await admin.topics.names(system=False)
+        assert await admin.topics.reserved() == {"DefaultCluster", "broker-a"}
+        found = await admin.topics.presence("t")
+        assert found.route is not None
+        assert [it.broker_name for it in found.route.brokers] == ["broker-a"]
+        assert found.departed == frozenset()
         await admin.topics.delete("t")
+        gone = await admin.topics.presence("t")
+        assert gone.route is None
+        assert "t" in gone.remark
         assert await admin.topics.get("t") == {}
         with pytest.raises(Refused, match="try: roquet topic create t"):
             await admin.topics.alter("t", queues=1)
@@ -132,6 +142,7 @@ def test_a_seek_does_what_its_preview_says(tmp_path: Path) -> None:
                 assert received is not None
                 received.ack()
         assert await admin.groups.lag("g") == 0
+        assert (await admin.groups.committed("broker-a"))["t@g"] == {0: 4}
         assert "t" in await admin.groups.topics("g")
         assert await admin.topics.groups("t") == ["g"]
         preview = await admin.groups.preview_seek("g", "t", "earliest")
@@ -166,6 +177,12 @@ def test_a_member_is_shown_with_what_it_says_of_itself(tmp_path: Path) -> None:
             assert [it.client_id for it in online.connections] == [mq.client_id]
             told = await admin.groups.running_info("g", mq.client_id)
             assert MessageQueue("t", "broker-a", 0) in told.queues
+            again = await admin.groups.running_info("g", mq.client_id, broker="broker-a")
+            assert again.queues.keys() == told.queues.keys()
+            (member,) = await admin.groups.members("g", "broker-a")
+            assert member.client_id == mq.client_id
+            with pytest.raises(Refused):
+                await admin.groups.members("nobody", "broker-a")
             with pytest.raises(Refused):
                 await admin.groups.running_info("g", "nobody")
             (found,) = await eventually(lambda: admin.messages.by_id("t", sent.message_id))
@@ -194,6 +211,14 @@ def test_messages_are_found_by_id_key_place_and_time(tmp_path: Path) -> None:
         assert len(await admin.messages.at(queue, 0, 40)) == 35
         assert [it.queue_offset for it in await admin.messages.at(queue, 33, 5)] == [33, 34]
         assert await admin.messages.at(queue, 35) == []
+        pulled = await admin.messages.pull(queue, 30, 40, group="readers")
+        assert [record[4] for record in decode_records(pulled.records)] == [30, 31, 32, 33, 34]
+        assert pulled.next_offset == 35
+        assert await admin.messages.pull(queue, 35) == Pulled(b"", 35)
+        bounds = await admin.topics.offsets_on("t", "broker-a")
+        assert (bounds[queue].min_offset, bounds[queue].max_offset) == (0, 35)
+        assert await admin.topics.offset_at(queue, 0) == 0
+        assert await admin.topics.offset_at(queue, 2**62) == 35
         every = [it async for it in admin.messages.between("t", 0, 2**62)]
         assert sorted(int(it.body) for it in every) == list(range(70))
         last = max(it.store_timestamp for it in every)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from roquet import admin
     from roquet.admin.groups import Place, SeekStep
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.queue import MessageQueue
     from roquet.model.request_mode import GroupRequestMode
-    from roquet.protocol.bodies.clients import ConsumerConnection
+    from roquet.protocol.bodies.clients import Connection, ConsumerConnection
     from roquet.protocol.bodies.stats import ConsumeOffset, RunningInfo
     from roquet.service.loop_thread import LoopThread
 
@@ -77,12 +77,29 @@ class Groups:
         """Return how a group is connected, its members once each; None when nobody is online."""
         return self._loop.run(self._inner.connection(group))
 
-    def running_info(self, group: str, client_id: str, *, stacks: bool = False) -> RunningInfo:
+    def committed(self, broker: str) -> Mapping[str, Mapping[int, int]]:
+        """Return what all groups have committed on a broker: `topic@group` -> queue id -> offset.
+
+        The broker is given by its name or an address. Raises UsageError, Refused, Unreachable,
+        OutcomeUnknown.
+        """
+        return self._loop.run(self._inner.committed(broker))
+
+    def members(self, group: str, broker: str) -> tuple[Connection, ...]:
+        """Return the members of a group that a broker knows. Raises as `committed` does."""
+        return self._loop.run(self._inner.members(group, broker))
+
+    def running_info(
+        self, group: str, client_id: str, *, stacks: bool = False, broker: str | None = None
+    ) -> RunningInfo:
         """Return what a member says of itself; `stacks`: of its threads, too.
 
-        Raises Refused when no broker has the member.
+        With `broker`, a name or an address, by this one alone. Raises Refused when no broker has
+        the member.
         """
-        return self._loop.run(self._inner.running_info(group, client_id, stacks=stacks))
+        return self._loop.run(
+            self._inner.running_info(group, client_id, stacks=stacks, broker=broker)
+        )
 
     def preview_seek(
         self,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from roquet import admin
-    from roquet.admin.messages import SentAgain
+    from roquet.admin.messages import Pulled, SentAgain
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.stats import ConsumedDirectly
@@ -56,6 +56,23 @@ class Messages:
         Raises Refused, Unreachable, OutcomeUnknown.
         """
         return self._loop.run(self._inner.at(queue, offset, count))
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        count: int = 32,
+        *,
+        broker: str | None = None,
+        group: str | None = None,
+    ) -> Pulled:
+        """Return the records of up to `count` messages, at most 32, from an offset on.
+
+        There are none at the queue's end. Its master is asked unless another `broker` is given, by
+        an address; `group` is whose right to read is needed, TOOLS_CONSUMER's by default. Raises
+        UsageError, Refused, Unreachable, OutcomeUnknown.
+        """
+        return self._loop.run(self._inner.pull(queue, offset, count, broker=broker, group=group))
 
     def between(
         self,

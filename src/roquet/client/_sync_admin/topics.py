@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from roquet import admin
+    from roquet.admin.topics import Presence
     from roquet.model.queue import MessageQueue
     from roquet.model.route import TopicRoute
     from roquet.model.topic import TopicConfig
@@ -25,16 +26,21 @@ class Topics:
         self._inner = inner
         self._loop = loop
 
-    def names(self, *, system: bool = True) -> list[str]:
+    def names(self, *, system: bool = True, left: bool = False) -> list[str]:
         """Return the names of all topics, in order; without `system` only those that users made.
 
-        Retry and dead-letter topics of groups count as the system's. Raises Refused, Unreachable.
+        Retry and dead-letter topics of groups count as the system's. `left`: also topics of brokers
+        that have left, if the name server keeps who left. Raises Refused, Unreachable.
         """
-        return self._loop.run(self._inner.names(system=system))
+        return self._loop.run(self._inner.names(system=system, left=left))
 
     def system(self) -> frozenset[str]:
         """Return names that are topics of the system: clusters, brokers and a broker's own."""
         return self._loop.run(self._inner.system())
+
+    def reserved(self) -> frozenset[str]:
+        """Return the names of clusters and brokers, which name servers keep as topics'."""
+        return self._loop.run(self._inner.reserved())
 
     def get(
         self, topic: str, *, brokers: Iterable[str] | None = None, cluster: str | None = None
@@ -49,6 +55,13 @@ class Topics:
         """Return where a topic is. Raises Refused with code 17 when it is nowhere, Unreachable."""
         return self._loop.run(self._inner.route(topic))
 
+    def presence(self, topic: str) -> Presence:
+        """Return where a topic is, and which brokers left that served it.
+
+        That it is nowhere is no error. Raises Refused, Unreachable.
+        """
+        return self._loop.run(self._inner.presence(topic))
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic that can be read, in order. Raises as `route` does."""
         return self._loop.run(self._inner.queues(topic))
@@ -57,12 +70,27 @@ class Topics:
         """Return the bounds of every queue of a topic, in order. Raises as `route` does."""
         return self._loop.run(self._inner.offsets(topic))
 
+    def offsets_on(self, topic: str, broker: str) -> Mapping[MessageQueue, TopicOffset]:
+        """Return the bounds of a topic's queues on one broker, by its name or an address.
+
+        Raises UsageError, Refused, Unreachable, OutcomeUnknown.
+        """
+        return self._loop.run(self._inner.offsets_on(topic, broker))
+
     def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
         """Return each queue's offset of the first message stored at `time_ms` or later.
 
         `time_ms` is Unix milliseconds. Raises as `route` does.
         """
         return self._loop.run(self._inner.offsets_at(topic, time_ms))
+
+    def offset_at(self, queue: MessageQueue, time_ms: int, *, broker: str | None = None) -> int:
+        """Return a queue's offset of the first message stored at `time_ms` or later.
+
+        Its master is asked unless another `broker` is given, by an address. Raises UsageError,
+        Refused, Unreachable, OutcomeUnknown.
+        """
+        return self._loop.run(self._inner.offset_at(queue, time_ms, broker=broker))
 
     def groups(self, topic: str) -> list[str]:
         """Return the names of all groups that consume a topic. Raises as `route` does."""

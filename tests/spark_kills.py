@@ -160,10 +160,10 @@ class World:
     def written(self) -> int:
         """Return how many messages the target has; -1 while nobody answers."""
         try:
-            stats = self.metadata.stats("Target", (f"127.0.0.1:{self.broker_port}",))
+            offsets = self.metadata.offsets("Target", (f"127.0.0.1:{self.broker_port}",))
         except RoquetError:
             return -1
-        return sum(it.max_offset for it in stats.offsets.values())
+        return sum(it.max_offset for it in offsets.values())
 
     def latest(self, folder: str) -> int:
         """Return the newest micro-batch that Spark has noted in `offsets` (begun) or `commits`."""

@@ -76,7 +76,7 @@ class Pair:
         metadata = Metadata(Wire(name_servers=(self.names,), retries=0))
 
         def shown() -> None:
-            found = metadata.stats(topic, (f"127.0.0.1:{self.ports[1]}",)).offsets
+            found = metadata.offsets(topic, (f"127.0.0.1:{self.ports[1]}",))
             if sum(it.max_offset for it in found.values()) < begin + ROWS:
                 raise RoquetError("the slave lacks messages")
 

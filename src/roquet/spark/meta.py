@@ -139,7 +139,7 @@ def _topics(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
 def _queues(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
     for topic, route in _routes(metadata, options):
         for broker in sorted(route.brokers, key=lambda it: it.broker_name):
-            stats = metadata.stats(topic, addresses_of(broker)).offsets
+            stats = metadata.offsets(topic, addresses_of(broker))
             for queue in sorted(stats, key=lambda it: it.queue_id):
                 it = stats[queue]
                 time = dt.datetime.fromtimestamp(it.last_update / 1000, dt.UTC)
@@ -179,7 +179,7 @@ def _groups(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
 def _bounds(metadata: Metadata, topic: str, addresses: tuple[str, ...]) -> dict[int, TopicOffset]:
     """Return the bounds of a topic's queues; none for one that is gone, whose offsets stay."""
     with contextlib.suppress(Refused):
-        stats = metadata.stats(topic, addresses).offsets
+        stats = metadata.offsets(topic, addresses)
         return {queue.queue_id: it for queue, it in stats.items()}
     return {}
 

@@ -4,47 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roquet._native import decode_records
 from roquet.acl.credentials import from_environment
+from roquet.admin import Admin
+from roquet.admin.calls import Unreadable
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.model.queue import MessageQueue
 from roquet.model.topic import can_read
-from roquet.protocol import departed, names, sys_flag
-from roquet.protocol.bodies.clients import ConsumerConnection
-from roquet.protocol.bodies.offsets import ConsumerOffsetBody
-from roquet.protocol.bodies.routes import ClusterInfo, decode_route
-from roquet.protocol.bodies.stats import RunningInfo, TopicStats
-from roquet.protocol.bodies.topics import decode_topic_list
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.fastjson import JsonError
-from roquet.protocol.headers.admin import (
-    GetConsumerConnectionListRequest,
-    GetConsumerRunningInfoRequest,
-    GetTopicStatsInfoRequest,
-)
-from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
-from roquet.protocol.headers.namesrv import GetRouteInfoRequest
-from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
+from roquet.protocol import names
+from roquet.protocol.codes import ResponseCode
 from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.tls import client_tls, environment_options
+from roquet.spark.asking import Questions, first_of, run, run_all
 from roquet.spark.offsets import Bounds, QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from roquet.model.queue import MessageQueue
+    from roquet.admin import Pulled
     from roquet.model.route import BrokerData, TopicRoute
     from roquet.protocol.bodies.clients import Connection
+    from roquet.protocol.bodies.routes import ClusterInfo
+    from roquet.protocol.bodies.stats import TopicOffset
+    from roquet.protocol.command import Command
     from roquet.spark.options import Topics, Wire
 
-T = TypeVar("T")
-
-_WITH_DEPARTED = {departed.ASK: "true"}
 SAMPLE = 32
 """Messages whose sizes are looked at."""
 WINDOW = 64
@@ -117,10 +107,6 @@ class Connections:
     def forgive(self) -> None:
         """Ask masters first again, also those that have failed."""
         self._failed.clear()
-
-    def ask(self, addresses: Iterable[str], command: Command) -> Command:
-        """Call, and raise Refused unless the answer is a success."""
-        return _succeeded(self.call(addresses, command))
 
     def post(self, addresses: Iterable[str], commands: Sequence[Command]) -> Posted | None:
         """Send requests to the address that `call` would ask first, and do not wait.
@@ -227,6 +213,7 @@ class Metadata:
         """Keep connections until `close`."""
         self._wire = wire
         self._connections = connections or Connections(wire)
+        self._admin = _admin(wire.name_servers)
 
     def close(self) -> None:
         """Close the connections."""
@@ -255,13 +242,12 @@ class Metadata:
                     counts.append((topic, broker.broker_name, queues.get(broker.broker_name, 0)))
                 if broker.master is not None:
                     masters[broker.broker_name] = broker.master
-        asked = [(addresses[broker], _stats_request(topic)) for topic, broker, _ in counts]
-        for (topic, broker_name, count), answer in zip(
-            counts, self._connections.call_all(asked), strict=True
+        asked = (self._offsets(topic, addresses[broker]) for topic, broker, _ in counts)
+        for (topic, broker_name, count), offsets in zip(
+            counts, run_all(self._connections, asked), strict=True
         ):
-            stats = _read(TopicStats.decode, _succeeded(answer))
-            found = _bounds(stats)
-            stored |= _stored(stats)
+            found = _bounds(offsets)
+            stored |= _stored(offsets)
             for number in range(count):
                 queue = QueueKey(topic, broker_name, number)
                 bounds[queue] = found.get(queue, Bounds(0, 0))
@@ -285,11 +271,11 @@ class Metadata:
                 raise Unreachable(
                     f"broker {broker} has no master now, and its slave has less than was read"
                 )
-            stats = self.stats(topic, (master,))
-            for queue, it in _bounds(stats).items():
+            offsets = self.offsets(topic, (master,))
+            for queue, it in _bounds(offsets).items():
                 if queue in bounds:
                     bounds[queue] = it
-            stored |= _stored(stats)
+            stored |= _stored(offsets)
         return dataclasses.replace(view, bounds=bounds, stored=stored)
 
     def stored_at(
@@ -299,32 +285,27 @@ class Metadata:
 
         Asks all brokers at once; a message that does not come back is left out. Raises Unreachable.
         """
-        asked = [
-            (view.addresses[queue.broker], _pull_request(queue, offset, 1, group))
+        asked = (
+            self._stored_at(queue, offset, view.addresses[queue.broker], group)
             for queue, offset in wanted.items()
-        ]
-        found: dict[QueueKey, int] = {}
-        answers = self._connections.call_all(asked)
-        for (queue, offset), answer in zip(wanted.items(), answers, strict=True):
-            if answer.code == ResponseCode.SUCCESS and answer.body:
-                stored_ms = _stored_ms(answer.body, offset)
-                if stored_ms is not None:
-                    found[queue] = stored_ms
-        return found
+        )
+        found = zip(wanted, run_all(self._connections, asked), strict=True)
+        return {queue: stored_ms for queue, stored_ms in found if stored_ms is not None}
 
     def offset_at(self, queue: QueueKey, timestamp_ms: int, addresses: tuple[str, ...]) -> int:
         """Return the offset of the first message stored at or after a time."""
-        header = SearchOffsetRequest(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        asked = self._at(addresses).topics.offset_at(
+            _queue(queue), timestamp_ms, broker=first_of(addresses)
         )
-        command = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext=header.encode())
-        answer = self._connections.ask(addresses, command)
-        return SearchOffsetResponse.decode(answer.ext).offset
+        return run(self._connections, asked)
 
     def clusters(self) -> ClusterInfo:
         """Return the brokers and clusters that the name servers know."""
-        command = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return _read(ClusterInfo.decode, self._connections.ask(self._wire.name_servers, command))
+        return run(self._connections, self._admin.brokers.cluster())
+
+    def runtime(self, address: str) -> Mapping[str, str]:
+        """Return what a broker says of itself. Raises Refused, Unreachable."""
+        return run(self._connections, self._admin.brokers.runtime(address))
 
     def topics(self, topics: Topics, *, system: bool = False) -> list[str]:
         """Return the names that are meant, of system topics only if `system` or by name."""
@@ -333,57 +314,49 @@ class Metadata:
         if topics.queues:
             return sorted({queue.topic for queue in topics.queues})
         # Those too that only brokers have which are away: their routes say so.
-        command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ext=_WITH_DEPARTED)
-        answer = self._connections.ask(self._wire.name_servers, command)
-        known, _ = _read(decode_topic_list, answer)
+        known = run(self._connections, self._admin.topics.names(left=True))
         if system:
             pattern = re.compile(".*" if topics.pattern is None else topics.pattern)
-            return sorted(topic for topic in known if pattern.fullmatch(topic))
-        answer = self._connections.ask(
-            self._wire.name_servers, Command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-        )
-        own, _ = _read(decode_topic_list, answer)
+            return [topic for topic in known if pattern.fullmatch(topic)]
+        own = run(self._connections, self._admin.topics.reserved())
         # Those of clusters and brokers have their names.
         named = {*own, *map(names.reply_topic, own)}
-        return sorted(topic for topic in known if topic not in named and topics.matches(topic))
+        return [topic for topic in known if topic not in named and topics.matches(topic)]
 
     def route(self, topic: str) -> TopicRoute:
         """Return where a topic is. Raises Refused, TOPIC_NOT_EXIST when it is nowhere."""
-        command = _route_request(topic)
-        return _read(decode_route, self._connections.ask(self._wire.name_servers, command))
+        found = run(self._connections, self._admin.topics.presence(topic))
+        if found.route is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, found.remark)
+        return found.route
 
-    def stats(self, topic: str, addresses: tuple[str, ...]) -> TopicStats:
+    def offsets(self, topic: str, addresses: tuple[str, ...]) -> Mapping[MessageQueue, TopicOffset]:
         """Return the bounds of a topic's queues on one broker."""
-        answer = self._connections.ask(addresses, _stats_request(topic))
-        return _read(TopicStats.decode, answer)
+        return run(self._connections, self._offsets(topic, addresses))
 
     def group_offsets(self, addresses: tuple[str, ...]) -> Mapping[str, Mapping[int, int]]:
         """Return what groups have committed on one broker: `topic@group` -> queue -> offset."""
-        command = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        answer = self._connections.ask(addresses, command)
-        return _read(ConsumerOffsetBody.decode, answer).offsets
+        asked = self._at(addresses).groups.committed(first_of(addresses))
+        return run(self._connections, asked)
 
     def connections(self, group: str, addresses: tuple[str, ...]) -> tuple[Connection, ...]:
         """Return the members of a consumer group that one broker knows; none when it is not on."""
-        header = GetConsumerConnectionListRequest(consumer_group=group)
-        command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ext=header.encode())
-        answer = self._connections.call(addresses, command)
-        if answer.code != ResponseCode.SUCCESS:
+        try:
+            asked = self._at(addresses).groups.members(group, first_of(addresses))
+            return run(self._connections, asked)
+        except Refused:
             return ()
-        return _read(ConsumerConnection.decode, answer).connections
 
     def running(
         self, group: str, client_id: str, addresses: tuple[str, ...]
     ) -> Mapping[MessageQueue, Mapping[str, Any]]:
         """Return what a member says of its queues; none when it does not answer."""
-        header = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id)
-        command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, ext=header.encode())
-        answer = self._connections.call(addresses, command)
-        if answer.code != ResponseCode.SUCCESS:
-            return {}
         try:
-            return RunningInfo.decode(answer.body).queues
-        except JsonError:
+            asked = self._at(addresses).groups.running_info(
+                group, client_id, broker=first_of(addresses)
+            )
+            return run(self._connections, asked).queues
+        except (Refused, Unreadable):
             # Brokers pass on unread what a client of any make says.
             return {}
 
@@ -391,11 +364,13 @@ class Metadata:
         self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str
     ) -> float | None:
         """Return the mean stored bytes of some messages from an offset on; None without any."""
-        answer = self._connections.call(addresses, _pull_request(queue, offset, SAMPLE, group))
-        if answer.code != ResponseCode.SUCCESS:
+        asked = self._pull(queue, offset, SAMPLE, addresses, group)
+        try:
+            found = run(self._connections, asked)
+        except Refused:
             return None
-        following = PullMessageResponse.decode(answer.ext).next_begin_offset
-        return len(answer.body) / (following - offset) if following > offset else None
+        count = found.next_offset - offset
+        return len(found.records) / count if count > 0 else None
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -410,45 +385,51 @@ class Metadata:
         left: set[str] = set()
         is_kept = True
         known = self.topics(topics)
-        asked = [(self._wire.name_servers, _route_request(topic)) for topic in known]
-        for topic, answer in zip(known, self._connections.call_all(asked), strict=True):
-            names = departed.read(answer.ext)
-            is_kept = is_kept and names is not None
-            left.update(names or ())
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                if topics.pattern is None and not names:
-                    absent.append(f"topic {topic} does not exist: {answer.remark or ''}")
-                continue
-            found.append((topic, _read(decode_route, _succeeded(answer))))
+        asked = map(self._admin.topics.presence, known)
+        for topic, it in zip(known, run_all(self._connections, asked), strict=True):
+            is_kept = is_kept and it.departed is not None
+            left.update(it.departed or ())
+            if it.route is not None:
+                found.append((topic, it.route))
+            elif topics.pattern is None and not it.departed:
+                absent.append(f"topic {topic} does not exist: {it.remark}")
         return found, frozenset(left) if is_kept else None
 
+    def _at(self, addresses: tuple[str, ...]) -> Admin:
+        """Return administration in which one broker answers at any of its addresses."""
+        return _admin(self._wire.name_servers, addresses)
 
-def _route_request(topic: str) -> Command:
-    header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
-    ext = {**header.encode(), **_WITH_DEPARTED}
-    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext)
+    async def _offsets(
+        self, topic: str, addresses: tuple[str, ...]
+    ) -> Mapping[MessageQueue, TopicOffset]:
+        return await self._at(addresses).topics.offsets_on(topic, first_of(addresses))
+
+    async def _pull(
+        self, queue: QueueKey, offset: int, count: int, addresses: tuple[str, ...], group: str
+    ) -> Pulled:
+        return await self._at(addresses).messages.pull(
+            _queue(queue), offset, count, broker=first_of(addresses), group=group
+        )
+
+    async def _stored_at(
+        self, queue: QueueKey, offset: int, addresses: tuple[str, ...], group: str
+    ) -> int | None:
+        """Return when a message was stored; None when it does not come back."""
+        try:
+            pulled = await self._pull(queue, offset, 1, addresses, group)
+        except Refused:
+            return None
+        return _stored_ms(pulled.records, offset)
 
 
-def _stats_request(topic: str) -> Command:
-    header = GetTopicStatsInfoRequest(topic=topic)
-    return Command(RequestCode.GET_TOPIC_STATS_INFO, ext=header.encode())
+@functools.lru_cache(maxsize=1024)
+def _admin(name_servers: tuple[str, ...], broker: tuple[str, ...] = ()) -> Admin:
+    """Make administration; it keeps nothing, and is made anew for each queue otherwise."""
+    return Admin(Questions(name_servers, broker))
 
 
-def _pull_request(queue: QueueKey, offset: int, count: int, group: str) -> Command:
-    header = PullMessageRequest(
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
-        max_msg_nums=count,
-        sys_flag=sys_flag.PULL_SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        sub_version=0,
-        expression_type="TAG",
-    )
-    return Command(RequestCode.PULL_MESSAGE, ext=header.encode())
+def _queue(queue: QueueKey) -> MessageQueue:
+    return MessageQueue(queue.topic, queue.broker, queue.queue_id)
 
 
 def _stored_ms(body: bytes, offset: int) -> int | None:
@@ -460,36 +441,23 @@ def _stored_ms(body: bytes, offset: int) -> int | None:
     return next((record[9] for record in records if record[4] == offset), None)
 
 
-def _stored(stats: TopicStats) -> dict[QueueKey, int]:
+def _stored(offsets: Mapping[MessageQueue, TopicOffset]) -> dict[QueueKey, int]:
     return {
         QueueKey(queue.topic, queue.broker_name, queue.queue_id): it.last_update
-        for queue, it in stats.offsets.items()
+        for queue, it in offsets.items()
         if it.last_update > 0
     }
 
 
-def _succeeded(answer: Command) -> Command:
-    if answer.code != ResponseCode.SUCCESS:
-        raise Refused(answer.code, answer.remark or "")
-    return answer
-
-
-def _bounds(stats: TopicStats) -> dict[QueueKey, Bounds]:
+def _bounds(offsets: Mapping[MessageQueue, TopicOffset]) -> dict[QueueKey, Bounds]:
     return {
         QueueKey(queue.topic, queue.broker_name, queue.queue_id): Bounds(
             max(0, it.min_offset), max(0, it.min_offset, it.max_offset)
         )
-        for queue, it in stats.offsets.items()
+        for queue, it in offsets.items()
     }
 
 
 def addresses_of(broker: BrokerData) -> tuple[str, ...]:
     """Return the addresses of a broker, the master's first."""
     return tuple(broker.addresses[number] for number in sorted(broker.addresses))
-
-
-def _read(decode: Callable[[bytes], T], answer: Command) -> T:
-    try:
-        return decode(answer.body)
-    except JsonError as error:
-        raise Unreachable(f"the answer to request {answer.code} cannot be read: {error}") from error

@@ -29,7 +29,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Connections
+from roquet.spark.metadata import Metadata
 from roquet.spark.options import SinkOptions, SourceOptions, Wire
 from roquet.spark.write import BatchWriter
 from roquet.testing.cluster import TINY, cluster, pull_command, send_command
@@ -119,10 +119,9 @@ async def test_spark_s_tasks_write_and_read_by_their_environment(
         assert sorted(await asyncio.to_thread(read, it)) == sorted(map(str.encode, bodies))
         # In plain nobody gets as far as a plan.
         monkeypatch.delenv("ROQUET_TLS_ENABLE")
-        plain = Connections(Wire(name_servers=(it.name_server,), retries=0))
-        asked = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        plain = Metadata(Wire(name_servers=(it.name_server,), retries=0))
         with pytest.raises(Unreachable):
-            await asyncio.to_thread(plain.ask, [it.broker], asked)
+            await asyncio.to_thread(plain.runtime, it.broker)
 
 
 @on_loop
@@ -135,13 +134,12 @@ async def test_every_caller_gets_through_by_its_environment(
             admin.topics.put(config)
             return list(admin.brokers.cluster().brokers)
 
-    def by_spark(it: Shut) -> int:
-        connections = Connections(Wire(name_servers=(it.name_server,)))
+    def by_spark(it: Shut) -> str:
+        metadata = Metadata(Wire(name_servers=(it.name_server,)))
         try:
-            command = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {})
-            return connections.ask([it.broker], command).code
+            return metadata.runtime(it.broker)["brokerActive"]
         finally:
-            connections.close()
+            metadata.close()
 
     async with shut(tmp_path) as it:
         with pytest.raises(RoquetError):
@@ -149,7 +147,7 @@ async def test_every_caller_gets_through_by_its_environment(
         for name, value in it.env.items():
             monkeypatch.setenv(name, value)
         assert await asyncio.to_thread(by_command_line, it) == ["shut"]
-        assert await asyncio.to_thread(by_spark, it) == 0
+        assert await asyncio.to_thread(by_spark, it) == "true"
         async with roquet.connect(f"rmq://{it.name_server}") as mq, mq.producer("p") as producer:
             assert (await producer.send("orders", b"x")).queue.broker_name == "shut"
         # Below TLS the fast path answers as it does without.

@@ -181,7 +181,7 @@ def test_name_servers_are_asked_one_after_the_other(
     scripted = Scripted(monkeypatch, {"b:9876": ResponseCode.SUCCESS})
     wire = wire_of({"nameServers": "rmq://a:1; b, c:2"})
     assert wire.name_servers == ("a:1", "b:9876", "c:2")
-    Connections(wire).ask(wire.name_servers, Command(CODE))
+    Connections(wire).call(wire.name_servers, Command(CODE))
     assert [address for address, _ in scripted.asked] == ["b:9876"]
 
 
@@ -191,7 +191,7 @@ def test_timeout_is_that_of_each_request(
 ) -> None:
     scripted = Scripted(monkeypatch, {"a:1": ResponseCode.SUCCESS})
     wire = wire_of({"nameServers": "a:1", "timeoutMs": "250"})
-    Connections(wire).ask(wire.name_servers, Command(CODE))
+    Connections(wire).call(wire.name_servers, Command(CODE))
     assert scripted.asked == [("a:1", 0.25)]
 
 

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Final
 from roquet.base.clock import SystemClock, pause, steady_s
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client import ProducerOptions, TransactionState, connect
-from roquet.protocol.bodies.stats import decode_kv_table
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Connections, Metadata
+from roquet.spark.metadata import Metadata
 from roquet.spark.options import SourceOptions, Topics
 from roquet.spark.sink.decisions import Decision
 from roquet.spark.tries import may_again
@@ -159,7 +156,7 @@ def caught_up(wire: Wire, brokers: Iterable[str]) -> None:
     Raises Unreachable, also when that takes longer than is waited for what is away.
     """
     end_s = steady_s() + wire.unreachable_s
-    metadata, connections = Metadata(wire), Connections(wire)
+    metadata = Metadata(wire)
     try:
         known = metadata.clusters().brokers
         for broker in sorted(set(brokers)):
@@ -167,23 +164,22 @@ def caught_up(wire: Wire, brokers: Iterable[str]) -> None:
             master = None if entry is None else entry.addresses.get(0)
             if master is None:
                 raise Unreachable(f"broker {broker} has no master now: nothing is released")
-            while _behind(connections, master) > 0:
+            while _behind(metadata, master) > 0:
                 if steady_s() >= end_s:
                     raise Unreachable(f"broker {broker} does not catch up with its own log")
                 pause(PAUSE_S)
     finally:
-        connections.close()
         metadata.close()
 
 
-def _behind(connections: Connections, address: str) -> int:
+def _behind(metadata: Metadata, address: str) -> int:
     """Return how many bytes of its log a broker has not put into queues."""
     try:
-        answer = connections.ask((address,), Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        told = metadata.runtime(address)
     except Refused as error:
         log.warning("%s does not say how far its queues are: %s", address, error)
         return 0
-    return int(decode_kv_table(answer.body).get("dispatchBehindBytes", "0"))
+    return int(told.get("dispatchBehindBytes", "0"))
 
 
 def _released(options: SinkOptions, begins: dict[tuple[str, str, int], int]) -> set[str]:

@@ -33,11 +33,10 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "configManagerVersion",
         "bottomMostCompressionTypeForConsumeQueueStore",
     ),
-    "lite topics and light queues": (
+    "lite topics": (
         "*[lL]ite*",
         "maxClientEventCount",
-        "*[lL]mq*",
-        "enableMultiDispatch",
+        "enableLmqStats",
     ),
     "access control of 5.x": (
         "auth*",
@@ -254,7 +253,6 @@ EXACTLY: Mapping[str, str] = {
     "updateNameServerAddrPeriod": "the addresses of name servers are those of the start",
     "indexFileReadEnable": "messageIndexEnable says whether there is an index",
     "indexFileWriteEnable": "messageIndexEnable says whether there is an index",
-    "maxLmqConsumeQueueNum": "light queues are not served",
     "readOnlyCommitLogStorePaths": "set `storePathCommitLog` to all folders: full ones are left",
     "subscriptionExpiredTimeout": "a subscription lasts as long as its connection",
     "storeType": "`default` is the only store",
@@ -280,6 +278,8 @@ AT_START: Mapping[str, tuple[str, ...]] = {
         "brokerTopicEnable",
         "configStorePath",
         "configBlackList",
+        "enableLmq",
+        "enableMultiDispatch",
         "fetch*",
         "flush*OffsetInterval",
         "haMasterAddress",

@@ -120,6 +120,16 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "waitTimeMillsInTransactionQueue",
         ),
     },
+    "test_light_queues.py": {
+        "test_a_message_is_pulled_from_its_topic_and_from_each_light_queue": (
+            "enableLmq",
+            "enableMultiDispatch",
+        ),
+        "test_one_light_queue_too_many_is_refused_and_known_ones_go_on": (
+            "enableLmqQuota",
+            "maxLmqConsumeQueueNum",
+        ),
+    },
     "test_live_replication.py": {
         "test_copies_that_a_running_master_asks_for_are_those_of_the_changed_settings": (
             "haMaxGapNotInSync",

@@ -34,6 +34,7 @@ from roquet.broker.wiring.messages import (
     make_admission,
     make_clients,
     make_fast_fail,
+    make_light_queues,
     make_locks,
     make_schedule,
     share_holds,
@@ -103,7 +104,12 @@ def build(
     # Plugins see message by message.
     log = None if config.plugins.chosen else base.store
     timers = make_timers(base)
-    appender = Appender(base.store, delays, base.state, replicas, log=log, timers=timers.conversion)
+    appender = Appender(
+        *(base.store, delays, base.state, replicas),
+        log=log,
+        timers=timers.conversion,
+        lights=make_light_queues(base),
+    )
     transactions = make_transactions(base, appender)
     revive = make_revive(base, appender, timers)
     pop = make_pop(base, appender)

@@ -73,9 +73,15 @@ class GroupRules:
 class GroupTable:
     """Group name -> configuration, with its data version and its file."""
 
-    def __init__(self, file: JsonFile, rules: GroupRules, clock: Clock) -> None:
-        """Begin with the predefined groups; `load` adds those of the file."""
+    def __init__(
+        self, file: JsonFile, rules: GroupRules, clock: Clock, *, light_queues: bool = False
+    ) -> None:
+        """Begin with the predefined groups; `load` adds those of the file.
+
+        With `light_queues` every name of a light queue is that of a group, too.
+        """
         self._file = file
+        self._light_queues = light_queues
         self._rules = rules
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
@@ -125,11 +131,17 @@ class GroupTable:
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """Return a group's configuration, None when there is no such group; create nothing."""
+        if self.is_light(name):
+            return SubscriptionGroupConfig(name=name)
         return self._groups.get(name)
+
+    def is_light(self, name: str) -> bool:
+        """Whether a name is that of a light group: there always, and never in the table."""
+        return self._light_queues and names.is_lmq(name)
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
         """Return a group's configuration, creating the group first where the rules allow it."""
-        config = self._groups.get(name)
+        config = self.get(name)
         if config is not None or not self._may_create(name):
             return config
         config = SubscriptionGroupConfig(name=name)
@@ -160,7 +172,11 @@ class GroupTable:
 
         Raises TableFull when they do not fit; then nothing has changed.
         """
-        changed = {config.name: config for config in configs if self.get(config.name) != config}
+        changed = {
+            config.name: config
+            for config in configs
+            if not self.is_light(config.name) and self.get(config.name) != config
+        }
         if changed:
             old = [self._groups[name] for name in changed if name in self._groups]
             self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))

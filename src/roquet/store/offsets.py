@@ -11,6 +11,7 @@ that answer is counted, with offsets of 19 digits, and a new one that would not 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,22 @@ VERSION_STEP = 500
 class OffsetTable:
     """(group, topic, queue id) -> queue offset of the next message to consume."""
 
-    def __init__(self, file: JsonFile, clock: Clock) -> None:
-        """Begin empty; `load` takes the file's offsets."""
+    def __init__(
+        self,
+        file: JsonFile,
+        clock: Clock,
+        *,
+        other_file: JsonFile | None = None,
+        light_queues: bool = False,
+    ) -> None:
+        """Begin empty; `load` takes the file's offsets.
+
+        RocketMQ has a file of its own for brokers with light queues. `other_file` is what the
+        broker wrote before that setting changed: `load` takes the newer of the two.
+        """
         self._file = file
+        self._other_file = other_file
+        self._light_queues = light_queues
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
         self._committed: dict[str, dict[int, int]] = {}
@@ -85,6 +99,13 @@ class OffsetTable:
     def load(self) -> None:
         """Take over the file's offsets. Raises Corrupt when neither it nor its copy is whole."""
         table = self._file.load(_decode)
+        other = None if self._other_file is None else self._other_file.load(_decode)
+        if other is not None and (table is None or _age(other) > _age(table)):
+            log.info("consumer offsets come from the file before enableLmq was changed")
+            # So that this file is the newer one from now on.
+            version = (other.version or self._version).next(self._clock.now_ms())
+            table = dataclasses.replace(other, version=version)
+            self._changes += 1
         if table is None:
             return
         self._version = table.version or self._version
@@ -100,7 +121,8 @@ class OffsetTable:
             changes = self._changes
             if self._saved_changes != changes:
                 body = await self._copy(with_pulled=True)
-                await self._file.save(body.encode_file)
+                encode = body.encode_light_file if self._light_queues else body.encode_file
+                await self._file.save(encode)
                 self._saved_changes = changes
 
     async def encoded(self) -> bytes:
@@ -387,6 +409,12 @@ def _split(key: str) -> tuple[str, str]:
     """Return (topic, group) of a table key."""
     topic, _, group = key.partition("@")
     return topic, group
+
+
+def _age(table: ConsumerOffsetBody) -> tuple[int, int]:
+    """Return what grows with each version of a table."""
+    version = table.version or DataVersion()
+    return version.counter, version.timestamp
 
 
 def _decode(data: bytes) -> ConsumerOffsetBody:

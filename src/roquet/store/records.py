@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roquet._native import decode_records
+from roquet.protocol import light_queues, names
 from roquet.protocol import properties as props
 
 
@@ -35,6 +36,15 @@ class Record(NamedTuple):
 def read_records(data: bytes, *, check_crc: bool = True) -> list[Record]:
     """Take apart records that follow each other without a gap. Raises ValueError."""
     return [Record(*fields) for fields in decode_records(data, check_crc)]
+
+
+def offset_in(record: Record, topic: str) -> int | None:
+    """Return a record's offset in a queue of a topic; None when it is in none of them."""
+    if record.topic == topic:
+        return record.queue_offset
+    if not names.is_lmq(topic):
+        return None
+    return light_queues.offset_in(topic, props.read(record.properties))
 
 
 def is_meant(data: bytes, topic: str, key: str) -> bool:

@@ -9,6 +9,8 @@ from roquet.base.config import setting, settings
 
 GIB = 1 << 30
 FILE_MAX = 2**31 - 1
+LIGHT_QUEUES_MAX = 1_000_000
+"""No store has more light queues."""
 
 
 def _hours_fault(text: str) -> str | None:
@@ -215,6 +217,34 @@ class StoreSettings:
         high=1_000_000,
         live=True,
     )
+    light_queues: bool = setting(
+        "enableLmq", False, "Whether there are light queues (LMQ); `enableMultiDispatch` as well."
+    )
+    multi_dispatch: bool = setting(
+        "enableMultiDispatch",
+        False,
+        "Whether messages are put into the light queues that their property INNER_MULTI_DISPATCH"
+        " names; only with `enableLmq`.",
+    )
+    light_quota: bool = setting(
+        "enableLmqQuota",
+        False,
+        "Whether `maxLmqConsumeQueueNum` bounds the light queues; 1,000,000 does in any case.",
+        live=True,
+    )
+    light_queues_max: int = setting(
+        "maxLmqConsumeQueueNum",
+        20_000,
+        "With `enableLmqQuota`, a message that would need one more light queue is refused.",
+        low=0,
+        high=LIGHT_QUEUES_MAX,
+        live=True,
+    )
+
+    @property
+    def has_light_queues(self) -> bool:
+        """Whether messages are put into light queues."""
+        return self.light_queues and self.multi_dispatch
 
     @property
     def folder(self) -> Path:

@@ -339,6 +339,14 @@ class MessageStore:
         """Return the offset after the last dispatched message of a queue."""
         return _guarded(self.native.max_offset, topic, queue_id)
 
+    def light_queues(self) -> int:
+        """Return how many light queues (LMQ) there are."""
+        return self.native.light_queues()
+
+    def knows_light_queue(self, name: str) -> bool:
+        """Tell whether a light queue exists."""
+        return max(self.native.max_offset(name, 0), self.native.next_offset(name, 0)) > 0
+
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
     ) -> int:

@@ -76,9 +76,15 @@ class TopicRules:
 class TopicTable:
     """Topic name -> configuration, with its data version and its file."""
 
-    def __init__(self, file: JsonFile, rules: TopicRules, clock: Clock) -> None:
-        """Begin with the built-in topics; `load` adds those of the file."""
+    def __init__(
+        self, file: JsonFile, rules: TopicRules, clock: Clock, *, light_queues: bool = False
+    ) -> None:
+        """Begin with the built-in topics; `load` adds those of the file.
+
+        With `light_queues` every such name is a topic with one queue, and never in the table.
+        """
         self._file = file
+        self._light_queues = light_queues
         self._rules = rules
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
@@ -175,7 +181,13 @@ class TopicTable:
 
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic's configuration, None when there is no such topic."""
+        if self.is_light(name):
+            return TopicConfig(name=name, read_queues=1, write_queues=1, perm=READ_WRITE)
         return self._topics.get(name)
+
+    def is_light(self, name: str) -> bool:
+        """Whether a name is that of a light queue, which is no topic of its own."""
+        return self._light_queues and names.is_lmq(name)
 
     def is_durable(self, name: str) -> bool:
         """Whether a restart would find the topic as it is now: only then may it take messages."""
@@ -200,7 +212,11 @@ class TopicTable:
 
         Raises TableFull when they do not fit; then nothing has changed.
         """
-        changed = {config.name: config for config in configs if self.get(config.name) != config}
+        changed = {
+            config.name: config
+            for config in configs
+            if not self.is_light(config.name) and self.get(config.name) != config
+        }
         if changed:
             old = [self._topics[name] for name in changed if name in self._topics]
             self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))

@@ -26,7 +26,7 @@ def test_read_of_a_retry_topic_gives_what_is_the_groups() -> None:
     store.fill(RETRY, 0, 1, ORIGIN_GROUP="other")
     found = read_for(store, (RETRY, 0), 0, group="g", most=9, wanted=EVERYTHING)
     assert (found.status, found.messages, found.next_begin_offset) == (GetStatus.FOUND, 2, 4)
-    assert list(offsets_of(found, 0)) == [1, 2]
+    assert list(offsets_of(found, 0, RETRY)) == [1, 2]
     nothing = read_for(store, (RETRY, 0), 3, group="g", most=9, wanted=EVERYTHING)
     assert (nothing.status, nothing.messages, nothing.records) == (
         GetStatus.NO_MATCHED_MESSAGE,
@@ -40,9 +40,9 @@ def test_read_of_a_retry_topic_gives_what_is_the_groups() -> None:
 def test_offsets_of_a_read_are_those_of_its_records() -> None:
     store = Queues()
     store.fill("t", 0, 1, 2, 1, 2)
-    assert list(offsets_of(store.get("t", 0, 1, 9), 1)) == [1, 2, 3]
-    assert list(offsets_of(store.get("t", 0, 0, 9, tag_codes=(2,)), 0)) == [1, 3]
-    assert list(offsets_of(store.get("t", 0, 4, 9), 4)) == []
+    assert list(offsets_of(store.get("t", 0, 1, 9), 1, "t")) == [1, 2, 3]
+    assert list(offsets_of(store.get("t", 0, 0, 9, tag_codes=(2,)), 0, "t")) == [1, 3]
+    assert list(offsets_of(store.get("t", 0, 4, 9), 4, "t")) == []
 
 
 @pytest.mark.parametrize("by", ["codes", "filter"])

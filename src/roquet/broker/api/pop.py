@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from roquet.protocol.pop.handle import ReceiptHandle, Taken
 
@@ -38,6 +38,8 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_ordered: bool = False
     attempt_id: str | None = None
     """A client that asks again after a lost answer names the same attempt."""
+    may_read: Callable[[str], bool] | None = None
+    """Tells which topics the caller may read, for messages of light queues; None: all."""
 
 
 class PopResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +115,8 @@ class PeekRequest(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     queue_id: int
     max_messages: int
+    may_read: Callable[[str], bool] | None = None
+    """As for a pop."""
 
 
 class PeekResult(msgspec.Struct, frozen=True, kw_only=True):

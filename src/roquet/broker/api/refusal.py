@@ -12,6 +12,8 @@ class Reason(enum.Enum):
 
     FAILED = "failed"
     """It could not be done here and now; the text says why."""
+    LIGHT_QUEUES_FULL = "light queues full"
+    """The message would need one more light queue than there may be."""
     BUSY = "busy"
     """The broker has too much to do: wait, or ask another one."""
     UNSUPPORTED = "unsupported"

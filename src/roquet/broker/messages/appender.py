@@ -79,6 +79,14 @@ class Timers(Protocol):
         ...
 
 
+class Lights(Protocol):
+    """Knows which light queues a message may be put into."""
+
+    def refusal(self, draft: Draft, *, is_new: bool) -> PutResult | None:
+        """Return why a draft cannot be stored with what it says of light queues."""
+        ...
+
+
 class Appender:
     """Appends drafts after the checks."""
 
@@ -91,6 +99,7 @@ class Appender:
         *,
         log: Log | None = None,
         timers: Timers | None = None,
+        lights: Lights | None = None,
     ) -> None:
         """Without `copies` nothing waits for slaves, without `log` nothing is appended together."""
         self._store = store
@@ -99,6 +108,7 @@ class Appender:
         self._copies = copies
         self._log = log
         self._timers = timers
+        self._lights = lights
 
     @property
     def log(self) -> Log | None:
@@ -130,12 +140,15 @@ class Appender:
             done.append(result)
         return done
 
-    def made_ready(self, draft: Draft, *, as_it_is: bool = False) -> PutResult | None:
+    def made_ready(
+        self, draft: Draft, *, as_it_is: bool = False, is_new: bool = True
+    ) -> PutResult | None:
         """Check and convert a draft; return why it cannot be appended. May raise Refused.
 
-        `as_it_is` leaves delays alone: a half message's own counts when it is committed.
+        `as_it_is` leaves delays alone: a half message's own counts when it is committed. One that
+        is not new was accepted before, and goes elsewhere now.
         """
-        refused = self._refused(draft.topic)
+        refused = self._refused(draft.topic) or self._lights_refused(draft, is_new=is_new)
         if refused is not None:
             return refused
         if not as_it_is and sys_flag.transaction(draft.sys_flag) in _MAY_WAIT:
@@ -147,6 +160,15 @@ class Appender:
                 return refused
         draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
         return None
+
+    def _lights_refused(self, draft: Draft, *, is_new: bool) -> PutResult | None:
+        # The store alone says where a message is in light queues. Copies for a retry keep it, as
+        # in Java: no queue is made by it.
+        if not names.is_retry(draft.topic):
+            draft.properties.pop(props.INNER_MULTI_QUEUE_OFFSET, None)
+        if self._lights is None or props.INNER_MULTI_DISPATCH not in draft.properties:
+            return None
+        return self._lights.refusal(draft, is_new=is_new)
 
     def _timed(self, draft: Draft) -> PutResult | None:
         if self._timers is None:
@@ -191,7 +213,7 @@ class Appender:
 
         Each has an outcome of its own; failures are statuses.
         """
-        refused = [self.made_ready(draft, as_it_is=True) for draft in drafts]
+        refused = [self.made_ready(draft, as_it_is=True, is_new=False) for draft in drafts]
         ready = [draft for draft, why in zip(drafts, refused, strict=True) if why is None]
         if self._log is None:
             placed = [await self._store.put(draft, wait=False) for draft in ready]

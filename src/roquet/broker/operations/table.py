@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from roquet.acl import needs
 from roquet.broker.operations.wrapping import Operation, wrapped
+from roquet.broker.services.light_reads import may_read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from roquet.broker.operations.wrapping import Wrapper
     from roquet.broker.pop.receive.acks import PopAcks
     from roquet.broker.pop.receive.service import PopService
+    from roquet.broker.services.access import Access
     from roquet.broker.services.bundle import Services
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.topic import TopicConfig
@@ -123,12 +127,17 @@ class Operations:
 
 
 def make_operations(
-    it: Services, pops: PopService, acks: PopAcks, wrappers: Sequence[Wrapper]
+    it: Services,
+    pops: PopService,
+    acks: PopAcks,
+    wrappers: Sequence[Wrapper],
+    access: Access,
 ) -> Operations:
     """Put the wrappers around what the services do."""
 
-    async def pop(request: PopRequest, _: Caller) -> PopResult:
-        return await pops.pop(request)
+    async def pop(request: PopRequest, caller: Caller) -> PopResult:
+        allowed = may_read(access, caller)
+        return await pops.pop(msgspec.structs.replace(request, may_read=allowed))
 
     async def ack(request: PopAckRequest, caller: Caller) -> None:
         await acks.ack(request, caller.address)

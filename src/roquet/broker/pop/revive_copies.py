@@ -13,6 +13,7 @@ from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.pop import topics as pop_topics
 from roquet.service.ratelog import RateLog
+from roquet.store.records import offset_in
 from roquet.store.results import PutStatus, StoreFault
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Copies:
         try:
             units = self._store.units(topic, queue_id, offset, 1)
             record = self._store.record(*units[0][:2]) if units else None
-            if record is not None and (record.topic, record.queue_offset) == (topic, offset):
+            if record is not None and offset_in(record, topic) == offset:
                 return record if _is_owned(record, checkpoint) else Outcome.GONE
             if offset < self._store.min_offset(topic, queue_id):
                 return Outcome.GONE

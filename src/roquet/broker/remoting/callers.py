@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.caller import Caller
+from roquet.broker.services.light_reads import may_read
 
 if TYPE_CHECKING:
     from roquet.acl.rights import Rights
+    from roquet.broker.services.access import Access
+    from roquet.broker.services.light_reads import MayRead
     from roquet.remoting.router import Request
 
 
@@ -28,3 +31,15 @@ class Callers:
             version=command.version,
             received_ms=request.received_ms,
         )
+
+
+class Readers:
+    """Tells which topics the sender of a frame may read."""
+
+    def __init__(self, callers: Callers, access: Access) -> None:
+        self._callers = callers
+        self._access = access
+
+    def of(self, request: Request) -> MayRead:
+        """Return what tells it at any moment while the request waits."""
+        return may_read(self._access, self._callers.of(request))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.polls import PopPolls
     from roquet.broker.pop.receive.reads import Reader
     from roquet.broker.pop.receive.service import PopService
+    from roquet.broker.remoting.callers import Readers
     from roquet.remoting.router import Fail
     from roquet.service.lanes import Lane
 
@@ -66,8 +67,10 @@ class PopAdapter:
         store: Reader,
         lane: Lane,
         clock: Clock,
+        readers: Readers,
     ) -> None:
         """`lane` runs the pops that were woken."""
+        self._readers = readers
         self._lane = lane
         self._service = service
         self._checks = checks
@@ -99,6 +102,7 @@ class PopAdapter:
             expression=header.exp,
             is_ordered=header.order,
             attempt_id=_attempt(header.attempt_id),
+            may_read=self._readers.of(request),
         )
         return await self._answer(request, wanted)
 
@@ -259,7 +263,9 @@ class PopBrowseAdapter:
         *,
         store: Reader,
         clock: Clock,
+        readers: Readers,
     ) -> None:
+        self._readers = readers
         self._browser = browser
         self._checks = checks
         self._polls = polls
@@ -281,6 +287,7 @@ class PopBrowseAdapter:
             group=header.consumer_group,
             queue_id=header.queue_id,
             max_messages=header.max_msg_nums,
+            may_read=self._readers.of(request),
         )
         try:
             result = self._browser.peek(wanted)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
 from roquet.broker.clients.long_polling import Held, LongPolling
+from roquet.broker.services.access import Access
+from roquet.broker.services.light_reads import may_read, readable
+from roquet.protocol import names
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -61,8 +64,10 @@ class Receives:
         traffic: Traffic,
         rules: PullRules,
         clock: Clock,
+        access: Access | None = None,
     ) -> None:
         self._clock = clock
+        self._access = access or Access()
         self._checks = checks
         self._state = checks.state
         self._store = store
@@ -103,9 +108,8 @@ class Receives:
         A held one calls `wake` once, when a message has come or its time is over; the front then
         asks `resume`. Nothing is called when the waiter has gone. Raises Refusal.
         """
-        del caller
         admitted = self._checks.admit(request)
-        status, result, suggested, took_ms = self._look(admitted)
+        status, result, suggested, took_ms = self._look(admitted, caller)
         self._note_offsets(admitted, result)
         if status is ReceiveStatus.NOT_FOUND and self._hold(admitted, waiter, wake):
             return None
@@ -116,13 +120,16 @@ class Receives:
 
         The checks are made once more: topic, group or rights may have gone meanwhile.
         """
-        del caller
         admitted = self._checks.admit(request)
-        return self._result(admitted, *self._look(admitted))
+        return self._result(admitted, *self._look(admitted, caller))
 
-    def _look(self, admitted: Admitted) -> tuple[ReceiveStatus, GetResult, int, int]:
+    def _look(
+        self, admitted: Admitted, caller: Caller
+    ) -> tuple[ReceiveStatus, GetResult, int, int]:
         began_ms = self._clock.now_ms()
         result = self._read(admitted)
+        if names.is_lmq(admitted.request.topic):
+            result = readable(result, may_read(self._access, caller))
         took_ms = max(0, self._clock.now_ms() - began_ms)
         return *self._directed(admitted, result), took_ms
 

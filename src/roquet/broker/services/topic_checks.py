@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
+_NAMES_IT = "a message of another topic names it in property INNER_MULTI_DISPATCH"
+
+
 class SendChecks:
     """Whether a message may be sent to a topic (spec: broker (b) "Send", step 4 and 5)."""
 
@@ -57,6 +60,8 @@ class SendChecks:
         if config is not None and config.order and not self._state.is_writable:
             self.refuse_sending()
         refusal = _refusal(target.topic)
+        if refusal is None and self._topics.is_light(target.topic):
+            refusal = Reason.FORBIDDEN, f"{target.topic} is a light queue: {_NAMES_IT}"
         if refusal is not None:
             raise Refusal(*refusal)
         if config is not None:

@@ -126,13 +126,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
             slave_timeout_ms=config.ha.slave_timeout_ms,
             lacks_slave=rules.slaves_wanted > 0,
         ),
-        metadata=Metadata(
-            TopicTable(JsonFile(folder / "topics.json"), config.topics, clock),
-            GroupTable(JsonFile(folder / "subscriptionGroup.json"), config.groups, clock),
-            OffsetTable(JsonFile(folder / "consumerOffset.json"), clock),
-            FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
-            RequestModes(JsonFile(folder / "messageRequestMode.json")),
-        ),
+        metadata=_make_metadata(config, clock),
         store=store,
         cleaner=Cleaner(store, config.store, clock, JsonFile(folder / "cleaningTime.json")),
         lanes=lanes,
@@ -152,6 +146,30 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         callers=Callers(rights),
         messages=ProvenMessages(store, clock),
     )
+
+
+def _make_metadata(config: BrokerConfig, clock: Clock) -> Metadata:
+    """Make the tables; a broker with light queues knows every name of such a queue or group."""
+    folder = config.store.config_folder
+    light = config.store.has_light_queues
+    groups = JsonFile(folder / "subscriptionGroup.json")
+    return Metadata(
+        TopicTable(JsonFile(folder / "topics.json"), config.topics, clock, light_queues=light),
+        GroupTable(groups, config.groups, clock, light_queues=light),
+        _make_offsets(config, clock),
+        FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
+        RequestModes(JsonFile(folder / "messageRequestMode.json")),
+    )
+
+
+def _make_offsets(config: BrokerConfig, clock: Clock) -> OffsetTable:
+    """Make the table of offsets; a broker with light queues has its file under another name."""
+    files = [
+        JsonFile(config.store.config_folder / name)
+        for name in ("consumerOffset.json", "lmqConsumerOffset.json")
+    ]
+    light = config.store.light_queues
+    return OffsetTable(files[light], clock, other_file=files[not light], light_queues=light)
 
 
 def make_accounts(config: BrokerConfig, clock: Clock) -> AccountFiles | None:

@@ -8,6 +8,7 @@ from roquet.broker.clients.lock_votes import LockVotes
 from roquet.broker.clients.notices import GroupNotices
 from roquet.broker.fastpath.account_rows import AccountRows
 from roquet.broker.fastpath.admission import Admission, Rules
+from roquet.broker.messages.light_queues import LightQueues
 from roquet.broker.messages.schedule import DelaySchedule
 from roquet.broker.network.fast_fail import FastFail
 from roquet.broker.services.clients.heartbeats import ClientRules, Clients
@@ -97,6 +98,15 @@ def make_fast_fail(base: Base) -> FastFail:
     )
     base.settings.listen(lambda new, _: fast_fail.follow(new.fast_fail))
     return fast_fail
+
+
+def make_light_queues(base: Base) -> LightQueues | None:
+    """Make the rules of messages that name light queues; None when there are no such queues."""
+    if not base.config.store.has_light_queues:
+        return None
+    lights = LightQueues(base.store, base.config.store)
+    base.settings.listen(lambda new, _: lights.follow(new.store))
+    return lights
 
 
 def make_locks(base: Base, client: Client) -> Locks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.installed import release
+from roquet.broker.messages.light_queues import LightOffsets
 from roquet.broker.wiring.network import (
     make_address_lookup,
     make_endpoint,
@@ -108,6 +109,7 @@ def _totals_part(base: Base) -> Part:
 def _store_parts(base: Base) -> list[Part]:
     """List the store and what keeps it in order."""
     checker = SelfCheck(base.store)
+    light_offsets = LightOffsets(base.store, base.metadata.offsets)
     cleaning_s = base.config.store.clean_interval_ms / 1000
     return [
         # Recovery of a large log may take minutes, and so may the last flush.
@@ -116,7 +118,10 @@ def _store_parts(base: Base) -> list[Part]:
             "cleaning",
             base.cleaner,
             needs=("store",),
-            timers=(Timer("delete old files", base.cleaner.clean, cleaning_s, 60),),
+            timers=(
+                Timer("delete old files", base.cleaner.clean, cleaning_s, 60),
+                Timer("forget offsets of light queues", light_offsets.forget, 60, 60),
+            ),
         ),
         Part(
             "self_check",

@@ -23,7 +23,7 @@ from roquet.broker.pop.receive.service import PopService
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
 from roquet.broker.pop.revive_metrics import watch_revive
-from roquet.broker.remoting.callers import Callers
+from roquet.broker.remoting.callers import Callers, Readers
 from roquet.broker.remoting.clients.assignments import AssignmentAdapter
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
@@ -165,8 +165,13 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
 
     base.settings.listen(follow)
     lane = base.lanes["pull"]
-    adapter = PopAdapter(service, checks, shared.pops, store=store, lane=lane, clock=clock)
-    browse = PopBrowseAdapter(browser, checks, shared.notifications, store=store, clock=clock)
+    readers = Readers(base.callers, base.access)
+    adapter = PopAdapter(
+        service, checks, shared.pops, store=store, lane=lane, clock=clock, readers=readers
+    )
+    browse = PopBrowseAdapter(
+        browser, checks, shared.notifications, store=store, clock=clock, readers=readers
+    )
     return PopParts(shared, (adapter, PopAckAdapter(acks), browse), service, acks)
 
 

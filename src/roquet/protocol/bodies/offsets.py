@@ -1,4 +1,4 @@
-"""Offset tables: 43, 45, 220, 221, 308 and the files consumerOffset.json, delayOffset.json."""
+"""Offset tables: 43, 45, 220, 221, 308, and the files of consumer and delay offsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Self
 
 from roquet.model.data_version import DataVersion
-from roquet.protocol import fastjson
+from roquet.protocol import fastjson, names
 from roquet.protocol.bodies import fields
 from roquet.protocol.bodies.topics import data_version_json, data_version_of
 
@@ -37,14 +37,25 @@ class ConsumerOffsetBody:
 
     def encode_file(self) -> bytes:
         """Write consumerOffset.json, with the topics of each group as Java derives them."""
-        out = self._json()
+        return fastjson.pretty(self._file_json(self.offsets))
+
+    def encode_light_file(self) -> bytes:
+        """Write lmqConsumerOffset.json: the same, but light groups have one offset a topic."""
+        light = {key: queues[0] for key, queues in self.offsets.items() if _is_light(key, queues)}
+        others = {key: queues for key, queues in self.offsets.items() if key not in light}
+        out = self._file_json(others)
+        out["lmqOffsetTable"] = light
+        return fastjson.pretty(out)
+
+    def _file_json(self, offsets: Mapping[str, Mapping[int, int]]) -> Json:
+        out = {**self._json(), "offsetTable": fastjson.Made(offsets, dict)}
         groups: dict[str, list[str]] = {}
-        for key in self.offsets:
+        for key in offsets:
             topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
             groups.setdefault(group, []).append(topic)
         out["groupTopicMap"] = fastjson.Made(groups, sorted)
         out["pullOffsetTable"] = fastjson.Made(self.pull_offsets or {}, dict)
-        return fastjson.pretty(out)
+        return out
 
     def _json(self) -> Json:
         out: Json = {"offsetTable": fastjson.Made(self.offsets, dict)}
@@ -58,11 +69,19 @@ class ConsumerOffsetBody:
         source = fastjson.read_object(data, tolerant_size_max=tolerant_size_max)
         versioned = source.get("dataVersion") is not None
         pulled = source.get("pullOffsetTable") is not None
+        light = fields.obj(source, "lmqOffsetTable")
+        light_offsets = {key: {0: fields.number(light[key], key)} for key in light}
         return cls(
-            offsets=_table(source, "offsetTable"),
+            offsets={**_table(source, "offsetTable"), **light_offsets},
             version=data_version_of(fields.obj(source, "dataVersion")) if versioned else None,
             pull_offsets=_table(source, "pullOffsetTable") if pulled else None,
         )
+
+
+def _is_light(key: str, queues: Mapping[int, int]) -> bool:
+    """Tell whether Java keeps these offsets in a table of their own: those of a light group."""
+    group = key.partition(TOPIC_GROUP_SEPARATOR)[2]
+    return names.is_lmq(group) and 0 in queues
 
 
 def _table(source: Mapping[str, Any], name: str) -> Table:

@@ -60,7 +60,13 @@ class PopBrowser:
             begin = self._offsets.seen(request.group, name, queue_id)
             most = request.max_messages - messages
             queue, group = (name, queue_id), request.group
-            result = read_for(self._store, queue, begin, group=group, most=most, wanted=EVERYTHING)
+            result = read_for(
+                *(self._store, queue, begin),
+                group=group,
+                most=most,
+                wanted=EVERYTHING,
+                may_read=request.may_read,
+            )
             parts.append(result.records)
             messages += result.messages
             rest += rest_of(result)

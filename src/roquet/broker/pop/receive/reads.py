@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.broker.services.light_reads import readable
 from roquet.broker.services.receive import Reader as QueueReader
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.pop.topics import is_for_group, pop_retry_topic
 from roquet.protocol.records import encode_record
-from roquet.store.records import read_records
+from roquet.store.records import offset_in, read_records
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.clients.expressions import Choice
     from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.services.light_reads import MayRead
     from roquet.model.topic import TopicConfig
     from roquet.protocol.pop.handle import ReceiptHandle
 
@@ -91,11 +93,23 @@ def read(store: Reader, queue: Queue, offset: int, *, most: int, wanted: Choice)
 
 
 def read_for(
-    store: Reader, queue: Queue, offset: int, *, group: str, most: int, wanted: Choice
+    store: Reader,
+    queue: Queue,
+    offset: int,
+    *,
+    group: str,
+    most: int,
+    wanted: Choice,
+    may_read: MayRead | None = None,
 ) -> GetResult:
-    """Read like `read`, but of a retry topic only what is the group's. Raises StoreFault."""
+    """Read like `read`, but of a retry topic only what is the group's. Raises StoreFault.
+
+    Of a light queue only messages of topics that `may_read` allows.
+    """
     result = read(store, queue, offset, most=most, wanted=wanted)
     topic = queue[0]
+    if names.is_lmq(topic):
+        return readable(result, may_read)
     if not result.messages or not names.is_retry(topic):
         return result
     mine: list[bytes] = []
@@ -137,10 +151,15 @@ def rest_of(result: GetResult) -> int:
     return max(0, result.max_offset - result.next_begin_offset)
 
 
-def offsets_of(result: GetResult, begin: int) -> Sequence[int]:
-    """Return the queue offsets of the messages that a read from `begin` on found."""
+def offsets_of(result: GetResult, begin: int, topic: str) -> Sequence[int]:
+    """Return the offsets of the messages that a read of a topic's queue from `begin` on found."""
     if result.next_begin_offset - begin == result.messages:
         return range(begin, result.next_begin_offset)
+    if names.is_lmq(topic):
+        records = read_records(result.records, check_crc=False)
+        places = [offset_in(record, topic) for record in records]
+        assert None not in places, "the store gives what is in the queue"
+        return [place for place in places if place is not None]
     found: list[int] = []
     at = 0
     while at < len(result.records):

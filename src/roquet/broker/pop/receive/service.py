@@ -245,7 +245,13 @@ class PopService:
 
     def _read(self, run: _Round, topic: str, queue_id: int, offset: int) -> GetResult:
         queue, group = (topic, queue_id), run.request.group
-        return read_for(self._store, queue, offset, group=group, most=run.room, wanted=run.wanted)
+        return read_for(
+            *(self._store, queue, offset),
+            group=group,
+            most=run.room,
+            wanted=run.wanted,
+            may_read=run.request.may_read,
+        )
 
     def _emptied(self, key: Key, offset: int) -> None:
         """Begin again in a queue that was made anew; while it is rebuilt, wait."""
@@ -259,7 +265,7 @@ class PopService:
         """Store the checkpoint of what was read or keep it in memory, then hand it out."""
         request = run.request
         name, group, queue_id = key
-        offsets = offsets_of(result, offset)
+        offsets = offsets_of(result, offset, name)
         checkpoint = PopCheckpoint(
             topic=name,
             group=group,
@@ -313,7 +319,7 @@ class PopService:
             )
             run.rest += result.messages
             return
-        offsets = offsets_of(result, offset)
+        offsets = offsets_of(result, offset, topic)
         counts = self._orders.popped(
             key,
             offsets,

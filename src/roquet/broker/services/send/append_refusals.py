@@ -21,6 +21,7 @@ _REASONS = {
     PutStatus.MESSAGE_ILLEGAL: Reason.ILLEGAL_MESSAGE,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: Reason.ILLEGAL_MESSAGE,
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: Reason.ILLEGAL_MESSAGE,
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: Reason.LIGHT_QUEUES_FULL,
     PutStatus.OS_PAGE_CACHE_BUSY: Reason.BUSY,
 }
 """Every other outcome is FAILED."""
@@ -38,6 +39,9 @@ _TEXTS = {
     ),
     PutStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, server is busy or broken.",
     PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded."
+    ),
     PutStatus.WHEEL_TIMER_NOT_ENABLE: "accurate timer message is not enabled on this broker",
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "timer message illegal",
     PutStatus.WHEEL_TIMER_FLOW_CONTROL: "timer message is under flow control",

@@ -97,6 +97,7 @@ def _make_receives(base: Base, expressions: Expressions) -> Receives:
         traffic=base.stats,
         rules=base.config.pull,
         clock=base.clock,
+        access=base.access,
     )
     base.settings.listen(lambda new, _: receives.follow(new.pull))
     return receives

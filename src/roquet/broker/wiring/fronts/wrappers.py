@@ -23,8 +23,8 @@ def make_fronts(
 ) -> tuple[Operations, Operations]:
     """Make the operations that the remoting front calls, and those of every other front."""
     made = (services, pop.service, pop.acks)
-    others = make_operations(*made, front_wrappers(base, answers))
-    return make_operations(*made, remoting_wrappers(base)), others
+    others = make_operations(*made, front_wrappers(base, answers), base.access)
+    return make_operations(*made, remoting_wrappers(base), base.access), others
 
 
 def remoting_wrappers(base: Base) -> list[Wrapper]:

@@ -1,0 +1,78 @@
+"""Whether a message may be put into the light queues (LMQ) that it names.
+
+The core gives the offsets, under the log's lock, and refuses names that cannot be (spec: store
+§5.4). Here the sender hears why, and a light queue too many is refused before the message is
+accepted; a message that was accepted before and is delivered now gets its queues in any case.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.protocol import light_queues, names
+from roquet.store.results import PutResult, PutStatus
+from roquet.store.settings import LIGHT_QUEUES_MAX
+
+if TYPE_CHECKING:
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.results import Draft
+    from roquet.store.settings import StoreSettings
+
+
+class Queues(Protocol):
+    """The light queues of the store."""
+
+    def light_queues(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def knows_light_queue(self, name: str) -> bool:
+        """Tell whether a light queue is one of these."""
+        ...
+
+
+class LightQueues:
+    """The rules of messages that name light queues, while the broker has such queues."""
+
+    def __init__(self, queues: Queues, settings: StoreSettings) -> None:
+        self._queues = queues
+        self._settings = settings
+
+    def follow(self, settings: StoreSettings) -> None:
+        """Go by other settings from now on."""
+        self._settings = settings
+
+    def refusal(self, draft: Draft, *, is_new: bool) -> PutResult | None:
+        """Return why a draft cannot be stored; only a new one can be one too many."""
+        # A delayed message gets its light queues when it is delivered: it is judged here already.
+        waits = names.is_waiting_room(draft.topic)
+        if not (waits or light_queues.is_given(draft.topic)):
+            return None
+        try:
+            wanted = light_queues.named(draft.properties)
+        except ValueError as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, why=str(error))
+        most = LIGHT_QUEUES_MAX
+        if self._settings.light_quota:
+            most = self._settings.light_queues_max
+        if not is_new or self._queues.light_queues() + len(wanted) <= most:
+            return None
+        fresh = {name for name in wanted if not self._queues.knows_light_queue(name)}
+        if not fresh or self._queues.light_queues() + len(fresh) <= most:
+            return None
+        return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+
+
+class LightOffsets:
+    """Forgets offsets of consumers in light queues that have gone with their last message."""
+
+    def __init__(self, queues: Queues, offsets: OffsetTable) -> None:
+        self._queues = queues
+        self._offsets = offsets
+
+    async def forget(self) -> None:
+        """Do it now: the action of a timer. A queue of that name begins at 0 if it comes again."""
+        named = {topic for topic, _ in self._offsets.pairs() if names.is_lmq(topic)}
+        for topic in named:
+            if not self._queues.knows_light_queue(topic):
+                await self._offsets.remove_topic(topic)

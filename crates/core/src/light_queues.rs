@@ -94,10 +94,12 @@ pub(crate) enum Wish {
 
 /// Reads what a message that is stored now wants.
 pub(crate) fn wish(topic: &str, text: &[u8], properties_max: usize) -> Wish {
-    let names = properties::find(text, NAMED_QUEUES);
-    let given = may_be_given(topic);
-    if names.is_none() || !given {
-        // A copy for a retry keeps them: clients look up there which message it was.
+    let Some(names) = properties::find(text, NAMED_QUEUES) else {
+        // Offsets without names say nothing.
+        return Wish::None;
+    };
+    if !may_be_given(topic) {
+        // A copy for a retry keeps them, as in Java.
         let lies = may_be_stored(topic) && properties::find(text, GIVEN_OFFSETS).is_some();
         return if lies {
             Wish::Without(without(text, &[GIVEN_OFFSETS]))
@@ -105,7 +107,7 @@ pub(crate) fn wish(topic: &str, text: &[u8], properties_max: usize) -> Wish {
             Wish::None
         };
     }
-    let names = std::str::from_utf8(names.unwrap_or_default()).unwrap_or_default();
+    let names = std::str::from_utf8(names).unwrap_or_default();
     let mut list: Vec<Box<str>> = Vec::new();
     for name in split(names) {
         if !is_light(name) || name.len() == LIGHT_PREFIX.len() || check_topic(name).is_err() {
@@ -206,7 +208,9 @@ mod tests {
                 "{topic}"
             );
         }
-        assert!(matches!(wish("T", b"A\x01b\x02", MAX), Wish::None));
+        for alone in [&b"A\x01b\x02"[..], b"INNER_MULTI_QUEUE_OFFSET\x011\x02"] {
+            assert!(matches!(wish("T", alone, MAX), Wish::None));
+        }
     }
 
     #[test]

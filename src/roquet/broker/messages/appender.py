@@ -162,13 +162,13 @@ class Appender:
         return None
 
     def _lights_refused(self, draft: Draft, *, is_new: bool) -> PutResult | None:
+        if props.INNER_MULTI_DISPATCH not in draft.properties:
+            return None
         # The store alone says where a message is in light queues. Copies for a retry keep it, as
         # in Java: no queue is made by it.
         if not names.is_retry(draft.topic):
             draft.properties.pop(props.INNER_MULTI_QUEUE_OFFSET, None)
-        if self._lights is None or props.INNER_MULTI_DISPATCH not in draft.properties:
-            return None
-        return self._lights.refusal(draft, is_new=is_new)
+        return None if self._lights is None else self._lights.refusal(draft, is_new=is_new)
 
     def _timed(self, draft: Draft) -> PutResult | None:
         if self._timers is None:

@@ -113,6 +113,10 @@ def _one_way(rng: random.Random, flight: Flight) -> list[Command]:
     return [dataclasses.replace(plain_ack(flight), flag=2)]
 
 
+def _body(rng: random.Random, flight: Flight) -> list[Command]:
+    return [dataclasses.replace(plain_ack(flight), body=b"x" * rng.choice((1, 100, 300_000)))]
+
+
 def _twice(rng: random.Random, flight: Flight) -> list[Command]:
     return [plain_ack(flight)] * rng.randrange(2, 4)
 
@@ -142,5 +146,5 @@ def _batch(rng: random.Random, flight: Flight) -> list[Command]:
 
 _ODD: tuple[Callable[[random.Random, Flight], list[Command]], ...] = (
     *(_field, _field, _field, _missing, _place, _time, _time, _broker),
-    *(_one_way, _twice, _later, _batch),
+    *(_one_way, _body, _twice, _later, _batch),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import random
 import shutil
 import urllib.request
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 40
 REVIVE_MS = 60_000
+IO_THREADS = int(os.environ.get("ROQUET_DIFFERENTIAL_THREADS", "0"))
+"""Threads of the core that serve the connections of the broker with a fast path."""
 TOPICS = ("Plain", "Other", "%RETRY%cg_Plain", "%RETRY%cg+Plain")
 GROUPS = ("cg", "cg_tags")
 SETTINGS = (
@@ -86,6 +89,7 @@ def config(
                 bind_address="127.0.0.1",
                 metrics="PROM",
                 metrics_port=port + 7,
+                io_threads=IO_THREADS if fast else 0,
             ),
             fast_fail=FastFailRules(enabled=False),
             store=StoreSettings(

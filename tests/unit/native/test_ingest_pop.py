@@ -24,7 +24,9 @@ REVIVE = "rmq_sys_REVIVE_LOG_c"
 Pop = tuple[str, str, int, int, int, bool]
 
 
-def ack(opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0) -> bytes:
+def ack(
+    opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0, body: bytes = b""
+) -> bytes:
     ext = {
         "consumerGroup": "g",
         "topic": "T",
@@ -33,7 +35,7 @@ def ack(opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0) -> 
         "offset": "0",
         **(fields or {}),
     }
-    return encode_command(0, 200_051, flag, "JAVA", 513, opaque, None, ext, b"")
+    return encode_command(0, 200_051, flag, "JAVA", 513, opaque, None, ext, body)
 
 
 @contextlib.contextmanager
@@ -152,6 +154,11 @@ def test_an_ack_that_is_not_plain_is_for_the_processors(
 def test_an_ack_that_nobody_waits_for_is_for_the_processors(tmp_path: Path) -> None:
     with settling(tmp_path) as (it, _):
         assert len(feed(it, 1, ack(1, flag=2), NOW)[1]) == 1
+
+
+def test_an_ack_with_a_body_is_for_the_processors_who_know_its_limit(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        assert len(feed(it, 1, ack(1, body=b"x"), NOW)[1]) == 1
 
 
 def test_without_a_state_of_pop_every_ack_is_for_the_processors(tmp_path: Path) -> None:

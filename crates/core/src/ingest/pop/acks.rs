@@ -126,8 +126,12 @@ impl<'t, 'f> Acks<'t, 'f> {
     ) -> Option<()> {
         let table = self.table;
         let popping = table.state.pop.as_ref()?;
+        // A body means nothing here, but has a limit that the processors know.
+        if header.flag & FLAG_ONE_WAY != 0 || !frame.body.is_empty() {
+            return None;
+        }
         // Memory belongs to the thread of the processors.
-        if header.flag & FLAG_ONE_WAY != 0 || popping.merges && self.from.patient {
+        if popping.merges && self.from.patient {
             return None;
         }
         let found = fields(header)?;

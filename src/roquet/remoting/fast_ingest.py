@@ -7,7 +7,7 @@ bytes, commands and notes between the compiled part, the connections and the bro
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet._native import Ingest as NativeIngest
 from roquet._native import decode_frames
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
     from roquet.remoting.codec import NativeFrame
+
+    _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes]]
+    _Came = (
+        tuple[bytes, list[NativeFrame], str | None]
+        | tuple[bytes, list[NativeFrame], str | None, _Merges]
+    )
 
 
 Rows = NativeIngest
@@ -210,7 +216,7 @@ class FastPath:
         assert native is not None, "the fast path is not open"
         self._before(native, now_ms)
         came = native.feed(key, data, now_ms, fd)
-        return came if isinstance(came, bytes) else self._came(now_ms, *came)
+        return came if isinstance(came, bytes) else self._came(came, now_ms)
 
     # --- what happens without a connection ------------------------------------------------------
 
@@ -332,19 +338,16 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(
-        self,
-        now_ms: int,
-        replies: bytes,
-        frames: list[NativeFrame],
-        broken: str | None,
-        merges: Iterable[tuple[Any, ...]] = (),
-    ) -> Fed:
-        left: list[NativeFrame] = []
-        for merge in merges:
-            replies += self._merged(MergeHere(*merge), now_ms, left)
-        if left:
-            frames = [*left, *frames]
+    def _came(self, came: _Came, now_ms: int) -> Fed:
+        if len(came) == 4:
+            replies, frames, broken, merges = came
+            left: list[NativeFrame] = []
+            for merge in merges:
+                replies += self._merged(MergeHere(*merge), now_ms, left)
+            if left:
+                frames = [*left, *frames]
+        else:
+            replies, frames, broken = came
         if not frames:
             return Fed(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.

@@ -337,7 +337,7 @@ def compared(
     for one, other in zip(slow.answers, quick.answers, strict=True):
         assert one == other
     for one, other in zip(slow.log, quick.log, strict=False):
-        assert one == other
+        assert _timeless(one) == _timeless(other)
     assert len(slow.log) == len(quick.log)
     assert slow.queues == quick.queues
     assert slow.offsets == quick.offsets
@@ -347,6 +347,11 @@ def compared(
     return quick
 
 
+def _timeless(record: tuple[object, ...]) -> tuple[object, ...]:
+    """Return a record without its born time where threads go by the machine's clock."""
+    return record[:8] + record[9:] if IO_THREADS else record
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("seed", "flush"), [(1, "async"), (2, "async"), (3, "sync")])
 def test_acks_are_answered_and_stored_as_by_the_processors(
@@ -354,7 +359,7 @@ def test_acks_are_answered_and_stored_as_by_the_processors(
 ) -> None:
     quick = compared(tmp_path, seed, flush)
     # A flush that has to be waited for is for the processors.
-    assert (quick.counters["acks"] > 600) == (flush == "async")
+    assert (quick.counters["acks"] > 400) == (flush == "async")
 
 
 @pytest.mark.timeout(600)
@@ -372,4 +377,5 @@ def test_acks_meet_their_checkpoints_in_memory_as_by_the_processors(
     tmp_path: Path, seed: int
 ) -> None:
     quick = compared(tmp_path, seed, "async", merges=True)
-    assert quick.counters["acks"] > 400
+    # Memory belongs to the loop: connections of threads leave them to the processors.
+    assert (quick.counters["acks"] > 250) == (IO_THREADS == 0)

@@ -102,11 +102,14 @@ class Groups:
         async for _ in self._brokers.each(masters, request, change=True):
             pass
 
-    async def delete(self, group: str, *, offsets: bool = False) -> None:
+    async def delete(
+        self, group: str, *, offsets: bool = False, brokers: Iterable[str] | None = None
+    ) -> None:
         """Delete a group, with `offsets` also what it had committed. Raises as `put` does."""
         header = DeleteSubscriptionGroupRequest(group_name=group, clean_offset=offsets)
         request = command(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
-        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
+        masters = await self._brokers.masters(brokers)
+        async for _ in self._brokers.each(masters, request, change=True):
             pass
 
     async def set_mode(self, mode: GroupRequestMode) -> None:
@@ -133,15 +136,24 @@ class Groups:
         Queues of these topics in which it has no offset yet are there too. Raises Refused,
         Unreachable, OutcomeUnknown.
         """
+        return (await self.progress(group, topic))[0]
+
+    async def progress(
+        self, group: str, topic: str | None = None
+    ) -> tuple[dict[MessageQueue, ConsumeOffset], float]:
+        """Return `offsets`, and messages consumed a second. Raises as `offsets` does."""
         found: dict[MessageQueue, ConsumeOffset] = {}
+        consume_tps = 0.0
         skip = (ResponseCode.TOPIC_NOT_EXIST,)
         masters = await self._brokers.masters()
         for name in await self.topics(group) if topic is None else [topic]:
             header = GetConsumeStatsRequest(consumer_group=group, topic=name)
             request = command(RequestCode.GET_CONSUME_STATS, header)
             async for _, answer in self._brokers.each(masters, request, skip=skip):
-                found |= read(stats.ConsumeStats.decode, answer).offsets
-        return dict(sorted(found.items()))
+                seen = read(stats.ConsumeStats.decode, answer)
+                found |= seen.offsets
+                consume_tps += seen.consume_tps
+        return dict(sorted(found.items())), consume_tps
 
     async def lag(self, group: str, topic: str | None = None) -> int:
         """Return how many messages a group has not consumed yet."""
@@ -253,7 +265,7 @@ class Groups:
         elif isinstance(to, int) and queue is not None:
             then = dict.fromkeys(bounds, to)
         else:
-            then = await self._targets(topic, to or {}, bounds)
+            then = await self._targets(topic, {} if to is None else to, bounds)
         for moved, offset in then.items():
             _demand_within(moved, offset, bounds.get(moved))
         return [

@@ -141,12 +141,19 @@ class Topics:
 
     async def offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic, in order. Raises as `route` does."""
+        return (await self.stats(topic))[0]
+
+    async def stats(self, topic: str) -> tuple[dict[MessageQueue, TopicOffset], float]:
+        """Return the bounds of every queue, and messages stored a second. Raises as `route`."""
         await self.route(topic)
         found: dict[MessageQueue, TopicOffset] = {}
+        put_tps = 0.0
         masters = await self._brokers.of_topic(topic)
         async for _, answer in self._brokers.each(masters, _stats_request(topic)):
-            found |= read(stats.TopicStats.decode, answer).offsets
-        return dict(sorted(found.items()))
+            seen = read(stats.TopicStats.decode, answer)
+            found |= seen.offsets
+            put_tps += seen.put_tps
+        return dict(sorted(found.items())), put_tps
 
     async def offsets_on(self, topic: str, broker: str) -> Mapping[MessageQueue, TopicOffset]:
         """Return the bounds of a topic's queues on one broker, by its name or an address.
@@ -282,17 +289,18 @@ class Topics:
             await self.put(changed, brokers=[broker])
         return before
 
-    async def delete(self, name: str) -> None:
-        """Delete a topic from every broker and name server.
+    async def delete(self, name: str, *, cluster: str | None = None) -> None:
+        """Delete a topic from every broker and name server, or only those of a cluster.
 
         Raises UsageError, Refused, Unreachable; a name server that is away raises its error when
         all others have deleted.
         """
         demand(names.check_topic(name))
+        masters = await self._brokers.masters(cluster=cluster)
         request = command(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=name))
-        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
+        async for _ in self._brokers.each(masters, request, change=True):
             pass
-        gone = DeleteTopicFromNamesrvRequest(topic=name)
+        gone = DeleteTopicFromNamesrvRequest(topic=name, cluster_name=cluster)
         try:
             await tell_name_servers(self._calls, command(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone))
         finally:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     Options = argparse.Namespace
     Command = Callable[[Options], int]
 
+_MQADMIN = """\
+Run an admin command of RocketMQ 5.5.0 by its own name, with its flags and columns:
+roquet mqadmin topicRoute -n 127.0.0.1:9876 -t orders. Without a command it lists them."""
 _COMPLETION = """\
 Print a script for a shell:
   bash: eval "$(roquet completion bash)"
@@ -84,6 +87,15 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     declared.add(commands, tree.NOUNS, tree.ROWS, servers, only)
     flags_upkeep.add(commands)
     flags_pipeline.add(commands)
+    java = commands.add_parser(
+        "mqadmin",
+        help="RocketMQ's admin commands under their own names",
+        description=_MQADMIN,
+        add_help=False,
+    )
+    java.add_argument("-h", "--help", action="store_true", help="list them")
+    java.add_argument("words", metavar="COMMAND", nargs=argparse.REMAINDER)
+    java.set_defaults(run=_mqadmin)
     completion = commands.add_parser(
         "completion", help="print what a shell needs to complete commands", description=_COMPLETION
     )
@@ -108,8 +120,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except RoquetError as failure:
         return _ended(str(failure), _code_of(failure))
-    except OSError as failure:
-        return _ended(_about(failure), EXIT_REFUSED)
+    except (OSError, UnicodeEncodeError) as failure:
+        return _ended(*_about(failure))
     except Exception as failure:
         if sys.flags.dev_mode:
             raise
@@ -135,11 +147,17 @@ def _ended(text: str, code: int) -> int:
     return code
 
 
-def _about(failure: OSError) -> str:
+def _about(failure: OSError | UnicodeEncodeError) -> tuple[str, int]:
+    """Return the line and the exit code of what the system, or a text, does not allow."""
+    if isinstance(failure, UnicodeEncodeError):
+        # Bytes of the command line that are no UTF-8 can be sent nowhere.
+        return "an argument has bytes that are no UTF-8 text", EXIT_USAGE
     reason = failure.strerror or str(failure)
-    if failure.filename is None:
-        return f"cannot write: {reason}" if failure.errno in _OUTPUT_ERRORS else reason
-    return f"{failure.filename}: {reason}"
+    if failure.filename is not None:
+        reason = f"{failure.filename}: {reason}"
+    elif failure.errno in _OUTPUT_ERRORS:
+        reason = f"cannot write: {reason}"
+    return reason, EXIT_REFUSED
 
 
 def _code_of(failure: RoquetError) -> int:
@@ -154,6 +172,12 @@ def _code_of(failure: RoquetError) -> int:
         if isinstance(failure, Refused) and failure.code in (17, 22)
         else EXIT_REFUSED
     )
+
+
+def _mqadmin(options: Options) -> int:
+    from roquet.cli.mqadmin.run import mqadmin  # noqa: PLC0415
+
+    return mqadmin(["-h"] if options.help else options.words)
 
 
 def _completion(options: Options) -> int:

@@ -45,9 +45,11 @@ class Groups:
         """Create a group or change it to this. Raises UsageError, Refused, Unreachable."""
         self._loop.run(self._inner.put(group, brokers=brokers))
 
-    def delete(self, group: str, *, offsets: bool = False) -> None:
+    def delete(
+        self, group: str, *, offsets: bool = False, brokers: Iterable[str] | None = None
+    ) -> None:
         """Delete a group, with `offsets` also what it had committed. Raises as `put` does."""
-        self._loop.run(self._inner.delete(group, offsets=offsets))
+        self._loop.run(self._inner.delete(group, offsets=offsets, brokers=brokers))
 
     def set_mode(self, mode: GroupRequestMode) -> None:
         """Say whether a group's members pull or pop a topic. Raises as `put` does."""
@@ -64,6 +66,12 @@ class Groups:
         Unreachable, OutcomeUnknown.
         """
         return self._loop.run(self._inner.offsets(group, topic))
+
+    def progress(
+        self, group: str, topic: str | None = None
+    ) -> tuple[dict[MessageQueue, ConsumeOffset], float]:
+        """Return `offsets`, and messages consumed a second. Raises as `offsets` does."""
+        return self._loop.run(self._inner.progress(group, topic))
 
     def lag(self, group: str, topic: str | None = None) -> int:
         """Return how many messages a group has not consumed yet."""

@@ -70,6 +70,10 @@ class Topics:
         """Return the bounds of every queue of a topic, in order. Raises as `route` does."""
         return self._loop.run(self._inner.offsets(topic))
 
+    def stats(self, topic: str) -> tuple[dict[MessageQueue, TopicOffset], float]:
+        """Return the bounds of every queue, and messages stored a second. Raises as `route`."""
+        return self._loop.run(self._inner.stats(topic))
+
     def offsets_on(self, topic: str, broker: str) -> Mapping[MessageQueue, TopicOffset]:
         """Return the bounds of a topic's queues on one broker, by its name or an address.
 
@@ -168,10 +172,10 @@ class Topics:
             )
         )
 
-    def delete(self, name: str) -> None:
-        """Delete a topic from every broker and name server.
+    def delete(self, name: str, *, cluster: str | None = None) -> None:
+        """Delete a topic from every broker and name server, or only those of a cluster.
 
         Raises UsageError, Refused, Unreachable; a name server that is away raises its error when
         all others have deleted.
         """
-        self._loop.run(self._inner.delete(name))
+        self._loop.run(self._inner.delete(name, cluster=cluster))

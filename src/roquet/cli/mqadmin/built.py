@@ -1,0 +1,221 @@
+"""Commands of RocketMQ's mqadmin that this one has."""
+
+from __future__ import annotations
+
+from roquet.cli.mqadmin.declared import Java
+
+BUILT: tuple[Java, ...] = (
+    Java(
+        "updateTopic",
+        "Creates or changes a topic, on one broker or on every master of a cluster",
+        "b:brokerAddr c:clusterName a:attributes t:topic! r:readQueueNums w:writeQueueNums "
+        "p:perm o:order u:unit s:hasUnitSub",
+        one_of=("brokerAddr", "clusterName"),
+        work="topics:update_topic",
+    ),
+    Java(
+        "deleteTopic",
+        "Removes a topic from a cluster and from the name servers",
+        "t:topic! c:clusterName!",
+        work="topics:delete_topic",
+    ),
+    Java(
+        "updateSubGroup",
+        "Creates or changes a consumer group configuration",
+        "b:brokerAddr c:clusterName g:groupName! s:consumeEnable m:consumeFromMinEnable "
+        "d:consumeBroadcastEnable o:consumeMessageOrderly q:retryQueueNums r:retryMaxTimes "
+        "p:groupRetryPolicy i:brokerId w:whichBrokerWhenConsumeSlowly "
+        "a:notifyConsumerIdsChanged :attributes",
+        work="groups:update_sub_group",
+    ),
+    Java(
+        "deleteSubGroup",
+        "Removes a consumer group, and on a cluster also its retry and dead-letter topics",
+        "b:brokerAddr c:clusterName g:groupName! r:removeOffset",
+        work="groups:delete_sub_group",
+    ),
+    Java(
+        "updateBrokerConfig",
+        "Changes one runtime property of a broker and persists it",
+        "b:brokerAddr c:clusterName a:updateAllBroker k:key! v:value!",
+        work="brokers:update_broker_config",
+    ),
+    Java(
+        "updateTopicPerm",
+        "Changes only the permission of a topic on a broker or a cluster",
+        "b:brokerAddr c:clusterName t:topic! p:perm!",
+        work="topics:update_topic_perm",
+    ),
+    Java(
+        "topicRoute",
+        "Prints the route of a topic as held by the name server",
+        "t:topic! l:list-",
+        work="topics:topic_route",
+    ),
+    Java(
+        "topicStatus",
+        "Prints min and max offset and last store time for each queue of a topic",
+        "t:topic! c:cluster",
+        work="topics:topic_status",
+    ),
+    Java(
+        "topicClusterList",
+        "Prints the clusters that host a topic",
+        "t:topic!",
+        work="topics:topic_cluster_list",
+    ),
+    Java(
+        "brokerStatus",
+        "Prints the key/value runtime report of a broker or all brokers of a cluster",
+        "b:brokerAddr c:clusterName",
+        one_of=("brokerAddr", "clusterName"),
+        work="brokers:broker_status",
+    ),
+    Java(
+        "queryMsgById",
+        "Looks up messages by offset message id; can also resend them or push them to one client",
+        "t:topic! i:msgId! g:consumerGroup d:clientId s:sendMessage u:unitName "
+        "f:bodyFormat c:cluster",
+        work="messages:query_msg_by_id",
+    ),
+    Java(
+        "queryMsgByKey",
+        "Searches the index for messages with a given key",
+        "t:topic! k:msgKey! b:beginTimestamp e:endTimestamp m:maxNum c:cluster p:keyType l:lastKey",
+        work="messages:query_msg_by_key",
+    ),
+    Java(
+        "queryMsgByUniqueKey",
+        "Searches for messages by the client generated unique id; can push to one client",
+        "i:msgId! g:consumerGroup d:clientId t:topic! a:showAll- c:cluster s:startTime e:endTime",
+        work="messages:query_msg_by_unique_key",
+    ),
+    Java(
+        "queryMsgByOffset",
+        "Reads one message at a queue offset",
+        "t:topic! b:brokerName! i:queueId! o:offset! f:bodyFormat",
+        work="messages:query_msg_by_offset",
+    ),
+    Java(
+        "printMsg",
+        "Dumps the messages of all queues of a topic within a time range",
+        "t:topic! c:charsetName s:subExpression b:beginTimestamp e:endTimestamp "
+        "d:printBody l:lmqParentTopic",
+        work="messages:print_msg",
+    ),
+    Java(
+        "producerConnection",
+        "Lists connected clients of a producer group for a topic",
+        "g:producerGroup! t:topic!",
+        work="groups:producer_connection",
+    ),
+    Java(
+        "consumerConnection",
+        "Lists connected clients, subscriptions and modes of a consumer group",
+        "g:consumerGroup! b:brokerAddr",
+        work="groups:consumer_connection",
+    ),
+    Java(
+        "consumerProgress",
+        "Prints lag and rate per queue of a group, or a summary of all groups",
+        "g:groupName t:topicName s:showClientIP c:cluster",
+        work="groups:consumer_progress",
+    ),
+    Java(
+        "cloneGroupOffset",
+        "Copies the offsets of one group to another for a topic",
+        "s:srcGroup! d:destGroup! t:topic! o:offline",
+        work="groups:clone_group_offset",
+    ),
+    Java(
+        "clusterList",
+        "Lists clusters, brokers, versions, rates and storage hints",
+        "m:moreStats- i:interval c:clusterName",
+        work="brokers:cluster_list",
+    ),
+    Java(
+        "topicList",
+        "Lists all topics, optionally with cluster and groups",
+        "c:clusterModel-",
+        work="topics:topic_list",
+    ),
+    Java(
+        "updateKvConfig",
+        "Writes a key into the name server KV store",
+        "s:namespace! k:key! v:value!",
+        work="brokers:update_kv_config",
+    ),
+    Java(
+        "deleteKvConfig",
+        "Deletes a key from the name server KV store",
+        "s:namespace! k:key!",
+        work="brokers:delete_kv_config",
+    ),
+    Java(
+        "wipeWritePerm",
+        "Removes write permission of a broker in every name server",
+        "b:brokerName!",
+        work="brokers:wipe_write_perm",
+    ),
+    Java(
+        "addWritePerm",
+        "Gives back read and write permission of a broker in every name server",
+        "b:brokerName!",
+        work="brokers:add_write_perm",
+    ),
+    Java(
+        "resetOffsetByTime",
+        "Moves the offsets of a group to a time (or a given offset) without restarting clients",
+        "g:group! t:topic! s:timestamp! f:force c:cplus- b:broker q:queue o:offset c:cluster",
+        work="groups:reset_offset_by_time",
+    ),
+    Java(
+        "skipAccumulatedMessage",
+        "Moves the offsets of a group to the end of the topic",
+        "g:group! t:topic! f:force c:cluster",
+        work="groups:skip_accumulated_message",
+    ),
+    Java(
+        "cleanExpiredCQ",
+        "Triggers removal of consume queue files that point to deleted log files",
+        "b:brokerAddr c:cluster",
+        work="brokers:clean_expired_cq",
+    ),
+    Java(
+        "deleteExpiredCommitLog",
+        "Triggers removal of expired commit log files",
+        "b:brokerAddr c:cluster",
+        work="brokers:delete_expired_commit_log",
+    ),
+    Java(
+        "cleanUnusedTopic",
+        "Triggers removal of queue data of topics that no longer exist",
+        "b:brokerAddr c:cluster",
+        work="brokers:clean_unused_topic",
+    ),
+    Java(
+        "allocateMQ",
+        "Shows how the average strategy would spread a topic over given clients",
+        "t:topic! i:ipList!",
+        work="topics:allocate_mq",
+    ),
+    Java(
+        "getNamesrvConfig",
+        "Prints the properties of the name servers",
+        "",
+        work="brokers:get_namesrv_config",
+    ),
+    Java(
+        "updateNamesrvConfig",
+        "Changes one property of the name servers",
+        "k:key! v:value!",
+        work="brokers:update_namesrv_config",
+    ),
+    Java(
+        "getBrokerConfig",
+        "Prints the properties of a broker or all brokers of a cluster",
+        "b:brokerAddr c:clusterName",
+        one_of=("brokerAddr", "clusterName"),
+        work="brokers:get_broker_config",
+    ),
+)

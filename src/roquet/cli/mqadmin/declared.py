@@ -1,0 +1,84 @@
+"""A command of RocketMQ's tool as it is declared, and how a declaration becomes a parser.
+
+Flags are written `short:long`, with `!` for those that must be given and `-` for those that take no
+value: `t:topic! l:list-`. Every command also has `-n` and `-h`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Java:
+    """One of the 96 commands of mqadmin 5.5.0."""
+
+    name: str
+    about: str
+    flags: str
+    one_of: tuple[str, ...] = ()
+    """Long names of flags of which exactly one is given."""
+    work: str = ""
+    """`module:function` below `roquet.cli.mqadmin`; awaited with an `Admin` and the options."""
+    lacks: str = ""
+    """What the product would need to have for it."""
+    java_only: bool = False
+    """Whether RocketMQ's own tool does it, with our servers too."""
+
+    def function(self) -> Callable[..., Any]:
+        """Import and return what does the work."""
+        module, _, name = self.work.partition(":")
+        found = importlib.import_module(f"roquet.cli.mqadmin.{module}")
+        function: Callable[..., Any] = getattr(found, name)
+        return function
+
+    def refusal(self) -> str:
+        """Return why there is no work."""
+        if self.java_only:
+            return (
+                f"mqadmin {self.name}: not here yet; RocketMQ's own mqadmin does it, and works"
+                " with roquet's servers"
+            )
+        return f"mqadmin {self.name}: roquet has no {self.lacks.removeprefix('the ')}"
+
+
+class _Parser(argparse.ArgumentParser):
+    # typing.override came with Python 3.12.
+    def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]
+        """Raise UsageError instead of exiting."""
+        raise UsageError(f"{message} (try: {self.prog} -h)")
+
+
+def parser_of(command: Java) -> argparse.ArgumentParser:
+    """Build the parser of one command; values are texts, None for what is not given."""
+    parser = _Parser(
+        prog=f"roquet mqadmin {command.name}",
+        description=f"{command.about}." + ("" if command.work else f"\n\n{command.refusal()}."),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-n", "--namesrvAddr", dest="namesrv", help="name servers, by ';'")
+    parser.set_defaults(context=None)
+    # Help cannot show a group without flags.
+    chosen = parser.add_mutually_exclusive_group(required=True) if command.one_of else parser
+    flags = [it.partition(":") for it in command.flags.split()]
+    # A letter that is declared twice is the later flag's, as in the library of RocketMQ's tool.
+    last = {short: rest for short, _, rest in flags}
+    for declared, _, rest in flags:
+        short = declared if last[declared] == rest else ""
+        name = rest.rstrip("!-")
+        names = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
+        to = chosen if name in command.one_of else parser
+        if rest.endswith("-"):
+            to.add_argument(*names, dest=name, action="store_true")
+        else:
+            to.add_argument(*names, dest=name, required=rest.endswith("!"))
+    return parser

@@ -1,0 +1,268 @@
+"""Consumer groups, as RocketMQ's tool shows and changes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.base.clock import SystemClock
+from roquet.base.errors import Refused, UsageError
+from roquet.cli import output
+from roquet.cli.mqadmin.shared import (
+    java_bool,
+    java_map,
+    java_time,
+    number,
+    targets,
+    truth,
+)
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol import names
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.versions import describe
+
+if TYPE_CHECKING:
+    import argparse
+
+    from roquet.admin import Admin
+    from roquet.protocol.bodies.clients import Connection, ConsumerConnection
+
+
+async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
+    """Create a group, or change it to this."""
+    if options.groupRetryPolicy is not None or options.attributes is not None:
+        raise UsageError("-p and --attributes are not here yet; RocketMQ's own mqadmin has them")
+    config = SubscriptionGroupConfig(
+        name=options.groupName.strip(),
+        consume_enable=truth(options.consumeEnable, default=True),
+        consume_from_min_enable=truth(options.consumeFromMinEnable, default=False),
+        consume_broadcast_enable=truth(options.consumeBroadcastEnable, default=False),
+        consume_message_orderly=truth(options.consumeMessageOrderly, default=False),
+        retry_queues=number(options.retryQueueNums, "-q", 1),
+        retry_max_times=number(options.retryMaxTimes, "-r", 16),
+        broker_id=number(options.brokerId, "-i", 0),
+        which_broker_when_consume_slowly=number(options.whichBrokerWhenConsumeSlowly, "-w", 1),
+        notify_consumer_ids_changed_enable=truth(options.notifyConsumerIdsChanged, default=True),
+    )
+    for name, address in (await targets(admin, options)).items():
+        await admin.groups.put(config, brokers=[name])
+        output.line(f"create subscription group to {address} success.")
+    output.line(
+        f"SubscriptionGroupConfig{{groupName={config.name},"
+        f" consumeEnable={java_bool(config.consume_enable)},"
+        f" consumeFromMinEnable={java_bool(config.consume_from_min_enable)},"
+        f" consumeBroadcastEnable={java_bool(config.consume_broadcast_enable)},"
+        f" consumeMessageOrderly={java_bool(config.consume_message_orderly)},"
+        f" retryQueueNums={config.retry_queues}, retryMaxTimes={config.retry_max_times},"
+        " groupRetryPolicy=GroupRetryPolicy{type=CUSTOMIZED, exponentialRetryPolicy=null,"
+        " customizedRetryPolicy=null},"
+        f" brokerId={config.broker_id},"
+        f" whichBrokerWhenConsumeSlowly={config.which_broker_when_consume_slowly},"
+        " notifyConsumerIdsChangedEnable="
+        f"{java_bool(config.notify_consumer_ids_changed_enable)},"
+        f" groupSysFlag={config.sys_flag}, consumeTimeoutMinute={config.consume_timeout_minute},"
+        f" subscriptionDataSet=null, attributes={java_map(config.attributes)}}}"
+    )
+    return 0
+
+
+async def delete_sub_group(admin: Admin, options: argparse.Namespace) -> int:
+    """Delete a group, of a cluster with its retry and dead-letter topics."""
+    group, cluster = options.groupName.strip(), options.clusterName
+    offsets = truth(options.removeOffset, default=False)
+    for name, address in (await targets(admin, options)).items():
+        await admin.groups.delete(group, offsets=offsets, brokers=[name])
+        where = f" in cluster [{cluster}]" if options.brokerAddr is None else ""
+        output.line(f"delete subscription group [{group}] from broker [{address}]{where} success.")
+    if options.brokerAddr is None:
+        for topic in (names.retry_topic(group), names.dlq_topic(group)):
+            await admin.topics.delete(topic, cluster=cluster)
+    return 0
+
+
+async def consumer_connection(admin: Admin, options: argparse.Namespace) -> int:
+    """Print the members of a group, and what they are subscribed to."""
+    online = await admin.groups.connection(options.consumerGroup)
+    if online is None:
+        text = f"Not found the consumer group connection: {options.consumerGroup[:80]}"
+        raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, text)
+    output.line(f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version")
+    for it in online.connections:
+        output.line(
+            f"{it.client_id:<36} {it.client_address:<22} {it.language:<10} {describe(it.version)}"
+        )
+    output.line("\nBelow is subscription:")
+    output.line(f"{'#Topic':<20} #SubExpression")
+    for topic, subscription in sorted(online.subscriptions.items()):
+        output.line(f"{topic:<20} {output.plain(subscription.expression)}")
+    output.line("")
+    output.line(f"ConsumeType: {online.consume_type}")
+    output.line(f"MessageModel: {online.message_model}")
+    output.line(f"ConsumeFromWhere: {online.consume_from_where}")
+    return 0
+
+
+async def producer_connection(admin: Admin, options: argparse.Namespace) -> int:
+    """Print the members of a producer group."""
+    route = await admin.topics.route(options.topic)
+    found: dict[str, Connection] = {}
+    refusal: Refused | None = None
+    for broker in route.brokers:
+        if broker.master is None:
+            continue
+        try:
+            members = await admin.brokers.producer_connections(broker.master, options.producerGroup)
+        except Refused as error:
+            refusal = error
+            continue
+        found |= {it.client_id: it for it in members}
+    if not found and refusal is not None:
+        raise refusal
+    for place, it in enumerate(found.values(), 1):
+        output.line(
+            f"{place:04d}  {it.client_id:<32} {it.client_address:<22} {it.language:<8}"
+            f" {describe(it.version)}"
+        )
+    return 0
+
+
+async def consumer_progress(admin: Admin, options: argparse.Namespace) -> int:
+    """Print how far a group is in each queue, or a line for each group."""
+    if options.groupName is None:
+        return await _all_progress(admin)
+    if truth(options.showClientIP, default=False):
+        raise UsageError("-s is not here yet; RocketMQ's own mqadmin has it")
+    offsets, tps = await admin.groups.progress(options.groupName.strip(), options.topicName)
+    if not offsets and options.topicName is None and not await admin.groups.get(options.groupName):
+        text = f"there is no group {options.groupName[:80]}"
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
+    widths = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20}{}"
+    output.line(
+        widths.format(
+            "#Topic",
+            "#Broker Name",
+            "#QID",
+            "#Broker Offset",
+            "#Consumer Offset",
+            "#Diff",
+            "#Inflight",
+            "#LastTime",
+        )
+    )
+    lag = flying = 0
+    for queue, at in offsets.items():
+        diff, inflight = at.broker_offset - at.consumer_offset, at.pull_offset - at.consumer_offset
+        lag, flying = lag + diff, flying + max(0, inflight)
+        last = java_time(at.last_timestamp, millis=False) if at.last_timestamp > 0 else "N/A"
+        place = (queue.topic[:64], queue.broker_name[:32], queue.queue_id)
+        output.line(
+            widths.format(*place, at.broker_offset, at.consumer_offset, diff, inflight, last)
+        )
+    output.line("")
+    output.line(f"Consume TPS: {tps:.2f}")
+    output.line(f"Consume Diff Total: {lag}")
+    output.line(f"Consume Inflight Total: {flying}")
+    return 0
+
+
+async def _all_progress(admin: Admin) -> int:
+    widths = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}"
+    head = ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
+    output.line(widths.format(*head))
+    rows: list[tuple[int, int, str]] = []
+    for topic in await admin.topics.names():
+        if not names.is_retry(topic):
+            continue
+        group = topic.removeprefix(names.RETRY_PREFIX)
+        offsets, tps = await admin.groups.progress(group)
+        online = await admin.groups.connection(group)
+        diff = sum(it.broker_offset - it.consumer_offset for it in offsets.values())
+        count, version, kind, model = _online(online)
+        text = widths.format(group[:64], count, version, kind, model, int(tps), diff)
+        rows.append((-count, -diff, text))
+    for *_, text in sorted(rows):
+        output.line(text)
+    return 0
+
+
+def _online(online: ConsumerConnection | None) -> tuple[int, str, str, str]:
+    if online is None or not online.connections:
+        return 0, "OFFLINE", "", ""
+    kind = "PUSH" if str(online.consume_type).endswith("PASSIVELY") else "PULL"
+    version = describe(min(it.version for it in online.connections))
+    return len(online.connections), version, kind, str(online.message_model)
+
+
+# --- where groups go on --------------------------------------------------------------------------
+
+
+async def reset_offset_by_time(admin: Admin, options: argparse.Namespace) -> int:
+    """Have a group go on at a time, in all queues or in one."""
+    group, topic = options.group.strip(), options.topic.strip()
+    text = options.timestamp.strip()
+    if options.broker is not None and options.queue is not None:
+        return await _one_queue(admin, options)
+    time_ms = SystemClock().now_ms() if text == "now" else number(text, "-s", 0)
+    if not await admin.groups.get(group):
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+    force = truth(options.force, default=True)
+    output.line(
+        f"start reset consumer offset by specified, group[{group}], topic[{topic}],"
+        f" force[{java_bool(force)}], timestamp(string)[{text}], timestamp(long)[{time_ms}]"
+    )
+    to: str | int = "latest" if text in ("now", "-1") else time_ms
+    await _moved(admin, group, topic, to, force=force)
+    return 0
+
+
+async def _one_queue(admin: Admin, options: argparse.Namespace) -> int:
+    group, topic = options.group.strip(), options.topic.strip()
+    offset = number(options.offset, "-o", -1)
+    if offset < 0:
+        raise UsageError("-b and -q need -o, an offset")
+    known = (await admin.brokers.cluster()).brokers
+    at = [name for name, data in known.items() if options.broker in data.addresses.values()]
+    if not at:
+        raise UsageError(f"no broker at {options.broker[:80]} is registered")
+    queue = number(options.queue, "-q", 0)
+    output.line(
+        f"start reset consumer offset by specified, group[{group}], topic[{topic}],"
+        f" queueId[{queue}], broker[{options.broker}], timestamp(string)[{options.timestamp}],"
+        f" timestamp(long)[{number(options.timestamp, '-s', 0)}]"
+    )
+    steps = await admin.groups.preview_seek(group, topic, offset, queue=(at[0], queue))
+    await admin.groups.take_steps(group, topic, steps)
+    output.line(f"reset consumer offset to {offset}")
+    return 0
+
+
+async def skip_accumulated_message(admin: Admin, options: argparse.Namespace) -> int:
+    """Have a group go on at the end of a topic."""
+    await _moved(admin, options.group.strip(), options.topic.strip(), "latest", force=True)
+    return 0
+
+
+async def _moved(admin: Admin, group: str, topic: str, to: str | int, *, force: bool) -> None:
+    """Move a group; without `force` only back. Print where each queue goes on."""
+    steps = await admin.groups.preview_seek(group, topic, to)
+    if not force:
+        steps = [it for it in steps if it.repeated >= 0]
+    await admin.groups.take_steps(group, topic, steps)
+    output.line(f"{'#brokerName':<40}  {'#queueId':<40}  {'#offset':<40}".rstrip())
+    for it in steps:
+        row = f"{it.queue.broker_name[:32]:<40}  {it.queue.queue_id:<40}  {it.then:<40}"
+        output.line(row.rstrip())
+
+
+async def clone_group_offset(admin: Admin, options: argparse.Namespace) -> int:
+    """Give one group the offsets of another."""
+    source, target, topic = (
+        options.srcGroup.strip(),
+        options.destGroup.strip(),
+        options.topic.strip(),
+    )
+    offline = truth(options.offline, default=False)
+    await admin.groups.clone_offsets(source, target, topic, offline=offline)
+    output.line(
+        f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
+    )
+    return 0

@@ -1,0 +1,211 @@
+"""Messages, as RocketMQ's tool looks them up, prints and sends them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Refused, UsageError
+from roquet.cli import output
+from roquet.cli.mqadmin.shared import java_map, java_order, java_time, number, truth
+from roquet.model.queue import MessageQueue
+from roquet.protocol import tags
+from roquet.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from roquet.admin import Admin
+    from roquet.model.message import StoredMessage
+
+BODIES = Path("/tmp/rocketmq/msgbodys")  # noqa: S108  (where RocketMQ's tool writes them)
+_PROPERTIES_CAPACITY = 128
+_HOUR_MS = 3_600_000
+
+
+async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> int:
+    """Print messages by their offset ids."""
+    _demand_plain(options, "consumerGroup", "clientId", "sendMessage", "unitName", "bodyFormat")
+    for name in options.msgId.split(","):
+        await _details(admin, await admin.messages.by_offset_id(name.strip()))
+    return 0
+
+
+async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> int:
+    """Print the message at a queue offset."""
+    _demand_plain(options, "bodyFormat")
+    queue = MessageQueue(options.topic, options.brokerName, number(options.queueId, "-i", 0))
+    found = await admin.messages.at(queue, number(options.offset, "-o", 0))
+    if not found:
+        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{queue} has no message at {options.offset}")
+    bounds = (await admin.topics.offsets(options.topic))[queue]
+    places = {"MIN_OFFSET": str(bounds.min_offset), "MAX_OFFSET": str(bounds.max_offset)}
+    carried = {**found[0].properties, **places}
+    await _details(admin, dataclasses.replace(found[0], properties=carried))
+    return 0
+
+
+async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> int:
+    """Print messages by the id that the producer made."""
+    _demand_plain(options, "consumerGroup", "clientId")
+    found = await admin.messages.by_id(options.topic, options.msgId)
+    if not found:
+        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{options.topic} has no {options.msgId[:80]}")
+    for message in found if options.showAll else found[:1]:
+        await _details(admin, message, is_by_id=True)
+    return 0
+
+
+async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> int:
+    """Print where messages with a key are."""
+    _demand_plain(options, "lastKey")
+    if options.keyType not in (None, "K"):
+        raise UsageError("-p: only K is here; RocketMQ's own mqadmin has the others")
+    found = await admin.messages.by_key(
+        options.topic,
+        options.msgKey,
+        count=number(options.maxNum, "-m", 64),
+        begin_ms=number(options.beginTimestamp, "-b", 0),
+        end_ms=number(options.endTimestamp, "-e", 2**63 - 1),
+    )
+    if not found:
+        raise Refused(
+            ResponseCode.QUERY_NOT_FOUND, "query message by key finished, but no message."
+        )
+    widths = "{:<50} {:>4} {:>40} {}"
+    output.line(widths.format("#Message ID", "#QID", "#Offset", "#IndexKey"))
+    for it in found:
+        name = it.unique_key or it.msg_id
+        hour = it.store_timestamp // _HOUR_MS * _HOUR_MS
+        key = f"{hour}@{it.topic}@K@{options.msgKey}@{name}@{it.physical_offset}"
+        output.line(widths.format(name, it.queue_id, it.queue_offset, key))
+    return 0
+
+
+async def print_msg(admin: Admin, options: argparse.Namespace) -> int:
+    """Print the messages of a topic, queue by queue."""
+    _demand_plain(options, "charsetName", "lmqParentTopic")
+    wanted = tags.subscribe(options.topic, options.subExpression)
+    bodies = truth(options.printBody, default=True)
+    begin = number(options.beginTimestamp, "-b", 0)
+    end = number(options.endTimestamp, "-e", 2**63 - 1)
+    starts = await admin.topics.offsets_at(options.topic, begin) if begin else {}
+    for queue, at in (await admin.topics.offsets(options.topic)).items():
+        low = starts.get(queue, at.min_offset)
+        output.line(
+            f"minOffset={low}, maxOffset={at.max_offset}, MessageQueue [topic={queue.topic},"
+            f" brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+        )
+        for message in await admin.messages.at(queue, low, max(0, at.max_offset - low)):
+            if message.store_timestamp <= end and wanted.takes_tag(message.tag):
+                bounds = {"MIN_OFFSET": str(at.min_offset), "MAX_OFFSET": str(at.max_offset)}
+                _line(message, bounds, bodies=bodies)
+        output.line("-" * 56)
+    return 0
+
+
+def _line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: bool) -> None:
+    name = message.unique_key or message.msg_id
+    octets = ", ".join(str(it - 256 if it > 127 else it) for it in message.body)
+    transaction = message.properties.get("__transactionId__", "null")
+    carried = {**message.properties, **bounds}
+    properties = output.plain(java_map(carried, _PROPERTIES_CAPACITY))
+    shown = output.plain(message.body.decode(errors="replace")) if bodies else "NOT PRINT BODY"
+    output.line(
+        f"MSGID: {name} MessageExt [brokerName={message.broker_name},"
+        f" queueId={message.queue_id}, storeSize={message.store_size},"
+        f" queueOffset={message.queue_offset}, sysFlag={message.sys_flag},"
+        f" bornTimestamp={message.born_timestamp}, bornHost=/{message.born_host},"
+        f" storeTimestamp={message.store_timestamp}, storeHost=/{message.store_host},"
+        f" msgId={message.msg_id}, commitLogOffset={message.physical_offset},"
+        f" bodyCRC={message.body_crc}, reconsumeTimes={message.reconsume_times},"
+        f" preparedTransactionOffset={message.prepared_transaction_offset},"
+        f" toString()=Message{{topic='{message.topic}', flag={message.flag},"
+        f" properties={properties},"
+        f" body=[{octets}], transactionId='{output.plain(transaction)}'}}] BODY: {shown}"
+    )
+
+
+def _demand_plain(options: argparse.Namespace, *flags: str) -> None:
+    """Raise UsageError for a flag that has no meaning here yet."""
+    for name in flags:
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} is not here yet; RocketMQ's own mqadmin has it")
+
+
+async def _details(admin: Admin, message: StoredMessage, *, is_by_id: bool = False) -> None:
+    file = _body_file(message)
+    rows = [
+        *([] if is_by_id else [("OffsetID", message.msg_id)]),
+        ("Topic", message.topic),
+        ("Tags", f"[{'null' if message.tag is None else message.tag}]"),
+        ("Keys", f"[{message.properties.get('KEYS', 'null')}]"),
+        ("Queue ID", message.queue_id),
+        ("Queue Offset", message.queue_offset),
+        ("CommitLog Offset", message.physical_offset),
+        ("Reconsume Times", message.reconsume_times),
+        ("Born Timestamp", java_time(message.born_timestamp, millis=True)),
+        ("Store Timestamp", java_time(message.store_timestamp, millis=True)),
+        ("Born Host", message.born_host),
+        ("Store Host", message.store_host),
+        ("System Flag", message.sys_flag),
+        ("Properties", java_map(message.properties, _PROPERTIES_CAPACITY)),
+        ("Message Body Path", file),
+    ]
+    for name, value in rows:
+        output.line(f"{name + ':':<20} {output.plain(str(value))}")
+    tracks = await _tracks(admin, message)
+    output.line("")
+    output.line(("" if is_by_id else "\n").join(tracks) if tracks else "\nWARN: No Consumer")
+
+
+def _body_file(message: StoredMessage) -> str:
+    """Write the body where the tool writes it, and return where; say so when it cannot be."""
+    file = BODIES / (message.unique_key or message.msg_id).replace("/", "_")
+    try:
+        BODIES.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # The folder is one that everybody may write to: no link is followed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        descriptor = os.open(file, flags, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(message.body)
+    except (OSError, ValueError) as error:
+        return f"not written: {error}"
+    return str(file)
+
+
+async def _tracks(admin: Admin, message: StoredMessage) -> list[str]:
+    """Return what became of a message in each group, as the tool judges it."""
+    found: list[str] = []
+    for group in java_order(await admin.topics.groups(message.topic)):
+        kind, text = await _track(admin, group, message)
+        found.append(
+            f"MessageTrack [consumerGroup={group}, trackType={kind}, exceptionDesc={text}]"
+        )
+    return found
+
+
+async def _track(admin: Admin, group: str, message: StoredMessage) -> tuple[str, str]:
+    online = await admin.groups.connection(group)
+    if online is None:
+        return "NOT_ONLINE", f"CODE:206 DESC:the consumer group[{group}] not online"
+    if not str(online.consume_type).endswith("PASSIVELY"):
+        return "PULL", "null"
+    if str(online.message_model) == "BROADCASTING":
+        return "CONSUME_BROADCASTING", "null"
+    offsets = await admin.groups.offsets(group, message.topic)
+    consumed = any(
+        queue.queue_id == message.queue_id
+        and message.broker_name in ("", queue.broker_name)
+        and at.consumer_offset > message.queue_offset
+        for queue, at in offsets.items()
+    )
+    if not consumed:
+        return "NOT_CONSUME_YET", "null"
+    subscription = online.subscriptions.get(message.topic)
+    if subscription is not None and not subscription.takes_tag(message.tag):
+        return "CONSUMED_BUT_FILTERED", "null"
+    return "CONSUMED", "null"

@@ -1,0 +1,51 @@
+"""Runs one command of RocketMQ's tool."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import NotFound
+from roquet.cli import output
+from roquet.cli.exits import EXIT_REFUSED, EXIT_USAGE
+from roquet.cli.mqadmin.absent import ABSENT
+from roquet.cli.mqadmin.built import BUILT
+from roquet.cli.mqadmin.declared import parser_of
+from roquet.cli.mqadmin.java_only import JAVA_ONLY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {it.name: it for it in (*BUILT, *JAVA_ONLY, *ABSENT)}
+
+
+def mqadmin(words: Sequence[str]) -> int:
+    """Run `words`, the command's name first; without one list them. Raises RoquetError."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) > 1 and words[0] == "help":
+            return mqadmin([words[1], "-h"])
+        _list()
+        return 0 if words else EXIT_USAGE
+    command = COMMANDS.get(words[0])
+    if command is None:
+        close = difflib.get_close_matches(words[0][:80], COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else "try: roquet mqadmin -h"
+        raise NotFound(f"mqadmin has no command {words[0][:80]!r}; {hint}")
+    options = parser_of(command).parse_args(list(words[1:]))
+    if not command.work:
+        output.error(command.refusal())
+        return EXIT_REFUSED
+    function = command.function()
+    from roquet.cli.reach import administered  # noqa: PLC0415
+
+    return administered(options, lambda admin: function(admin, options))
+
+
+def _list() -> None:
+    output.line("Commands, with the flags and columns of mqadmin 5.5.0:")
+    for it in BUILT:
+        output.line(f"   {it.name:<35}  {it.about}.")
+    output.line("\nOnly in RocketMQ's own mqadmin, which works with roquet's servers:")
+    output.line("   " + ", ".join(it.name for it in JAVA_ONLY))
+    output.line("\nWithout the feature that they are for:")
+    output.line("   " + ", ".join(it.name for it in ABSENT))

@@ -1,0 +1,111 @@
+"""What commands of RocketMQ's tool share: which brokers, numbers, and Java's ways of printing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from roquet.base.errors import NotFound, UsageError
+from roquet.protocol.java_hash import java_hash
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    from roquet.admin import Admin
+
+
+async def targets(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
+    """Return broker name -> address of `-b` (an address), or of a cluster's masters.
+
+    Raises UsageError when neither is given, NotFound for what is not there.
+    """
+    known = (await admin.brokers.cluster()).brokers
+    if options.brokerAddr is not None:
+        for name, data in known.items():
+            if options.brokerAddr in data.addresses.values():
+                return {name: options.brokerAddr}
+        raise NotFound(f"no broker at {options.brokerAddr[:80]} is registered")
+    cluster = getattr(options, "clusterName", None) or getattr(options, "cluster", None)
+    if cluster is None:
+        raise UsageError("give -b or -c")
+    found = {
+        name: data.master
+        for name, data in sorted(known.items())
+        if data.cluster == cluster and data.master is not None
+    }
+    if not found:
+        raise NotFound(f"there is no master in the cluster {cluster[:80]!r}")
+    return found
+
+
+def number(text: str | None, flag: str, default: int) -> int:
+    """Read a whole number. Raises UsageError."""
+    if text is None:
+        return default
+    digits = text.strip().removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise UsageError(f"{flag} {text[:40]!r} is no whole number")
+    return int(text)
+
+
+def truth(text: str | None, *, default: bool) -> bool:
+    """Read a truth value as Java does: `true` in any case is true, all else is not."""
+    return default if text is None else text.strip().lower() == "true"
+
+
+def java_bool(value: object) -> str:
+    """Return a truth value as Java prints it."""
+    return "true" if value else "false"
+
+
+def java_order(keys: Iterable[str], capacity: int = 16) -> list[str]:
+    """Return texts in the order in which a HashMap that they were put into gives them."""
+    given = list(keys)
+    while len(given) > capacity * 0.75:
+        capacity *= 2
+
+    def place(key: str) -> int:
+        hashed = java_hash(key) & 0xFFFFFFFF
+        return (hashed ^ (hashed >> 16)) & (capacity - 1)
+
+    return sorted(given, key=place)
+
+
+def java_map(values: Mapping[str, str], capacity: int = 16) -> str:
+    """Return a map as a HashMap's toString does."""
+    return "{" + ", ".join(f"{it}={values[it]}" for it in java_order(values, capacity)) + "}"
+
+
+def java_time(time_ms: int, *, millis: bool) -> str:
+    """Return a local time as the tool prints it."""
+    try:
+        at = datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006  (the tool prints local time)
+    except (ValueError, OverflowError, OSError):
+        return "N/A"
+    text = f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{text},{time_ms % 1000:03d}" if millis else text
+
+
+def pretty(value: Any, depth: int = 0) -> str:
+    """Return JSON as fastjson prints it with PrettyFormat: tabs, and bare numbers as keys."""
+    inner, outer = "\t" * (depth + 1), "\t" * depth
+    if isinstance(value, dict):
+        if not value:
+            return "{}"
+        rows = [
+            f"{key if isinstance(key, int) else _quoted(key)}:{pretty(it, depth + 1)}"
+            for key, it in value.items()
+        ]
+        return "{\n" + ",\n".join(inner + row for row in rows) + f"\n{outer}}}"
+    if isinstance(value, list):
+        if not value:
+            return "[]"
+        return "[\n" + ",\n".join(inner + pretty(it, depth + 1) for it in value) + f"\n{outer}]"
+    if isinstance(value, bool):
+        return java_bool(value)
+    return str(value) if isinstance(value, int) else _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,0 +1,166 @@
+"""RocketMQ's admin commands under their own names: the table, the flags, and commands at work.
+
+tests/interop/test_our_mqadmin.py compares what they print with what Java's tool prints.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+import interop_commands
+from cli_harness import dev_server
+from cli_shell import Shell
+from roquet.cli.app import run
+from roquet.cli.mqadmin.absent import ABSENT
+from roquet.cli.mqadmin.built import BUILT
+from roquet.cli.mqadmin.declared import Java, parser_of
+from roquet.cli.mqadmin.java_only import JAVA_ONLY
+from roquet.cli.mqadmin.run import COMMANDS
+from roquet.cli.mqadmin.shared import java_map, java_order, pretty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BAD_TEXTS = ["", "a b", "../..", "é\udcff", "-1", "9" * 400, "%s{}\n"]
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    home: Path = tmp_path_factory.mktemp("dev")
+    with dev_server(home) as (address, _):
+        yield Shell(address)
+
+
+@pytest.fixture
+def away() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"127.0.0.1:{closed.getsockname()[1]}"
+
+
+def required(command: Java, text: str) -> list[str]:
+    """Return the flags that a command must be given."""
+    words: list[str] = []
+    chosen = False
+    for flag in command.flags.split():
+        name = flag.partition(":")[2].rstrip("!-")
+        if flag.endswith("!") or (name in command.one_of and not chosen):
+            chosen = chosen or name in command.one_of
+            words.append(f"--{name}={text}")
+    return words
+
+
+def test_table_has_the_96_commands_of_5_5_0() -> None:
+    there = {it.name for it in interop_commands.COMMANDS}
+    assert set(COMMANDS) == there
+    assert len(COMMANDS) == len(BUILT) + len(JAVA_ONLY) + len(ABSENT) == 96
+    for command in COMMANDS.values():
+        assert sum(map(bool, (command.work, command.lacks, command.java_only))) == 1, command
+        assert "-n" in parser_of(command).format_help()
+
+
+@pytest.mark.parametrize("command", BUILT, ids=lambda it: it.name)
+def test_command_without_server_ends_with_one_line(
+    command: Java, away: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(command.function())
+    text = "0" if command.name != "queryMsgById" else "7F00000100002A9F0000000000000000"
+    assert run(["mqadmin", command.name, "-n", away, *required(command, text)]) == 3
+    err = capsys.readouterr().err
+    assert (err.startswith("roquet: "), err.count("\n")) == (True, 1), err
+
+
+@pytest.mark.parametrize("command", [*JAVA_ONLY, *ABSENT], ids=lambda it: it.name)
+def test_command_without_work_says_why_in_one_line(
+    command: Java, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["mqadmin", command.name, *required(command, "x")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"roquet: mqadmin {command.name}: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS, ids=lambda it: repr(it[:8]))
+def test_bad_values_end_with_one_line(
+    shell: Shell, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in BUILT:
+        if command.name in ("updateKvConfig", "deleteKvConfig"):
+            continue  # any text is a key there
+        code = run(["mqadmin", command.name, "-n", shell.address, *required(command, text)])
+        err = capsys.readouterr().err
+        assert "Traceback" not in err
+        assert "python -X dev" not in err, (command.name, err)
+        assert err.count("\n") <= 1, (command.name, err)
+        assert bool(code) == bool(err), (command.name, code, err)
+
+
+def mqadmin(shell: Shell, *words: str) -> str:
+    return shell("mqadmin", *words)
+
+
+def test_words_that_are_no_command_or_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["mqadmin", "topicLst"]) == 5
+    assert "did you mean topicList?" in capsys.readouterr().err
+    assert run(["mqadmin", "topicRoute"]) == 2
+    assert "-t/--topic" in capsys.readouterr().err
+    assert run(["mqadmin", "updateTopic", "-t", "x"]) == 2
+    assert run(["mqadmin", "updateTopic", "-t", "x", "-b", "h:1", "-c", "c"]) == 2
+    assert run(["mqadmin"]) == 2
+    capsys.readouterr()
+    assert run(["mqadmin", "-h"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in COMMANDS)
+    with pytest.raises(SystemExit):
+        run(["mqadmin", "resetOffsetByTime", "-h"])
+    assert "-c CLUSTER" in capsys.readouterr().out
+
+
+def test_commands_at_work(shell: Shell) -> None:
+    (row,) = shell.rows("broker", "ls")
+    broker, cluster, address = row["broker"], row["cluster"], row["address"]
+    made = mqadmin(shell, "updateTopic", "-c", cluster, "-t", "Made", "-r", "2", "-w", "2")
+    assert made.startswith(f"create topic to {address} success.\nTopicConfig [topicName=Made,")
+    assert "Made" in mqadmin(shell, "topicList").split()
+    changed = mqadmin(shell, "updateTopicPerm", "-b", address, "-t", "Made", "-p", "4")
+    assert f"update topic perm from 6 to 4 in {address} success." in changed
+    assert mqadmin(shell, "updateTopicPerm", "-b", address, "-t", "Made", "-p", "4").startswith(
+        "new perm equals"
+    )
+    mqadmin(shell, "updateTopicPerm", "-b", address, "-t", "Made", "-p", "6")
+    name = shell("pub", "Made", "hello", "-k", "k", "-t", "tag").split()[0]
+    assert name in mqadmin(shell, "printMsg", "-t", "Made", "-s", "tag")
+    assert name not in mqadmin(shell, "printMsg", "-t", "Made", "-s", "other")
+    assert "Keys:                [k]" in mqadmin(
+        shell, "queryMsgByUniqueKey", "-t", "Made", "-i", name
+    )
+    mqadmin(shell, "queryMsgByUniqueKey", "-t", "Made", "-i", "0" * 32)
+    assert shell.code == 5
+    mqadmin(shell, "updateSubGroup", "-c", cluster, "-g", "g", "-r", "3")
+    assert shell.rows("group", "get", "g")[0]["retries"] == 3
+    mqadmin(shell, "resetOffsetByTime", "-g", "g", "-t", "Made", "-s", "0")
+    assert "Consume Diff Total: 1" in mqadmin(shell, "consumerProgress", "-g", "g", "-t", "Made")
+    mqadmin(shell, "skipAccumulatedMessage", "-g", "g", "-t", "Made")
+    assert "Consume Diff Total: 0" in mqadmin(shell, "consumerProgress", "-g", "g", "-t", "Made")
+    mqadmin(shell, "resetOffsetByTime", "-g", "g", "-t", "Made", "-s", "0")
+    assert "Consume Diff Total: 1" in mqadmin(shell, "consumerProgress", "-g", "g", "-t", "Made")
+    mqadmin(shell, "wipeWritePerm", "-b", broker)
+    assert "drained" in shell.rows("broker", "ls")[0]["state"]
+    mqadmin(shell, "addWritePerm", "-b", broker)
+    mqadmin(shell, "deleteSubGroup", "-c", cluster, "-g", "g")
+    mqadmin(shell, "deleteTopic", "-c", cluster, "-t", "Made")
+    assert "Made" not in mqadmin(shell, "topicList").split()
+
+
+def test_order_and_json_are_those_of_java() -> None:
+    assert java_order(["10.0.0.1", "10.0.0.2", "10.0.0.3"]) == ["10.0.0.3", "10.0.0.2", "10.0.0.1"]
+    names = ["KEYS", "TAGS", "WAIT", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON"]
+    assert java_map(dict.fromkeys(names, "v"), 128) == (
+        "{MSG_REGION=v, UNIQ_KEY=v, CLUSTER=v, TAGS=v, KEYS=v, WAIT=v, TRACE_ON=v}"
+    )
+    assert pretty({"a": [], "b": {0: "x"}, "c": True}) == (
+        '{\n\t"a":[],\n\t"b":{\n\t\t0:"x"\n\t},\n\t"c":true\n}'
+    )

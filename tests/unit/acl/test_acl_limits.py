@@ -329,7 +329,7 @@ def test_changed_file_is_synced_then_named_then_its_folder_is_synced(
 @pytest.mark.parametrize(
     ("rules", "beside", "path"),
     [
-        ({"file": "/etc/acl.yml", "home": "/home"}, "/conf/broker.conf", "/etc/acl.yml"),
+        ({"file": "/etc/acl.yml", "home": "/srv"}, "/conf/broker.conf", "/etc/acl.yml"),
         ({"home": "/srv"}, "/conf/broker.conf", "/srv/conf/plain_acl.yml"),
         ({"home": "/srv", "file": "a/b.yml"}, None, "/srv/a/b.yml"),
         ({}, "/conf/broker.conf", "/conf/plain_acl.yml"),

@@ -437,6 +437,15 @@ def test_filters_after_any_story_are_counted_indexed_told_and_saved(
     asyncio.run(run())
 
 
+def test_filter_takes_so_many_bytes_and_an_empty_table_is_not_written(tmp_path: Path) -> None:
+    story = FilterStory(tmp_path)
+    asyncio.run(story.it.persist())
+    assert not story.file.path.exists()
+    story.follow("group", sql("topic", "x = 1", 1))
+    names = 3 * text_size("topic") + 2 * text_size("group") + text_size("x = 1")
+    assert story.it._room.used == filters_module._FILTER_SIZE + names
+
+
 def test_filter_is_forgotten_a_day_after_its_group_went(tmp_path: Path) -> None:
     async def run() -> None:
         story = FilterStory(tmp_path)

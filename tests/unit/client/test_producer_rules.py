@@ -77,6 +77,7 @@ class World:
         self.routes: dict[str, TopicRoute | Exception] = {}
         self.forgotten: list[str] = []
         self.each_s = 0.0
+        self.hangs = False
         self.members: set[str] = set()
         self.left: list[str] = []
         self.replies = Replies(random.Random(1))
@@ -125,6 +126,8 @@ class World:
     async def _call(self, address: str, command: Command, timeout_s: float) -> Command:
         self.sent.append((address, command, timeout_s))
         self.now_s += self.each_s
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.answer is not None:
             sent = properties.read((command.ext or {})["i"])
             name = properties.CORRELATION_ID
@@ -524,6 +527,20 @@ async def test_close_waits_for_what_was_submitted(*, has_begun: bool) -> None:
         await asyncio.sleep(0)
     await producer.close()
     assert [it.done() and it.result().offset_id for it in futures] == ["M"] * 3
+
+
+def test_close_gives_up_what_no_broker_answers_in_time() -> None:
+    async def run() -> None:
+        world = World(timeout_s=0.01, in_flight_max=2)
+        world.hangs = True
+        await world.producer.start()
+        futures = [await world.producer.submit("t", b"m") for _ in range(2)]
+        await world.producer.close()
+        assert [it.cancelled() for it in futures] == [True, True]
+        # Their places are free.
+        await world.producer.flush()
+
+    asyncio.run(run())
 
 
 # --- messages in hand ----------------------------------------------------------------------------

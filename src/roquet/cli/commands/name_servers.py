@@ -33,14 +33,15 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
 
 async def get_config(admin: Admin, options: argparse.Namespace) -> int:
     """Show settings of the name servers, all or one."""
+    wanted = str(options.key or "")
     rows = [
         (address, key, output.plain(value))
         for address, found in (await admin.name_servers.config()).items()
         for key, value in sorted(found.items())
-        if options.key in (None, key)
+        if wanted in ("", key)
     ]
     if not rows:
-        raise NotFound(f"name servers have no setting {options.key[:80]}")
+        raise NotFound(f"name servers have no setting {wanted[:80]}")
     output.listed(("name server", "key", "value"), rows, options.output)
     return 0
 

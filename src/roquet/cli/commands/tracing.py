@@ -26,6 +26,7 @@ _KINDS = {
 
 async def trace(admin: Admin, options: argparse.Namespace) -> int:
     """Show what happened to a message, in order."""
+    wanted = str(options.id)
     try:
         traces = await admin.messages.by_key(options.trace_topic, options.id, count=options.count)
     except Refused as refusal:
@@ -37,10 +38,10 @@ async def trace(admin: Admin, options: argparse.Namespace) -> int:
         event
         for it in traces
         for event in decode(it.body)
-        if event.msg_id is None or options.id in (event.msg_id, event.offset_msg_id)
+        if event.msg_id is None or wanted in (event.msg_id, event.offset_msg_id)
     ]
     if not events:
-        text = f"{options.trace_topic} has nothing of {options.id[:80]}: do its clients trace?"
+        text = f"{options.trace_topic} has nothing of {wanted[:80]}: do its clients trace?"
         raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
     # What has no time of its own (a consumer's end) follows its beginning in the record.
     at_ms = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import NotFound, UsageError
 from roquet.protocol.java_hash import java_hash
@@ -87,21 +87,23 @@ def java_time(time_ms: int, *, millis: bool) -> str:
     return f"{text},{time_ms % 1000:03d}" if millis else text
 
 
-def pretty(value: Any, depth: int = 0) -> str:
+def pretty(value: object, depth: int = 0) -> str:
     """Return JSON as fastjson prints it with PrettyFormat: tabs, and bare numbers as keys."""
     inner, outer = "\t" * (depth + 1), "\t" * depth
     if isinstance(value, dict):
         if not value:
             return "{}"
+        named = cast("dict[int | str, object]", value)
         rows = [
             f"{key if isinstance(key, int) else _quoted(key)}:{pretty(it, depth + 1)}"
-            for key, it in value.items()
+            for key, it in named.items()
         ]
         return "{\n" + ",\n".join(inner + row for row in rows) + f"\n{outer}}}"
     if isinstance(value, list):
         if not value:
             return "[]"
-        return "[\n" + ",\n".join(inner + pretty(it, depth + 1) for it in value) + f"\n{outer}]"
+        items = cast("list[object]", value)
+        return "[\n" + ",\n".join(inner + pretty(it, depth + 1) for it in items) + f"\n{outer}]"
     if isinstance(value, bool):
         return java_bool(value)
     return str(value) if isinstance(value, int) else _quoted(str(value))

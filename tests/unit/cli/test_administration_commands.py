@@ -339,6 +339,9 @@ def test_alter_changes_what_is_given_and_nothing_else(shell: Shell) -> None:
     said = shell("topic", "alter", "changed", "--perm", "rw", "--type", "DELAY", "--order")
     assert "2 queues RW- DELAY in order on dev" in said
     assert "4 queues RW- DELAY on" in shell("topic", "alter", "changed", "-q", "4", "--no-order")
+    said = shell("topic", "alter", "changed", "-q", "8", "--dry-run")
+    assert said == "dry run, nothing is changed: changed would be changed on dev\n"
+    assert "changed on dev: 4 queues" in shell("topic", "get", "changed")
     shell("topic", "alter", "changed")
     assert (shell.code, "nothing is to be changed" in shell.err) == (2, True)
     shell("group", "create", "tuned", "--retries", "3")

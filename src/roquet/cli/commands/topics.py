@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.admin.topics import unknown_topic
 from roquet.base.errors import UsageError
 from roquet.cli import output
-from roquet.cli.commands.asking import ask
+from roquet.cli.commands.asking import OnlySaid, ask
 from roquet.model.attributes import MESSAGE_TYPE
 from roquet.model.topic import Perm, TopicConfig, perm_text
 
@@ -88,6 +88,8 @@ async def alter(admin: Admin, options: argparse.Namespace) -> int:
             f"{hidden} messages of {topic} would be out of reach until its queues come back",
             options,
         )
+    if options.dry_run:
+        raise OnlySaid(f"{topic} would be changed on {', '.join(found)}")
     await admin.topics.alter(
         topic,
         queues=queues,

@@ -219,6 +219,15 @@ async def test_only_broker_is_asked_again() -> None:
     assert world.places() == [("a:1", "0"), ("a:1", "1")]
 
 
+@on_loop
+async def test_next_try_goes_to_the_next_queue_of_another_broker() -> None:
+    world = World(BUSY, BUSY, "M")
+    world.known = (A0, A1, B0, MessageQueue("t", "b", 1))
+    producer = await world.start()
+    await producer.send("t", b"m")
+    assert world.places() == [("a:1", "0"), ("b:1", "0"), ("a:1", "0")]
+
+
 @pytest.mark.parametrize("by", ["queue", "order_key", "selector"])
 @on_loop
 async def test_chosen_queue_is_never_replaced(by: str) -> None:

@@ -13,7 +13,7 @@ from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
 from roquet.broker.messages.schedule import DelayLevels
-from roquet.broker.metrics.traffic import NoTraffic
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.services.access import Access
 from roquet.broker.services.transactions import TransactionEnds
 from roquet.broker.state import BrokerState, Identity
@@ -69,10 +69,11 @@ class Log(FakeStore):
         return -1 if record is None else record.store_timestamp
 
 
-class Traffic(NoTraffic):
+class Traffic(BrokerStats):
     """Keeps what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__("c", clock)
         self.told: list[tuple[Any, ...]] = []
 
     @override
@@ -146,7 +147,7 @@ class World:
 
     def boot(self) -> None:
         """Make the parts that know something by heart, as a start does."""
-        self.traffic, self.questions = Traffic(), Questions()
+        self.traffic, self.questions = Traffic(self.clock), Questions()
         self.offsets = OffsetTable(JsonFile(self.folder / "offsets.json"), self.clock)
         self.appends = GatedAppends(Appender(self.store, DelayLevels(), self.state))
         self.counts = TransactionCounts(JsonFile(self.folder / "counts.json"), self.clock)

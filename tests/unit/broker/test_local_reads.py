@@ -14,7 +14,7 @@ from roquet.broker.api.caller import Caller, Front
 from roquet.broker.api.receive import Filter, ReceiveRequest, ReceiveStatus
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.clients.long_polling import LongPolling
-from roquet.broker.metrics.traffic import NoTraffic
+from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.pull_rules import PullRules
 from roquet.broker.services.receive import Receives
 from roquet.store.files import JsonFile
@@ -56,10 +56,11 @@ class Script:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-class Traffic(NoTraffic):
+class Traffic(BrokerStats):
     """Keeps what it is told of reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__("c", clock)
         self.told: list[tuple[object, ...]] = []
 
     @override
@@ -74,7 +75,7 @@ class Reads:
 
     def __init__(self, folder: Path, rules: PullRules | None = None) -> None:
         self.clock = FakeClock()
-        self.store, self.traffic = Script(self.clock), Traffic()
+        self.store, self.traffic = Script(self.clock), Traffic(self.clock)
         self.holds = LongPolling(self.clock, random.Random(7))
         self.world = World(folder, rules)
         self.service = Receives(

@@ -55,8 +55,12 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "popCkStayBufferTime",
         ),
     },
+    "test_cleaner_rounds.py": {
+        "test_file_that_hangs_is_tried_again_after_the_pause_or_by_hand": (
+            "redeleteHangedFileInterval",
+        ),
+    },
     "test_cleaning.py": {
-        "test_a_file_that_hung_is_tried_again_after_the_pause": ("redeleteHangedFileInterval",),
         "test_warm_files_are_written_and_work_alike": ("warmMapedFileEnable",),
         "test_what_a_round_may_delete": ("cleanFileForciblyEnable",),
     },

@@ -118,10 +118,9 @@ def build(
     services = make_services(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers
     )
-    send_ext = make_broker_properties(base).ext
     answers = make_answers(base)
     remoting, operations = make_fronts(base, services, pop, answers)
-    adapters = make_adapters(base, services, remoting, appender, send_ext)
+    adapters = make_adapters(base, services, remoting, appender, make_broker_properties(base).ext)
     client_adapter = ClientAdapter(clients, base.callers, base.clock)
     processors: list[Routed] = [
         *adapters.all,

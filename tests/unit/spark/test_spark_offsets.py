@@ -40,7 +40,6 @@ backlogs = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(tables)
 @settings(deadline=None)
 def test_json_is_read_back(offsets: Offsets) -> None:
@@ -137,7 +136,6 @@ def test_assign_that_names_no_queues_is_refused_with_what_is_wrong(text: str, wh
         queues_from_json(text)
 
 
-@settings(deadline=None)
 @given(backlogs, st.integers(1, 10**7))
 @settings(deadline=None)
 def test_a_limit_is_shared_out_exactly(
@@ -155,7 +153,6 @@ def test_a_limit_is_shared_out_exactly(
     assert all(end[queue] > start[queue] for queue in waiting)
 
 
-@settings(deadline=None)
 @given(backlogs, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1000)))
 @settings(deadline=None)
 def test_splits_cover_ranges_exactly_once(
@@ -183,7 +180,6 @@ def test_a_limit_reads_one_message_beside_a_long_backlog_at_once() -> None:
     assert limited(start, target, 1) == {A: 1, B: 8}
 
 
-@settings(deadline=None)
 @given(backlogs, st.integers(1, 100))
 @settings(deadline=None)
 def test_a_limit_no_message_waits_longer_than_its_own_queue(

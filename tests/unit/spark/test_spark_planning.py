@@ -134,7 +134,6 @@ def test_whatever_queues_do_nothing_is_read_twice_or_out_of_bounds(
         assert done[queue] == bounds.high
 
 
-@settings(deadline=None)
 @given(
     counts=st.lists(st.integers(0, 500), min_size=1, max_size=12),
     parts=st.none() | st.integers(1, 60),

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import socket
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from roquet.base.clock import SystemClock
 from roquet.protocol.command import Command
@@ -140,6 +143,20 @@ async def connect(
     return await asyncio.open_connection(host, int(port), ssl=tls)
 
 
+class Transport(asyncio.Transport):
+    """A connection that was made, with a socket to give away."""
+
+    def __init__(self, host: str) -> None:
+        self.socket = socket.socket()
+        super().__init__({"peername": (host, 9), "socket": self.socket})
+        self.aborted = False
+
+    @override
+    def abort(self) -> None:
+        self.aborted = True
+        self.socket.close()
+
+
 class Native:
     """A thread of the core that notes what it is told; a test says what it has to tell."""
 
@@ -148,11 +165,12 @@ class Native:
         self.fd = fd
         self.ends_at_once = ends_at_once
         self.bell = os.eventfd(0, os.EFD_NONBLOCK)
-        self.said = b""
+        self.words: list[bytes] = []
         self.begun: tuple[int, bytes] | None = None
         self.ended = ""
         self.tuned: list[dict[str, Any]] = []
         self.acked = self.position = self.moved = 0
+        self.silent_ms = (0, 0)
         self.news: list[tuple[bytes, int, tuple[str, str] | None]] = []
 
     def event_fd(self) -> int:
@@ -160,14 +178,22 @@ class Native:
 
     def take(self) -> tuple[bytes, int, tuple[str, str] | None]:
         os.eventfd_read(self.bell)
-        return self.news.pop(0)
+        one = self.news.pop(0)
+        if self.news:
+            os.eventfd_write(self.bell, 1)
+        return one
 
     def view(self) -> tuple[int, int, int, int, int]:
-        return self.acked, self.position, self.moved, 0, 0
+        return self.acked, self.position, self.moved, *self.silent_ms
+
+    @property
+    def said(self) -> bytes:
+        """All that it was told to say."""
+        return b"".join(self.words)
 
     def say(self, data: bytes) -> None:
         assert self.begun is None
-        self.said += data
+        self.words.append(data)
 
     def begin(self, position: int, heard: bytes) -> None:
         assert self.begun is None
@@ -183,6 +209,17 @@ class Native:
         if self.ends_at_once and not self.ended:
             self.tell("stopped")
         self.ended = self.ended or "stop"
+
+    def hear(self, data: bytes) -> None:
+        """Hand over what the peer has said."""
+        self.news.append((data, self.acked, None))
+        os.eventfd_write(self.bell, 1)
+
+    async def heard(self) -> None:
+        """Wait until the loop has taken all the news."""
+        async with asyncio.timeout(20):
+            while self.news:  # noqa: ASYNC110  (the loop's reader takes it)
+                await asyncio.sleep(0)
 
     def tell(self, kind: str, text: str = "") -> None:
         """End, as the thread itself does."""

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from typing_extensions import override
 
-from pair_harness import Native
+from pair_harness import Native, Transport
 from remoting_harness import on_loop
 from roquet.base.errors import UsageError
 from roquet.ha import places
@@ -54,20 +53,6 @@ class Log:
         return native
 
 
-class Transport(asyncio.Transport):
-    """A connection that was accepted."""
-
-    def __init__(self, host: str) -> None:
-        self.socket = socket.socket()
-        super().__init__({"peername": (host, 9), "socket": self.socket})
-        self.aborted = False
-
-    @override
-    def abort(self) -> None:
-        self.aborted = True
-        self.socket.close()
-
-
 class World:
     """A master that listens, without a port."""
 
@@ -99,9 +84,7 @@ class World:
     async def tell(self, native: Native, kind: str, text: str = "") -> None:
         """Let a thread end."""
         native.tell(kind, text)
-        async with asyncio.timeout(20):
-            while native.news:  # noqa: ASYNC110  (the loop's reader takes it)
-                await asyncio.sleep(0.001)
+        await native.heard()
 
 
 @on_loop
@@ -141,6 +124,15 @@ async def test_stranger_has_no_view_and_counts_for_nothing() -> None:
     assert it.master.slaves == []
     link._said(REPORT.pack(0)[7:])
     assert [view.acked for view in it.master.slaves] == [0]
+
+
+@on_loop
+async def test_slave_that_reports_the_beginning_of_the_log_has_nothing() -> None:
+    it = World(b"")
+    link, _ = it.slave(0)
+    for _ in range(2):
+        assert it.replicas.by_slave() == {"10.0.0.1": 0}
+        link._acked(0)
 
 
 @on_loop
@@ -283,6 +275,20 @@ async def test_slave_whose_log_is_no_copy_is_told_so_and_does_not_count(
     plain, silent = it.link()
     plain._said(REPORT.pack(50))
     assert (silent.said, silent.ended) == (b"", "finish")
+
+
+@on_loop
+async def test_refusal_is_told_once_and_the_end_behind_it_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    it = World(b"x" * 40)
+    for _ in range(3):
+        _, native = it.slave(50)
+        await it.tell(native, "stopped")
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("slave 10.0.0.1:9 has a log up to 50, this one ends at 40")
+    it.slave(50, "10.0.0.2")
+    assert len(caplog.messages) == 2, "another host is another matter"
 
 
 @on_loop

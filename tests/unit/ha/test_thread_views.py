@@ -4,74 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
+from pair_harness import Native
 from remoting_harness import on_loop
 from roquet.ha import master as module
 from roquet.ha import slave as slave_module
 from roquet.ha.config import HaRules
 from roquet.ha.feed import FeedRules
-from roquet.ha.frames import REPORT
 from roquet.ha.master import Entrance, HaMaster, SlaveLink, SlaveView
 from roquet.ha.replicas import ReplicaRules, Replicas
 from roquet.ha.slave import HaSlave, MasterLink
+from roquet.ha.tail import Arrival
 from roquet.ha.threads import LINGER_MS, LogThread
 from roquet.testing.clock import FakeClock
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-class Native:
-    """A thread of the core whose numbers a test sets."""
-
-    def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.numbers = (11, 22, 33, 44, 55)
-        self.tuned: list[dict[str, Any]] = []
-        self.said: list[str] = []
-
-    def event_fd(self) -> int:
-        return self.fd
-
-    def view(self) -> tuple[int, int, int, int, int]:
-        return self.numbers
-
-    def tune(self, **rules: Any) -> None:
-        self.tuned.append(rules)
-
-    def stop(self) -> None:
-        self.said.append("stop")
-
-
-@pytest.fixture
-def native() -> Iterator[Native]:
-    found = Native()
-    yield found
-    os.close(found.fd)
-
 
 def thread(native: Native) -> LogThread:
-    return LogThread(cast("Any", native), lambda *_: None, lambda *_: None)
-
-
-def untied(native: Native) -> None:
-    asyncio.get_running_loop().remove_reader(native.fd)
+    return LogThread(cast("Any", native), lambda _: None, lambda _: None, lambda *_: None)
 
 
 @on_loop
-async def test_thread_shows_its_numbers_each_under_its_name(native: Native) -> None:
+async def test_thread_shows_its_numbers_each_under_its_name() -> None:
+    native = Native(-1)
+    native.acked, native.position, native.moved, native.silent_ms = 11, 22, 33, (44, 55)
     it = thread(native)
     assert (it.acked, it.position, it.moved, it.silent_ms) == (11, 22, 33, (44, 55))
-    untied(native)
 
 
 @on_loop
-async def test_thread_is_tuned_by_every_rule(native: Native) -> None:
+async def test_thread_is_tuned_by_every_rule() -> None:
+    native = Native(-1)
     it = thread(native)
     it.tune(FeedRules(batch=1, heartbeat_ms=2, housekeeping_ms=3, bytes_per_second=4), loud=True)
     it.tune(FeedRules(batch=1, heartbeat_ms=2, housekeeping_ms=3))
@@ -80,10 +46,12 @@ async def test_thread_is_tuned_by_every_rule(native: Native) -> None:
         {**wanted, "bytes_per_second": 4, "loud": True},
         {**wanted, "bytes_per_second": 0, "loud": False},
     ]
-    untied(native)
 
 
-def link_of(native: Native, wanted: int) -> tuple[HaMaster, SlaveLink]:
+# --- the master's side --------------------------------------------------------------------------
+
+
+def link_of(native: Native, wanted: int = 1) -> tuple[HaMaster, SlaveLink]:
     """Return the connection of a slave that reported 20 and is fed by a thread."""
     log = SimpleNamespace(begin=0, limit=100)
     master = HaMaster(
@@ -103,96 +71,113 @@ def link_of(native: Native, wanted: int) -> tuple[HaMaster, SlaveLink]:
 @on_loop
 @pytest.mark.parametrize("wanted", [0, 1])
 async def test_thread_tells_each_acknowledgement_only_where_copies_are_asked_for(
-    native: Native, wanted: int
+    wanted: int,
 ) -> None:
+    native = Native(-1)
     _, link = link_of(native, wanted)
     link.follow(FeedRules(batch=7))
     assert [(it["batch"], it["loud"]) for it in native.tuned] == [(7, wanted > 0)]
-    untied(native)
 
 
 @on_loop
 async def test_view_of_a_slave_is_never_before_its_first_report(
-    native: Native, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "steady_ms", lambda: 0)
-    master, link = link_of(native, 1)
-    native.numbers = (0, 0, 0, 0, 0)
+    native = Native(-1)
+    master, link = link_of(native)
     assert link.view() == SlaveView("s:9", 20, 20, 0)
     link.check(1000)
     assert master.replicas.by_slave() == {"s": 20}
-    native.numbers = (25, 30, 10, 0, 0)
+    native.acked, native.position, native.moved = 25, 30, 10
     link.check(1999)
     assert link.view() == SlaveView("s:9", 25, 30, 0)
     link.check(2000)
     assert link.view() == SlaveView("s:9", 25, 30, 10)
-    native.numbers = (30, 30, 14, 0, 0)
+    native.acked, native.moved = 30, 14
     link.check(3000)
     assert link.view() == SlaveView("s:9", 30, 30, 4)
     assert master.replicas.by_slave() == {"s": 30}
-    untied(native)
 
 
 @on_loop
-async def test_slave_whose_thread_has_ended_counts_no_more(
-    native: Native, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("kind", "text", "of_a_slave", "of_a_stranger"),
+    [
+        ("lost", "", ("INFO", "is gone"), ("DEBUG", "is gone")),
+        ("lost", "reset", ("INFO", "is gone: reset"), ("DEBUG", "is gone: reset")),
+        (
+            "fault",
+            "says nonsense",
+            ("ERROR", "is dropped: it says nonsense"),
+            ("WARNING", "is dropped: it says nonsense"),
+        ),
+        ("stopped", "", None, None),
+    ],
+)
+async def test_end_of_a_thread_is_told_of_slaves_and_more_softly_of_strangers(
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    text: str,
+    of_a_slave: tuple[str, str] | None,
+    of_a_stranger: tuple[str, str] | None,
 ) -> None:
-    for kind, text, said in (
-        ("lost", "", "slave s:9 is gone"),
-        ("lost", "reset", "slave s:9 is gone: reset"),
-        ("fault", "says nonsense", "slave s:9 is dropped: it says nonsense"),
-        ("stopped", "", None),
-    ):
+    """Anybody can be a stranger."""
+    caplog.set_level("DEBUG", "roquet.ha")
+    for told, arrival in ((of_a_slave, None), (of_a_stranger, Arrival())):
         caplog.clear()
-        master, link = link_of(native, 1)
-        link._heard(None, 15)
+        _, link = link_of(Native(-1))
+        link._arrival, link._is_fed = arrival, arrival is None
+        link._ended(kind, text)
+        wanted = [] if told is None else [(told[0], f"slave s:9 {told[1]}")]
+        assert [(it.levelname, it.getMessage()) for it in caplog.records] == wanted
+
+
+@on_loop
+@pytest.mark.parametrize("arrival", [None, Arrival()], ids=["slave", "stranger"])
+async def test_connection_that_was_dropped_is_told_once_and_takes_no_words(
+    caplog: pytest.LogCaptureFixture, arrival: Arrival | None
+) -> None:
+    native = Native(-1)
+    master, link = link_of(native)
+    link._arrival, link._is_fed = arrival, arrival is None
+    link.turn_away("a test says so")
+    assert native.ended == "stop"
+    link._said(bytes(8))
+    link._acked(40)
+    assert (native.begun, link.view(), master.replicas.by_slave()) == (None, None, {})
+    link._ended("fault", "says nonsense")
+    assert caplog.messages == ["slave s:9 is dropped: it a test says so"]
+
+
+@on_loop
+async def test_slave_whose_thread_has_ended_counts_no_more() -> None:
+    for kind in ("lost", "fault", "stopped"):
+        master, link = link_of(Native(-1))
+        link._acked(15)
         assert master.replicas.by_slave() == {"s": 20}
-        link._heard(None, 40)
+        link._acked(40)
         assert master.replicas.watermark == 40
-        with caplog.at_level("INFO", "roquet.ha"):
-            link._thread_ended(kind, text)
-        assert caplog.messages == ([] if said is None else [said])
+        link._ended(kind, "")
         assert (link.view(), master.replicas.by_slave()) == (None, {})
-        link._heard(None, 50)
+        link._acked(50)
         link.check(9000)
         assert master.replicas.by_slave() == {}
-        untied(native)
 
 
 @on_loop
-async def test_slave_with_a_thread_is_closed_by_its_thread_and_not_forgotten_before(
-    native: Native,
-) -> None:
-    _, link = link_of(native, 1)
+async def test_slave_is_closed_by_its_thread_and_not_forgotten_before() -> None:
+    native = Native(-1)
+    _, link = link_of(native)
     link.close()
-    assert native.said == ["stop"]
+    assert native.ended == "stop"
     link.connection_lost(None)
     assert link.view() is not None
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(link.ended(), 0.001)
         raise AssertionError("its thread has not ended")
-    thread_of = link._thread
-    assert thread_of is not None
-    thread_of.gone.set()
+    native.tell("stopped")
     await asyncio.wait_for(link.ended(), 30)
-    untied(native)
-
-
-@on_loop
-async def test_slave_that_reports_the_beginning_of_the_log_has_nothing() -> None:
-    log = SimpleNamespace(begin=0, limit=0, read=lambda _offset, _size: b"")
-    master = HaMaster(
-        cast("Any", log),
-        Replicas(ReplicaRules(slaves=1)),
-        FeedRules(),
-        entrance=Entrance(tls=cast("Any", object())),
-        clock=FakeClock(),
-    )
-    link = SlaveLink(master)
-    link._arrival = None
-    for _ in range(2):
-        link._take(REPORT.pack(0))
-        assert list(master.replicas.by_slave().values()) == [0]
 
 
 # --- the slave's side ---------------------------------------------------------------------------
@@ -200,7 +185,7 @@ async def test_slave_that_reports_the_beginning_of_the_log_has_nothing() -> None
 
 def master_link(native: Native, monkeypatch: pytest.MonkeyPatch) -> MasterLink:
     monkeypatch.setattr(slave_module, "steady_ms", lambda: 50_000)
-    log = SimpleNamespace(begin=0, limit=0, written=0, vouched=0)
+    log = SimpleNamespace(begin=0, limit=0, written=0)
     slave = HaSlave(cast("Any", log), HaRules(batch=7), FakeClock(), broker_id=1)
     link = MasterLink(slave, "m:1")
     link._thread = thread(native)
@@ -209,8 +194,10 @@ def master_link(native: Native, monkeypatch: pytest.MonkeyPatch) -> MasterLink:
 
 @on_loop
 async def test_master_followed_by_a_thread_is_shown_by_its_numbers(
-    native: Native, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    native = Native(-1)
+    native.moved, native.silent_ms = 33, (44, 55)
     link = master_link(native, monkeypatch)
     now_ms = FakeClock().now_ms()
     assert (link.last_read_ms, link.last_write_ms) == (now_ms - 44, now_ms - 55)
@@ -218,18 +205,17 @@ async def test_master_followed_by_a_thread_is_shown_by_its_numbers(
     assert [(it["batch"], it["loud"]) for it in native.tuned] == [(7, False)]
     link.check()
     assert link.bytes_per_second == 33
+    native.moved = 40
     link.check()
     assert link.bytes_per_second == 33, "the second has not passed"
     monkeypatch.setattr(slave_module, "steady_ms", lambda: 51_000)
-    native.numbers = (0, 0, 40, 0, 0)
     link.check()
     assert link.bytes_per_second == 7
-    untied(native)
 
 
 @on_loop
 async def test_end_of_a_thread_that_follows_a_master_is_told_once(
-    native: Native, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed = "the connection to the master at m:1 is closed: "
     for reason, kind, text, said in (
@@ -238,16 +224,30 @@ async def test_end_of_a_thread_that_follows_a_master_is_told_once(
         ("", "fault", "sends nonsense", [f"{closed}it sends nonsense"]),
         ("", "store", "the disk is full", [f"{closed}the disk is full"]),
         ("this broker stops", "stopped", "", [f"{closed}this broker stops"]),
+        ("this broker stops", "lost", "reset", [f"{closed}this broker stops"]),
     ):
         caplog.clear()
+        native = Native(-1)
         link = master_link(native, monkeypatch)
         if reason:
             link.close(reason)
             link.close("and again")
-            assert native.said[-2:] == ["stop", "stop"]
+            assert native.ended == "stop"
         link.connection_lost(None)
         assert not link.gone.is_set()
         link._thread_ended(kind, text)
         assert link.gone.is_set()
         assert caplog.messages == said
-        untied(native)
+        link.close("too late")
+        assert caplog.messages == said
+
+
+@on_loop
+async def test_master_that_is_left_without_a_reason_is_left_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    native = Native(-1)
+    link = master_link(native, monkeypatch)
+    link.close("")
+    link._thread_ended("lost", "reset")
+    assert (native.ended, caplog.messages) == ("stop", [])

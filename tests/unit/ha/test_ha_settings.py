@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from pair_harness import certificate
+from roquet._native import PairTls
 from roquet.base.errors import UsageError
 from roquet.ha.config import HaRules
+from roquet.remoting.tls import FILE_SIZE_MAX
+from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from roquet.testing.pair import certificate
 
 
 @pytest.mark.parametrize(
@@ -62,26 +61,33 @@ def test_rules_of_feeding_and_copying_are_those_of_the_settings() -> None:
     assert (copier.heartbeat_ms, copier.housekeeping_ms) == (11, 13)
 
 
-def test_tls_of_a_pair_needs_its_files_and_checks_who_is_trusted(tmp_path: Path) -> None:
+def test_tls_of_a_pair_needs_a_certificate_on_masters_and_trust_on_slaves(tmp_path: Path) -> None:
+    clock = FakeClock()
     plain = HaRules()
-    assert (plain.server_tls(), plain.client_tls()) == (None, None)
-    with pytest.raises(UsageError, match="haTlsCertFile has to be set"):
-        HaRules(tls=True).server_tls()
-    with pytest.raises(UsageError, match="haTlsTrustFile has to be set on a slave"):
-        HaRules(tls=True).client_tls()
-    # Its own authority.
+    assert (plain.server_tls(clock), plain.client_tls(clock)) == (None, None)
     cert, key = certificate(tmp_path)
-    master = HaRules(tls=True, tls_cert=cert, tls_key=key).server_tls()
-    assert master is not None
-    assert (master.verify_mode, master.check_hostname) == (ssl.CERT_NONE, False)
-    both = HaRules(tls=True, tls_cert=cert, tls_key=key, tls_trust=cert)
-    for context in (both.server_tls(), both.client_tls()):
-        assert context is not None
-        assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
-    assert HaRules(tls=True, tls_trust=cert).client_tls() is not None
-    for broken in (
-        HaRules(tls=True, tls_cert=str(tmp_path / "none"), tls_key=key),
-        HaRules(tls=True, tls_cert=key, tls_key=key),
-    ):
-        with pytest.raises(UsageError, match="the TLS files of the pair cannot be used"):
-            broken.server_tls()
+    # Its own authority.
+    shows = HaRules(tls=True, tls_cert=cert, tls_key=key)
+    trusts = HaRules(tls=True, tls_trust=cert)
+    with pytest.raises(UsageError, match="haTlsCertFile has to be set"):
+        trusts.server_tls(clock)
+    with pytest.raises(UsageError, match="haTlsTrustFile has to be set on a slave"):
+        shows.client_tls(clock)
+    for side in (shows.server_tls(clock), trusts.client_tls(clock)):
+        assert side is not None
+        assert isinstance(side.load(), PairTls)
+
+
+def test_tls_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    # Text behind a certificate is allowed.
+    for more, fits in ((0, True), (1, False)):
+        size = FILE_SIZE_MAX + more
+        long = tmp_path / "long.pem"
+        long.write_text(Path(cert).read_text().ljust(size, "\n"))
+        rules = HaRules(tls=True, tls_cert=str(long), tls_key=key)
+        if fits:
+            assert rules.server_tls(FakeClock()) is not None
+            continue
+        with pytest.raises(UsageError, match=f"long.pem has more than {FILE_SIZE_MAX} bytes"):
+            rules.server_tls(FakeClock())

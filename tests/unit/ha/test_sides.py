@@ -211,23 +211,14 @@ def test_first_byte_that_slaves_have_is_told() -> None:
     assert it.replicated == [1]
 
 
-def test_first_byte_that_is_durable_is_reported() -> None:
-    slave = Slave()
-    side, _, store, _ = slave_side(slave)
-    asyncio.run(side.start())
-    store.flushed(0, None)
-    store.flushed(1, None)
-    assert slave.said == ["start", "flushed"]
-
-
 @pytest.mark.parametrize(("interval_s", "first_s"), [(10.0, 1), (0.5, 0.5)])
 def test_sides_do_their_work_at_these_intervals(interval_s: float, first_s: float) -> None:
     def times(side: SlaveSide | MasterSide) -> list[tuple[object, float | None]]:
         return [(timer.every_s, timer.first_after_s) for timer in side.timers]
 
     state, sync = BrokerState(is_slave=True), SimpleNamespace(tick=None)
-    given = (cast("Any", Slave()), cast("Any", sync), state, cast("Any", FlushStore()))
-    assert times(SlaveSide(*given, interval_s))[1] == (interval_s, first_s)
+    side = SlaveSide(cast("Any", Slave()), cast("Any", sync), state, interval_s)
+    assert times(side)[1] == (interval_s, first_s)
     assert times(MasterWorld(None).side)[1] == (60, 10)
 
 

@@ -347,12 +347,12 @@ class SlaveLink(asyncio.Protocol):
             level = logging.DEBUG if is_stranger else logging.INFO
             log.log(level, "slave %s is gone%s", self._address, f": {text}" if text else "")
         elif kind != "stopped" and not self._is_dropped:
-            self._tell_dropped(text)
+            self._tell_dropped(f"it {text}" if kind == "fault" else text)
         master.gone(self)
         master.ended(self)
 
     def _drop(self, why: str) -> None:
-        self._tell_dropped(why)
+        self._tell_dropped(f"it {why}")
         self._is_fed, self._is_dropped = False, True
         self._master.gone(self)
         if self._thread is None:
@@ -361,7 +361,7 @@ class SlaveLink(asyncio.Protocol):
             self._thread.stop()
 
     def _tell_dropped(self, why: str) -> None:
-        text = f"slave {self._address} is dropped: it {why}"
+        text = f"slave {self._address} is dropped: {why}"
         if self._arrival is None:
             log.error("%s", text)
         else:

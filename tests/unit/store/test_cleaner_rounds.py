@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import time
@@ -144,19 +145,20 @@ def test_request_by_hand_is_good_for_so_many_rounds(monkeypatch: pytest.MonkeyPa
 def test_file_that_hangs_is_tried_again_after_the_pause_or_by_hand(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(monkeypatch, files=2)
+    settings = dataclasses.replace(AT_ONCE, redelete_interval_ms=50_000)
+    world = World(monkeypatch, settings, files=2)
     world.hangs = True
     assert world.clean() == [EXPIRED]
-    assert "next try in 120 s" in caplog.text
-    world.later(119_999)
+    assert "next try in 50 s" in caplog.text
+    world.later(49_999)
     assert world.clean() == []
     asyncio.run(world.cleaner.clean_now())
-    assert world.done == [EXPIRED + 119_999]
+    assert world.done == [EXPIRED + 49_999]
     world.hangs = False
-    world.later(119_999)
+    world.later(49_999)
     assert world.clean() == []
     world.later(1)
-    assert world.clean() == [EXPIRED + 239_999] * 3
+    assert world.clean() == [EXPIRED + 99_999] * 3
     assert world.files == 0
 
 

@@ -1,0 +1,1 @@
+"""Tests with the Java name server, broker, clients and tools."""

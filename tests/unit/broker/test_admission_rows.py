@@ -12,7 +12,8 @@ import pytest
 
 from roquet.broker.clients.expressions import Choice, Expressions
 from roquet.broker.clients.registry import Client, Consuming
-from roquet.broker.fastpath.admission import Admission, FastIngest, Rules
+from roquet.broker.fastpath.admission import BARRIER, Admission, FastIngest, Rules
+from roquet.broker.fastpath.pop_rows import SETTLES, Popping
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.wiring.base import make_base, make_broker_properties
 from roquet.model.group import SubscriptionGroupConfig
@@ -24,6 +25,7 @@ from roquet.testing.cluster import broker_config
 from roquet.testing.peer import FakePeer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 
@@ -52,6 +54,25 @@ class Accounts:
         self.is_stale = False
 
 
+class Pops:
+    """What holds for popped messages, as a test says; `test_pop_rows.py` has the rules."""
+
+    def __init__(self) -> None:
+        self.is_stale = False
+        self.found: Popping | None = None
+        self.followed: list[object] = []
+
+    def follow(self, durability: object) -> None:
+        self.followed.append(durability)
+
+    def depends_on(self, topics: Collection[str]) -> bool:
+        return "revive" in topics
+
+    def write(self, *, allowed: bool) -> Popping | None:
+        self.is_stale = False
+        return self.found if allowed else None
+
+
 class Desk:
     """The admission of a broker that is not started; everything it tells is noted."""
 
@@ -61,6 +82,7 @@ class Desk:
         self.base = make_base(self.config, FakeClock(), random.Random(1))
         self.expressions = Expressions(kept_max=2)
         self.accounts = Accounts()
+        self.pops = Pops()
         self.takes_sends = True
         gate = SimpleNamespace(takes_sends=lambda: self.takes_sends, judges_reads=False)
         self.rules = Rules(
@@ -84,6 +106,7 @@ class Desk:
             rules=self.rules,
             expressions=self.expressions,
             halves=cast("Any", SimpleNamespace(place=None, opened=self._opened)),
+            pop=cast("Any", self.pops),
             accounts=cast("Any", self.accounts),
             answers=answers,
         )
@@ -164,17 +187,18 @@ def test_state_is_written_again_when_the_port_or_a_fact_has_changed(tmp_path: Pa
 def test_other_settings_write_everything_by_them(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.base.metadata.topics.put(TopicConfig(name="%RETRY%g", read_queues=3))
-    assert ("set_topic", "%RETRY%g", 0, 3, 0, 0) in desk.written()
+    assert ("set_topic", "%RETRY%g", 0, 3, 0, 0, 3) in desk.written()
     pull = dataclasses.replace(
         desk.config.pull, filter_retries=True, slave_read=True, reject_pull_consumers=True
     )
     store = dataclasses.replace(desk.config.store, sync_flush_timeout_ms=7)
     desk.admission.follow(pull, store)
     written = desk.written()
-    assert ("set_topic", "%RETRY%g", 0, 0, 0, 0) in written
+    assert ("set_topic", "%RETRY%g", 0, 0, 0, 0, 3) in written
     assert not [it for it in written if it[0] == "set_group"], "without a heartbeat none may pull"
     (state,) = [it[1] for it in written if it[0] == "set_state"]
     assert (state["pulls"], state["flush_timeout_ms"]) == (False, 7)
+    assert desk.pops.followed == [store]
 
 
 def test_expressions_are_written_as_they_are_learnt_and_forgotten(tmp_path: Path) -> None:
@@ -221,6 +245,30 @@ def test_state_says_what_the_settings_say(
     assert Desk(tmp_path, **changes).state().items() >= said.items()
 
 
+def test_state_says_what_holds_for_popped_messages_and_what_must_not_be_overtaken(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    state = desk.state()
+    assert (state["pop"], state["barrier"]) == (None, BARRIER)
+    desk.pops.found = Popping("broker-a", "revive", 8, 1000, 100, merges=False)
+    desk.pops.is_stale = True
+    assert desk.written() == [], "a timer looks at it"
+    asyncio.run(desk.admission.tick())
+    state = desk.state()
+    assert (state["pop"], state["barrier"]) == (desk.pops.found, (*BARRIER, *SETTLES))
+    asyncio.run(desk.admission.tick())
+    assert desk.written() == [], "only when it has changed"
+    desk.base.metadata.topics.put(TopicConfig(name="revive"))
+    assert desk.state()["pop"] == desk.pops.found
+    desk.base.metadata.topics.put(TopicConfig(name="t"))
+    assert [it[0] for it in desk.written()] == ["set_topic"]
+    # A slave leaves everything to the processors.
+    desk.base.state.is_slave = True
+    state = desk.state()
+    assert (state["pop"], state["barrier"]) == (None, BARRIER)
+
+
 def test_row_of_a_topic_has_its_flags_and_one_that_is_gone_is_empty(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     topics = desk.base.metadata.topics
@@ -230,8 +278,8 @@ def test_row_of_a_topic_has_its_flags_and_one_that_is_gone_is_empty(tmp_path: Pa
         TopicConfig(name="single", filter_type=FilterType.SINGLE_TAG, read_queues=3),
     )
     assert sorted(desk.written()) == [
-        ("set_topic", "many", 0, 3, sys_flag.MULTI_TAGS, 1),
-        ("set_topic", "single", 0, 3, 0, 0),
+        ("set_topic", "many", 0, 3, sys_flag.MULTI_TAGS, 1, 3),
+        ("set_topic", "single", 0, 3, 0, 0, 3),
     ]
     topics.remove("many")
     assert desk.written() == [("set_topic", "many", 0, 0, 0, 0)]

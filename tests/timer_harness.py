@@ -33,6 +33,8 @@ TIMERS = {
     "compressedRegister": "true",
 }
 TOPIC = "TimerTarget"
+START_S = 100
+"""A JVM on a machine with more to do than it can has needed 35 s."""
 UNIT = struct.Struct(">iqiqiqiiq")
 SLOT = struct.Struct(">qqqii")
 
@@ -71,7 +73,7 @@ class TimerBroker:
     def open(self, make: str) -> None:
         """Start it and wait until it serves timers."""
         self.running = self.process(make).start()
-        until("registration", lambda: registered(self.plan.namesrv, self.plan.name))
+        until("registration", lambda: registered(self.plan.namesrv, self.plan.name), START_S)
 
     def close(self, how: str) -> None:
         """End it, in good order ("stop") or by SIGKILL ("kill")."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo import lake
-from roquet.spark.source import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +61,6 @@ def session(folder: Path) -> SparkSession:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
     return spark
 
 

@@ -15,10 +15,7 @@ import matplotlib.pyplot as plt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from roquet.spark.source import register
-
 spark = SparkSession.builder.getOrCreate()
-register(spark)
 names = os.environ.get("ROQUET_NAME_SERVERS", "127.0.0.1:9876")
 out = Path(os.environ.get("NOTEBOOK_OUT", "."))
 

@@ -5,8 +5,10 @@ tests/interop/test_our_mqadmin.py compares what they print with what Java's tool
 
 from __future__ import annotations
 
+import ast
+import inspect
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,15 +18,17 @@ from cli_shell import Shell
 from roquet.cli.app import run
 from roquet.cli.mqadmin.absent import ABSENT
 from roquet.cli.mqadmin.built import BUILT
-from roquet.cli.mqadmin.declared import Java, parser_of
+from roquet.cli.mqadmin.declared import MARKS, Java, parser_of
 from roquet.cli.mqadmin.java_only import JAVA_ONLY
 from roquet.cli.mqadmin.run import COMMANDS
 from roquet.cli.mqadmin.shared import java_map, java_order, pretty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+ASKED_FOR_NOTHING = ("queryMsgById", "topic")
+"""RocketMQ's tool demands it, and gives it to a broker that looks at the id alone."""
 BAD_TEXTS = ["", "a b", "../..", "é\udcff", "-1", "9" * 400, "%s{}\n"]
 
 
@@ -46,7 +50,7 @@ def required(command: Java, text: str) -> list[str]:
     words: list[str] = []
     chosen = False
     for flag in command.flags.split():
-        name = flag.partition(":")[2].rstrip("!-")
+        name = flag.partition(":")[2].rstrip(MARKS)
         if flag.endswith("!") or (name in command.one_of and not chosen):
             chosen = chosen or name in command.one_of
             words.append(f"--{name}={text}")
@@ -60,6 +64,42 @@ def test_table_has_the_96_commands_of_5_5_0() -> None:
     for command in COMMANDS.values():
         assert sum(map(bool, (command.work, command.lacks, command.java_only))) == 1, command
         assert "-n" in parser_of(command).format_help()
+
+
+def read_by(function: Callable[..., Any], seen: set[str]) -> set[str]:
+    """Return the options that a function reads, or one of our tool that it calls."""
+    read: set[str] = set()
+    tree = ast.parse(inspect.getsource(function))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "options":
+            read.add(node.attr)
+        if not isinstance(node, ast.Call):
+            continue
+        if ast.unparse(node).startswith("getattr(options, "):
+            read.add(ast.literal_eval(node.args[1]))
+        name = ast.unparse(node.func)
+        called = function.__globals__.get(name)
+        if name not in seen and inspect.isfunction(called):
+            seen.add(name)
+            if called.__module__.startswith("roquet.cli.mqadmin"):
+                read |= read_by(called, seen)
+    return read
+
+
+@pytest.mark.parametrize("command", BUILT, ids=lambda it: it.name)
+def test_every_flag_has_an_effect_or_is_refused(
+    command: Java, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = read_by(command.function(), set())
+    for flag in command.flags.split():
+        name = flag.partition(":")[2].rstrip(MARKS)
+        if (command.name, name) != ASKED_FOR_NOTHING:
+            assert (name in read) != ("~" in flag), flag
+        if "~" not in flag:
+            continue
+        given = [f"--{name}"] if "-" in flag else [f"--{name}=true"]
+        assert run(["mqadmin", command.name, *required(command, "x"), *given]) == 2
+        assert f"--{name} is not here yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", BUILT, ids=lambda it: it.name)

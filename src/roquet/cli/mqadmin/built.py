@@ -24,8 +24,8 @@ BUILT: tuple[Java, ...] = (
         "Creates or changes a consumer group configuration",
         "b:brokerAddr c:clusterName g:groupName! s:consumeEnable m:consumeFromMinEnable "
         "d:consumeBroadcastEnable o:consumeMessageOrderly q:retryQueueNums r:retryMaxTimes "
-        "p:groupRetryPolicy i:brokerId w:whichBrokerWhenConsumeSlowly "
-        "a:notifyConsumerIdsChanged :attributes",
+        "p:groupRetryPolicy~ i:brokerId w:whichBrokerWhenConsumeSlowly "
+        "a:notifyConsumerIdsChanged :attributes~",
         work="groups:update_sub_group",
     ),
     Java(
@@ -37,7 +37,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "updateBrokerConfig",
         "Changes one runtime property of a broker and persists it",
-        "b:brokerAddr c:clusterName a:updateAllBroker k:key! v:value!",
+        "b:brokerAddr c:clusterName a:updateAllBroker~ k:key! v:value!",
         work="brokers:update_broker_config",
     ),
     Java(
@@ -55,7 +55,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "topicStatus",
         "Prints min and max offset and last store time for each queue of a topic",
-        "t:topic! c:cluster",
+        "t:topic! c:cluster~",
         work="topics:topic_status",
     ),
     Java(
@@ -74,33 +74,35 @@ BUILT: tuple[Java, ...] = (
     Java(
         "queryMsgById",
         "Looks up messages by offset message id; can also resend them or push them to one client",
-        "t:topic! i:msgId! g:consumerGroup d:clientId s:sendMessage u:unitName "
-        "f:bodyFormat c:cluster",
+        "t:topic! i:msgId! g:consumerGroup~ d:clientId~ s:sendMessage~ u:unitName~ "
+        "f:bodyFormat~ c:cluster~",
         work="messages:query_msg_by_id",
     ),
     Java(
         "queryMsgByKey",
         "Searches the index for messages with a given key",
-        "t:topic! k:msgKey! b:beginTimestamp e:endTimestamp m:maxNum c:cluster p:keyType l:lastKey",
+        "t:topic! k:msgKey! b:beginTimestamp e:endTimestamp m:maxNum c:cluster~ p:keyType "
+        "l:lastKey~",
         work="messages:query_msg_by_key",
     ),
     Java(
         "queryMsgByUniqueKey",
         "Searches for messages by the client generated unique id; can push to one client",
-        "i:msgId! g:consumerGroup d:clientId t:topic! a:showAll- c:cluster s:startTime e:endTime",
+        "i:msgId! g:consumerGroup~ d:clientId~ t:topic! a:showAll- c:cluster~ s:startTime~ "
+        "e:endTime~",
         work="messages:query_msg_by_unique_key",
     ),
     Java(
         "queryMsgByOffset",
         "Reads one message at a queue offset",
-        "t:topic! b:brokerName! i:queueId! o:offset! f:bodyFormat",
+        "t:topic! b:brokerName! i:queueId! o:offset! f:bodyFormat~",
         work="messages:query_msg_by_offset",
     ),
     Java(
         "printMsg",
         "Dumps the messages of all queues of a topic within a time range",
-        "t:topic! c:charsetName s:subExpression b:beginTimestamp e:endTimestamp "
-        "d:printBody l:lmqParentTopic",
+        "t:topic! c:charsetName~ s:subExpression b:beginTimestamp e:endTimestamp "
+        "d:printBody l:lmqParentTopic~",
         work="messages:print_msg",
     ),
     Java(
@@ -112,13 +114,13 @@ BUILT: tuple[Java, ...] = (
     Java(
         "consumerConnection",
         "Lists connected clients, subscriptions and modes of a consumer group",
-        "g:consumerGroup! b:brokerAddr",
+        "g:consumerGroup! b:brokerAddr~",
         work="groups:consumer_connection",
     ),
     Java(
         "consumerProgress",
         "Prints lag and rate per queue of a group, or a summary of all groups",
-        "g:groupName t:topicName s:showClientIP c:cluster",
+        "g:groupName t:topicName s:showClientIP c:cluster~",
         work="groups:consumer_progress",
     ),
     Java(
@@ -130,7 +132,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "clusterList",
         "Lists clusters, brokers, versions, rates and storage hints",
-        "m:moreStats- i:interval c:clusterName",
+        "m:moreStats- i:interval~ c:clusterName",
         work="brokers:cluster_list",
     ),
     Java(
@@ -166,13 +168,13 @@ BUILT: tuple[Java, ...] = (
     Java(
         "resetOffsetByTime",
         "Moves the offsets of a group to a time (or a given offset) without restarting clients",
-        "g:group! t:topic! s:timestamp! f:force c:cplus- b:broker q:queue o:offset c:cluster",
+        "g:group! t:topic! s:timestamp! f:force c:cplus-~ b:broker q:queue o:offset c:cluster~",
         work="groups:reset_offset_by_time",
     ),
     Java(
         "skipAccumulatedMessage",
         "Moves the offsets of a group to the end of the topic",
-        "g:group! t:topic! f:force c:cluster",
+        "g:group! t:topic! f:force c:cluster~",
         work="groups:skip_accumulated_message",
     ),
     Java(

@@ -1,7 +1,8 @@
 """A command of RocketMQ's tool as it is declared, and how a declaration becomes a parser.
 
-Flags are written `short:long`, with `!` for those that must be given and `-` for those that take no
-value: `t:topic! l:list-`. Every command also has `-n` and `-h`.
+Flags are written `short:long`, with `!` for those that must be given, `-` for those that take no
+value and `~` for those that are refused when they are given, since they would change what is done:
+`t:topic! l:list- c:cluster~`. Every command also has `-n` and `-h`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+MARKS = "!-~"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,6 +42,15 @@ class Java:
         found = importlib.import_module(f"roquet.cli.mqadmin.{module}")
         function: Callable[..., Any] = getattr(found, name)
         return function
+
+    def demand_known(self, options: argparse.Namespace) -> None:
+        """Raise UsageError for a given flag that has no effect here."""
+        for declared in self.flags.split():
+            name = declared.partition(":")[2].rstrip(MARKS)
+            if "~" in declared and getattr(options, name) not in (None, False):
+                raise UsageError(
+                    f"mqadmin {self.name}: --{name} is not here yet; RocketMQ's own mqadmin has it"
+                )
 
     def refusal(self) -> str:
         """Return why there is no work."""
@@ -74,11 +86,13 @@ def parser_of(command: Java) -> argparse.ArgumentParser:
     last = {short: rest for short, _, rest in flags}
     for declared, _, rest in flags:
         short = declared if last[declared] == rest else ""
-        name = rest.rstrip("!-")
+        name = rest.rstrip(MARKS)
         names = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
         to = chosen if name in command.one_of else parser
-        if rest.endswith("-"):
-            to.add_argument(*names, dest=name, action="store_true")
+        marks = rest.removeprefix(name)
+        about = "not here yet" if "~" in marks else None
+        if "-" in marks:
+            to.add_argument(*names, dest=name, action="store_true", help=about)
         else:
-            to.add_argument(*names, dest=name, required=rest.endswith("!"))
+            to.add_argument(*names, dest=name, required="!" in marks, help=about)
     return parser

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
     """Create a group, or change it to this."""
-    if options.groupRetryPolicy is not None or options.attributes is not None:
-        raise UsageError("-p and --attributes are not here yet; RocketMQ's own mqadmin has them")
     config = SubscriptionGroupConfig(
         name=options.groupName.strip(),
         consume_enable=truth(options.consumeEnable, default=True),
@@ -237,7 +235,8 @@ async def _one_queue(admin: Admin, options: argparse.Namespace) -> int:
 
 async def skip_accumulated_message(admin: Admin, options: argparse.Namespace) -> int:
     """Have a group go on at the end of a topic."""
-    await _moved(admin, options.group.strip(), options.topic.strip(), "latest", force=True)
+    force = truth(options.force, default=True)
+    await _moved(admin, options.group.strip(), options.topic.strip(), "latest", force=force)
     return 0
 
 

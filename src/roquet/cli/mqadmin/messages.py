@@ -28,7 +28,6 @@ _HOUR_MS = 3_600_000
 
 async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> int:
     """Print messages by their offset ids."""
-    _demand_plain(options, "consumerGroup", "clientId", "sendMessage", "unitName", "bodyFormat")
     for name in options.msgId.split(","):
         await _details(admin, await admin.messages.by_offset_id(name.strip()))
     return 0
@@ -36,7 +35,6 @@ async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> int:
 
 async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> int:
     """Print the message at a queue offset."""
-    _demand_plain(options, "bodyFormat")
     queue = MessageQueue(options.topic, options.brokerName, number(options.queueId, "-i", 0))
     found = await admin.messages.at(queue, number(options.offset, "-o", 0))
     if not found:
@@ -50,7 +48,6 @@ async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> int:
 
 async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> int:
     """Print messages by the id that the producer made."""
-    _demand_plain(options, "consumerGroup", "clientId")
     found = await admin.messages.by_id(options.topic, options.msgId)
     if not found:
         raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{options.topic} has no {options.msgId[:80]}")
@@ -61,7 +58,6 @@ async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> 
 
 async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> int:
     """Print where messages with a key are."""
-    _demand_plain(options, "lastKey")
     if options.keyType not in (None, "K"):
         raise UsageError("-p: only K is here; RocketMQ's own mqadmin has the others")
     found = await admin.messages.by_key(
@@ -87,7 +83,6 @@ async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> int:
 
 async def print_msg(admin: Admin, options: argparse.Namespace) -> int:
     """Print the messages of a topic, queue by queue."""
-    _demand_plain(options, "charsetName", "lmqParentTopic")
     wanted = tags.subscribe(options.topic, options.subExpression)
     bodies = truth(options.printBody, default=True)
     begin = number(options.beginTimestamp, "-b", 0)
@@ -127,13 +122,6 @@ def _line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: bool) ->
         f" properties={properties},"
         f" body=[{octets}], transactionId='{output.plain(transaction)}'}}] BODY: {shown}"
     )
-
-
-def _demand_plain(options: argparse.Namespace, *flags: str) -> None:
-    """Raise UsageError for a flag that has no meaning here yet."""
-    for name in flags:
-        if getattr(options, name) is not None:
-            raise UsageError(f"--{name} is not here yet; RocketMQ's own mqadmin has it")
 
 
 async def _details(admin: Admin, message: StoredMessage, *, is_by_id: bool = False) -> None:

@@ -35,6 +35,7 @@ def mqadmin(words: Sequence[str]) -> int:
     if not command.work:
         output.error(command.refusal())
         return EXIT_REFUSED
+    command.demand_known(options)
     function = command.function()
     from roquet.cli.reach import administered  # noqa: PLC0415
 

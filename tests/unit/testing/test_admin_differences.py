@@ -12,7 +12,7 @@ from admin_differences import BROKER, NAME_SERVER, NOT_OF_ITS_KIND, Difference, 
 from admin_differential import Asked
 from roquet.protocol.codes import RequestCode as Code
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "compatibility.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "answers.md"
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
+from tools import features_page
 
 from interop_commands import COMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CITED = re.compile(r"`(\w+\.(?:py|rs))::(\w+)`")
 NUMBERED = re.compile(r"\b(?:def|fn) (test_(?:\d{3,5}|cve|kip|dashboard)_\w+|rocketmq_\d+_\w+)\(")
-PAGES = ("docs/compatibility.md", "docs/reliability.md")
+PAGES = (
+    "docs/compatibility.md",
+    "docs/reliability.md",
+    "docs/reference/features.md",
+    "docs/reference/answers.md",
+)
 
 
 def _tests(name: str) -> str:
@@ -20,6 +26,10 @@ def _tests(name: str) -> str:
     files = [path for folder in folders for path in (REPOSITORY / folder).rglob(name)]
     assert files, f"there is no {name}"
     return "\n".join(path.read_text() for path in files)
+
+
+def test_features_are_those_of_the_list() -> None:
+    assert features_page.PAGE.read_text() == features_page.page()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -49,7 +59,7 @@ def test_every_test_that_carries_a_number_is_cited() -> None:
 
 def test_the_page_has_every_admin_command_with_its_result() -> None:
     assert len({command.name for command in COMMANDS}) == len(COMMANDS) == 96
-    page = (REPOSITORY / "docs/compatibility.md").read_text()
+    page = (REPOSITORY / "docs/reference/answers.md").read_text()
     for result in {command.result for command in COMMANDS}:
         (row,) = re.findall(rf"^\| {re.escape(result)} \| (.*) \|$", page, re.MULTILINE)
         named = [command.name for command in COMMANDS if command.result == result]

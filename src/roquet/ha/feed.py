@@ -15,11 +15,11 @@ from roquet.ha.frames import PeerFault
 class FeedRules:
     """How a slave is fed. Times are milliseconds, sizes bytes."""
 
-    batch: int = 32 * 1024
-    heartbeat_ms: int = 5_000
-    housekeeping_ms: int = 20_000
-    file_bytes: int = 1 << 30
-    bytes_per_second: int = 0
+    batch: int
+    heartbeat_ms: int
+    housekeeping_ms: int
+    file_bytes: int
+    bytes_per_second: int
     """0: as fast as the slave takes it."""
 
 
@@ -27,8 +27,8 @@ class FeedRules:
 class CopierRules:
     """How a slave behaves. Times are milliseconds."""
 
-    heartbeat_ms: int = 5_000
-    housekeeping_ms: int = 20_000
+    heartbeat_ms: int
+    housekeeping_ms: int
 
 
 def start_of(report: int, begin: int, end: int, file_bytes: int) -> int:

@@ -6,16 +6,15 @@ import asyncio
 import os
 import socket
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pair_harness import Native, Transport
+from pair_harness import Native, Transport, feed_rules
 from remoting_harness import on_loop
 from roquet.base.errors import UsageError
 from roquet.ha import places
 from roquet.ha import tail as tails
-from roquet.ha.feed import FeedRules
 from roquet.ha.frames import REPORT
 from roquet.ha.master import STRANGER_MS, Entrance, HaMaster, SlaveLink
 from roquet.ha.replicas import ReplicaRules, Replicas
@@ -23,7 +22,10 @@ from roquet.ha.secret import SlaveGate
 from roquet.ha.tail import Tail, Verdict, encode_verdict, is_same, tail_of
 from roquet.testing.clock import FakeClock
 
-RULES = FeedRules(batch=4, heartbeat_ms=5_000, housekeeping_ms=20_000, file_bytes=16)
+if TYPE_CHECKING:
+    from roquet.ha.feed import FeedRules
+
+RULES = feed_rules(batch=4, heartbeat_ms=5_000, housekeeping_ms=20_000, file_bytes=16)
 SECRET = "sixteen bytes or more"
 
 
@@ -201,7 +203,7 @@ async def test_master_with_a_secret_or_little_patience_waits_less_for_strangers(
     it = World()
     it.master.entrance = Entrance(secret="s")
     assert it.master.stranger_ms == STRANGER_MS
-    it.master.rules = FeedRules(heartbeat_ms=5_000, housekeeping_ms=2_000)
+    it.master.rules = feed_rules(heartbeat_ms=5_000, housekeeping_ms=2_000)
     assert it.master.stranger_ms == 2_000
 
 
@@ -210,7 +212,7 @@ async def test_changed_rules_reach_strangers_and_slaves() -> None:
     it = World()
     _, slave = it.slave()
     _, stranger = it.link("10.0.0.2")
-    it.master.follow(FeedRules(batch=9))
+    it.master.follow(feed_rules(batch=9))
     assert [native.tuned[0]["batch"] for native in (slave, stranger)] == [9, 9]
 
 

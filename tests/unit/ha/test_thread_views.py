@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from pair_harness import Native
+from pair_harness import Native, feed_rules
 from remoting_harness import on_loop
 from roquet.ha import master as module
 from roquet.ha import slave as slave_module
 from roquet.ha.config import HaRules
-from roquet.ha.feed import FeedRules
 from roquet.ha.master import Entrance, HaMaster, SlaveLink, SlaveView
 from roquet.ha.replicas import ReplicaRules, Replicas
 from roquet.ha.slave import HaSlave, MasterLink
@@ -39,8 +38,8 @@ async def test_thread_shows_its_numbers_each_under_its_name() -> None:
 async def test_thread_is_tuned_by_every_rule() -> None:
     native = Native(-1)
     it = thread(native)
-    it.tune(FeedRules(batch=1, heartbeat_ms=2, housekeeping_ms=3, bytes_per_second=4), loud=True)
-    it.tune(FeedRules(batch=1, heartbeat_ms=2, housekeeping_ms=3))
+    it.tune(feed_rules(batch=1, heartbeat_ms=2, housekeeping_ms=3, bytes_per_second=4), loud=True)
+    it.tune(feed_rules(batch=1, heartbeat_ms=2, housekeeping_ms=3))
     wanted = {"batch": 1, "heartbeat_ms": 2, "housekeeping_ms": 3, "linger_ms": LINGER_MS}
     assert native.tuned == [
         {**wanted, "bytes_per_second": 4, "loud": True},
@@ -57,7 +56,7 @@ def link_of(native: Native, wanted: int = 1) -> tuple[HaMaster, SlaveLink]:
     master = HaMaster(
         cast("Any", log),
         Replicas(ReplicaRules(slaves=wanted)),
-        FeedRules(),
+        feed_rules(),
         entrance=Entrance(),
         clock=FakeClock(),
     )
@@ -75,7 +74,7 @@ async def test_thread_tells_each_acknowledgement_only_where_copies_are_asked_for
 ) -> None:
     native = Native(-1)
     _, link = link_of(native, wanted)
-    link.follow(FeedRules(batch=7))
+    link.follow(feed_rules(batch=7))
     assert [(it["batch"], it["loud"]) for it in native.tuned] == [(7, wanted > 0)]
 
 

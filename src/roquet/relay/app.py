@@ -74,16 +74,16 @@ class Relay:
         )
 
 
-def build(config: RelayConfig, clock: Clock, lot: random.Random | None = None) -> Relay:
+def build(config: RelayConfig, clock: Clock, rng: random.Random | None = None) -> Relay:
     """Wire a relay. Nothing is opened or read before the app is entered. Raises UsageError."""
-    lot = lot or random.SystemRandom()
+    rng = rng or random.SystemRandom()
     packets: Registry[PacketHandler] = Registry("packet")
     messages: Registry[MessageHandler] = Registry("message")
     web: Registry[WebHandler] = Registry("web")
     traffic = Traffic(config, clock)
     dispatch = Dispatcher(packets)
     process = MainProcess(config.mailbox_max)
-    master = _master(config, clock, lot, traffic, dispatch)
+    master = _master(config, clock, rng, traffic, dispatch)
     dialling, listening = _tls(config)
     links = Links(
         clock=clock,
@@ -153,7 +153,7 @@ def _http(
 def _master(
     config: RelayConfig,
     clock: Clock,
-    lot: random.Random,
+    rng: random.Random,
     traffic: Traffic,
     dispatch: Dispatcher,
 ) -> MasterService:
@@ -166,9 +166,9 @@ def _master(
     return MasterService(
         machine=Machine(periods),
         config=config,
-        instance=f"{lot.getrandbits(64):016x}",
+        instance=f"{rng.getrandbits(64):016x}",
         clock=clock,
-        lot=lot,
+        rng=rng,
         traffic=traffic,
         dispatch=dispatch,
     )

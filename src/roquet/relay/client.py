@@ -92,7 +92,7 @@ class InnerServer:
         tls: ssl.SSLContext | None = None,
         options: ClientOptions | None = None,
         clock: Clock | None = None,
-        lot: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """Listen on `host:port` (0: any free port) once entered, or dial `relay`.
 
@@ -114,7 +114,7 @@ class InnerServer:
         self._relay = None if relay is None else split_address(relay)
         self._kinds: Registry[Callable[[Packet], Awaitable[bytes | None]]] = Registry("packet")
         registry: Registry[PacketHandler] = Registry("packet")
-        lot = lot or random.SystemRandom()
+        rng = rng or random.SystemRandom()
         self._member = Member(
             Identity(
                 server_id=server_id,
@@ -123,7 +123,7 @@ class InnerServer:
                 secret=secret,
             ),
             clock=self._clock,
-            lot=lot,
+            rng=rng,
             dispatch=Dispatcher(registry),
             probe_s=self._options.probe_s,
             silence_s=self._options.heartbeat_timeout_s,
@@ -138,7 +138,7 @@ class InnerServer:
             ingest=PlainIngest(self._options.frame_bytes),
             holder=self._member,
             frame_size_max=self._options.frame_bytes,
-            lot=lot,
+            rng=rng,
             tls=tls,
         )
         self._listener = None

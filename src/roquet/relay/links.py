@@ -109,15 +109,15 @@ class Links:
         ingest: Ingest,
         holder: Holder,
         frame_size_max: int,
-        lot: random.Random | None = None,
+        rng: random.Random | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Give every new link to `holder` at first; with `lot`, calls begin at a drawn number."""
+        """Give every new link to `holder` at first; with `rng`, calls begin at a drawn number."""
         self._clock = clock
         self._ingest = ingest
         self._holder = holder
         self._tls = tls
-        self._lot = lot
+        self._rng = rng
         self._config = LinkConfig(
             bytes_max=frame_size_max + 64 * MIB,
             high_water=HIGH_WATER,
@@ -143,8 +143,8 @@ class Links:
     def make(self) -> RelayLink:
         """Make a link that is not connected yet."""
         config = self._config
-        if self._lot is not None:
-            config = dataclasses.replace(config, first_opaque=self._lot.getrandbits(30))
+        if self._rng is not None:
+            config = dataclasses.replace(config, first_opaque=self._rng.getrandbits(30))
         link = RelayLink(
             owner=self,
             key=next(KEYS),

@@ -68,7 +68,7 @@ class MasterService:
         config: RelayConfig,
         instance: str,
         clock: Clock,
-        lot: random.Random,
+        rng: random.Random,
         traffic: Traffic,
         dispatch: Dispatcher,
     ) -> None:
@@ -79,7 +79,7 @@ class MasterService:
         self._config = config
         self._instance = instance
         self._clock = clock
-        self._lot = lot
+        self._rng = rng
         self._traffic = traffic
         self._dispatch = dispatch
         self._workers: list[_Outbox] = []
@@ -252,7 +252,7 @@ class MasterService:
             self._dials.pop(dial.attempt, None)
 
     async def _register(self, link: RelayLink, server_id: int, server_type: int) -> None:
-        nonce = f"{self._lot.getrandbits(128):032x}"
+        nonce = f"{self._rng.getrandbits(128):032x}"
         packet = packets.Register(
             relay=self._config.name,
             instance=self._instance,

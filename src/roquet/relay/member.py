@@ -56,7 +56,7 @@ class Member:
         identity: Identity,
         *,
         clock: Clock,
-        lot: random.Random,
+        rng: random.Random,
         dispatch: Dispatcher,
         probe_s: float,
         silence_s: float,
@@ -75,7 +75,7 @@ class Member:
         self._instance = ""
         self._candidates: dict[int, _Candidate] = {}
         self._clock = clock
-        self._lot = lot
+        self._rng = rng
         self._dispatch = dispatch
         self._probe_s = probe_s
         self._silence_ms = int(silence_s * 1000)
@@ -196,7 +196,7 @@ class Member:
 
     def _accept(self, link: RelayLink, command: Command, said: packets.Register) -> Command:
         me = self.identity
-        nonce = f"{self._lot.getrandbits(128):032x}"
+        nonce = f"{self._rng.getrandbits(128):032x}"
         proof = ""
         if me.secret:
             proof = packets.Claim("server", nonce, said.nonce, me.server_id).proof(me.secret)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roquet._native import Exchange
 from roquet.protocol.command import Command
-from roquet.remoting.ingest import Fed
+from roquet.remoting.ingest import FeedResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,24 +43,24 @@ class Traffic:
         del address
         self.exchange.open(key, self._clock.steady_ms())
 
-    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed:
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> FeedResult:
         """Route what is whole."""
         del fd
         frames, broken, woken = self.exchange.feed(key, data, now_ms)
         for worker in woken:
             self.wake(worker)
         if not frames:
-            return Fed(b"", [], broken=broken or "")
+            return FeedResult(b"", [], broken=broken or "")
         commands = [
             Command(code, ext, body, remark, flag, opaque, language, version, encoding)
             for encoding, code, flag, language, version, opaque, remark, ext, body in frames
         ]
-        return Fed(b"", commands, broken=broken or "")
+        return FeedResult(b"", commands, broken=broken or "")
 
-    def resume(self, key: int) -> Fed:
+    def resume(self, key: int) -> FeedResult:
         """Nothing is ever stopped here."""
         del key
-        return Fed(b"", [])
+        return FeedResult(b"", [])
 
     def idle(self, key: int) -> None:
         """Nothing depends on it."""

@@ -13,7 +13,7 @@ from roquet._native import Ingest as NativeIngest
 from roquet._native import decode_frames
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
-from roquet.remoting.ingest import Fed
+from roquet.remoting.ingest import FeedResult
 from roquet.remoting.link_limits import LinkConfig
 from roquet.remoting.native_links import NativeConnections
 
@@ -210,7 +210,9 @@ class FastPath:
 
     # --- what connections ask -------------------------------------------------------------------
 
-    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed | bytes:
+    def feed(
+        self, key: int, data: memoryview, now_ms: int, fd: int | None = None
+    ) -> FeedResult | bytes:
         """Take what a connection received."""
         native = self._native
         assert native is not None, "the fast path is not open"
@@ -338,7 +340,7 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(self, came: _Came, now_ms: int) -> Fed:
+    def _came(self, came: _Came, now_ms: int) -> FeedResult:
         if len(came) == 4:
             replies, frames, broken, merges = came
             left: list[NativeFrame] = []
@@ -349,10 +351,10 @@ class FastPath:
         else:
             replies, frames, broken = came
         if not frames:
-            return Fed(replies, [], broken=broken or "")
+            return FeedResult(replies, [], broken=broken or "")
         # A processor may ask for figures: let them be right.
         self.settle()
-        return Fed(replies, [command_of(frame) for frame in frames], broken=broken or "")
+        return FeedResult(replies, [command_of(frame) for frame in frames], broken=broken or "")
 
     def _merged(self, merge: MergeHere, now_ms: int, left: list[NativeFrame]) -> bytes:
         """Return the answers of what is in memory; the rest of the requests goes to `left`."""
@@ -391,10 +393,10 @@ class PortIngest:
             host = b""
         self._path.native.open(key, host, self._pulls)
 
-    def resume(self, key: int) -> Fed:
+    def resume(self, key: int) -> FeedResult:
         """Look at what is kept once more."""
         fed = self.feed(key, memoryview(b""), self._path.now_ms())
-        return Fed(fed, []) if isinstance(fed, bytes) else fed
+        return FeedResult(fed, []) if isinstance(fed, bytes) else fed
 
     def idle(self, key: int) -> None:
         """Admit the connection's frames again: the processors have finished all they got of it."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
 
 
-class Fed(NamedTuple):
+class FeedResult(NamedTuple):
     """What came of one read."""
 
     replies: bytes
@@ -34,7 +34,9 @@ class Ingest(Protocol):
         """Know a new connection, whose peer is at `ip:port`."""
         ...
 
-    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed | bytes:
+    def feed(
+        self, key: int, data: memoryview, now_ms: int, fd: int | None = None
+    ) -> FeedResult | bytes:
         """Take what a connection received at a time. `data` is not kept. Raises BrokenFrame.
 
         Answers may be written straight to the socket `fd` if there is one. Bytes are the
@@ -42,7 +44,7 @@ class Ingest(Protocol):
         """
         ...
 
-    def resume(self, key: int) -> Fed:
+    def resume(self, key: int) -> FeedResult:
         """Go on with a stopped connection. Raises BrokenFrame."""
         ...
 
@@ -70,7 +72,9 @@ class PlainIngest:
     def open(self, key: int, address: str) -> None:
         """Keep nothing: every frame is for the processors, who know the peer."""
 
-    def feed(self, key: int, data: memoryview, now_ms: int = 0, fd: int | None = None) -> Fed:
+    def feed(
+        self, key: int, data: memoryview, now_ms: int = 0, fd: int | None = None
+    ) -> FeedResult:
         """Decode what is whole; copy only an incomplete frame."""
         del now_ms, fd
         partial = self._partial.get(key)
@@ -79,16 +83,16 @@ class PlainIngest:
             if used < len(data):
                 # Grows with the bytes received, never with the length that a peer declares.
                 self._partial[key] = bytearray(data[used:])
-            return Fed(b"", commands)
+            return FeedResult(b"", commands)
         partial += data
         commands, used = decode(partial, self._frame_size_max)
         if used == len(partial):
             del self._partial[key]
         elif used:
             del partial[:used]
-        return Fed(b"", commands)
+        return FeedResult(b"", commands)
 
-    def resume(self, key: int) -> Fed:
+    def resume(self, key: int) -> FeedResult:
         """Decode what is left: after a broken frame in the middle, this raises BrokenFrame."""
         return self.feed(key, memoryview(b""))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
 
     from roquet.protocol.command import Command
-    from roquet.remoting.ingest import Fed, Ingest
+    from roquet.remoting.ingest import FeedResult, Ingest
     from roquet.remoting.link_limits import Budget, LinkConfig
     from roquet.remoting.waits import KernelWaits
 
@@ -184,7 +184,7 @@ class Link(asyncio.BufferedProtocol):
         if self._charged or self._stuck or not isinstance(fed, bytes):
             self._account()
 
-    def _take_all(self, fed: Fed) -> None:
+    def _take_all(self, fed: FeedResult) -> None:
         """Take what came of a read, and say at once what is wrong with the bytes behind it."""
         self._flush_is_due = True
         try:
@@ -402,7 +402,7 @@ class Link(asyncio.BufferedProtocol):
         stopped = self._stopped is not _FREE and Stop.BARRIER in self._stopped
         return stopped or not self.is_open
 
-    def _take(self, fed: Fed) -> None:
+    def _take(self, fed: FeedResult) -> None:
         # A loop and no recursion: a peer may pipeline thousands of commands that each stop it.
         while True:
             if fed.replies:

@@ -16,7 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
-from roquet.remoting.ingest import Fed
+from roquet.remoting.ingest import FeedResult
 from roquet.remoting.link import Link, Stop
 from roquet.remoting.link_limits import MIB
 
@@ -139,7 +139,7 @@ class NativeLink(Link):
         if self.transport.is_closing():
             return
         self.last_ms = self.received_ms = at_ms
-        self._take_all(Fed(b"", commands, broken=broken))
+        self._take_all(FeedResult(b"", commands, broken=broken))
         if not self.in_hand:
             self.finish()
 
@@ -329,14 +329,16 @@ class NativePort:
     def open(self, key: int, address: str) -> None:
         """Nothing: the thread knows it already."""
 
-    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed | bytes:
+    def feed(
+        self, key: int, data: memoryview, now_ms: int, fd: int | None = None
+    ) -> FeedResult | bytes:
         """Nothing is read by the loop."""
         raise NotImplementedError
 
-    def resume(self, key: int) -> Fed:
+    def resume(self, key: int) -> FeedResult:
         """Nothing is kept by the loop."""
         del key
-        return Fed(b"", [])
+        return FeedResult(b"", [])
 
     def idle(self, key: int) -> None:
         """Let the thread answer the connection's frames again."""

@@ -30,7 +30,7 @@ def durability(*, sync: bool) -> Durability:
 @contextlib.asynccontextmanager
 async def logged(folder: Path, *, sync: bool) -> AsyncIterator[tuple[MessageStore, StoreLog]]:
     """Yield a store that flushes when it is told to, with one message, and its log."""
-    settings = {
+    settings: dict[str, str | int | bool] = {
         "storePathRootDir": str(folder),
         "mappedFileSizeCommitLog": FILE,
         "mappedFileSizeConsumeQueue": 2000,

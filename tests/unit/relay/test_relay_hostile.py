@@ -40,34 +40,34 @@ FLEET = {1: 3, 2: 3, 3: 5}
 SECRET = "a secret of the fleet"
 
 
-def mutated(lot: random.Random) -> bytes:
+def mutated(rng: random.Random) -> bytes:
     """Return something that is nearly a frame, or is one that makes no sense."""
     ext = {
-        name: lot.choice(["1", "2", "9", "0", "-1", "2147483648", "x", "", "9" * 400])
-        for name in lot.sample(["id", "type", "to", "from", "key", "packet", "timeoutMs"], 5)
+        name: rng.choice(["1", "2", "9", "0", "-1", "2147483648", "x", "", "9" * 400])
+        for name in rng.sample(["id", "type", "to", "from", "key", "packet", "timeoutMs"], 5)
     }
     frame = bytearray(
         encode(
             Command(
-                lot.choice([*RelayCode, 0, 10, 34, 32_000]),
+                rng.choice([*RelayCode, 0, 10, 34, 32_000]),
                 ext,
-                lot.randbytes(lot.randrange(64)),
-                flag=lot.randrange(4),
-                opaque=lot.randrange(-1, 50),
-                encoding=lot.randrange(2),
+                rng.randbytes(rng.randrange(64)),
+                flag=rng.randrange(4),
+                opaque=rng.randrange(-1, 50),
+                encoding=rng.randrange(2),
             )
         )
     )
-    kind = lot.randrange(5)
+    kind = rng.randrange(5)
     if kind == 0:
-        for _ in range(lot.randrange(1, 8)):
-            frame[lot.randrange(len(frame))] = lot.randrange(256)
+        for _ in range(rng.randrange(1, 8)):
+            frame[rng.randrange(len(frame))] = rng.randrange(256)
     elif kind == 1:
-        del frame[lot.randrange(len(frame)) :]
+        del frame[rng.randrange(len(frame)) :]
     elif kind == 2:
-        frame[:4] = struct.pack(">i", lot.choice([0, -1, 3, 2**31 - 1, len(frame)]))
+        frame[:4] = struct.pack(">i", rng.choice([0, -1, 3, 2**31 - 1, len(frame)]))
     elif kind == 3:
-        frame = bytearray(lot.randbytes(lot.randrange(1, 300)))
+        frame = bytearray(rng.randbytes(rng.randrange(1, 300)))
     return bytes(frame)
 
 
@@ -76,7 +76,7 @@ async def test_nothing_that_comes_in_hurts_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    lot = random.Random(SEED)
+    rng = random.Random(SEED)
     async with fleet(tmp_path, FLEET, inbound=True, reconnect_ms=5) as (made, relay):
         assert relay.listener is not None
         raw = await made.stack.enter_async_context(RawServer(9, 3))
@@ -84,14 +84,14 @@ async def test_nothing_that_comes_in_hurts_the_others(
         await made.whole(9)
         for round_number in range(150):
             link = await RawLink.to(relay.listener.port)
-            if lot.random() < 0.5:
-                link.write(encode(packets.hello(lot.choice([1, 9, 77]))))
+            if rng.random() < 0.5:
+                link.write(encode(packets.hello(rng.choice([1, 9, 77]))))
             client = await RawLink.to(made.nodes[2].port)
-            for _ in range(lot.randrange(1, 6)):
-                link.write(mutated(lot))
-                client.write(mutated(lot))
+            for _ in range(rng.randrange(1, 6)):
+                link.write(mutated(rng))
+                client.write(mutated(rng))
                 if raw.writer is not None:
-                    raw.send(mutated(lot))
+                    raw.send(mutated(rng))
             for one in (link, client):
                 await one.close()
             if round_number % 15 == 0:

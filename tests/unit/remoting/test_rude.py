@@ -17,7 +17,7 @@ from remoting_harness import BIG, ECHO, LATER, SLOW, SOON, ask, calling, serving
 from roquet.base.errors import OutcomeUnknown
 from roquet.protocol.command import FLAG_RESPONSE, Command, reply_to
 from roquet.remoting.codec import encode
-from roquet.remoting.ingest import Fed, PlainIngest
+from roquet.remoting.ingest import FeedResult, PlainIngest
 from roquet.remoting.server import ServerConfig
 from roquet.testing.clock import FakeClock
 
@@ -473,13 +473,17 @@ class Stopping:
     def idle(self, key: int) -> None:
         self._plain.idle(key)
 
-    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> Fed:
+    def feed(self, key: int, data: memoryview, now_ms: int, fd: int | None = None) -> FeedResult:
         self._waiting += self._plain.feed(key, data, now_ms, fd).commands
         return self.resume(key)
 
-    def resume(self, key: int) -> Fed:
+    def resume(self, key: int) -> FeedResult:
         del key
-        return Fed(b"", [self._waiting.pop(0)], stopped=True) if self._waiting else Fed(b"", [])
+        return (
+            FeedResult(b"", [self._waiting.pop(0)], stopped=True)
+            if self._waiting
+            else FeedResult(b"", [])
+        )
 
     def held(self, key: int) -> int:
         return self._plain.held(key)

@@ -1,0 +1,79 @@
+"""The wheel, installed where nothing of the sources is: from `pip install` to the first message."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from roquet.testing.java import free_port
+
+ROOT = Path(__file__).parents[2]
+TOOLS = Path(sys.executable).parent
+PACKAGES = {"roquet", "pyspark_roquet", "pyspark_roquet_log", "pyspark_roquet_meta"}
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheels")
+    build = ["build", "--release", "--locked", "--interpreter", sys.executable, "--out", str(out)]
+    subprocess.run([TOOLS / "maturin", *build], cwd=ROOT, check=True, capture_output=True)
+    (found,) = out.glob("*.whl")
+    return found
+
+
+def test_wheel_has_every_package_and_fits_other_machines(wheel: Path) -> None:
+    assert re.fullmatch(r"roquet-[\d.]+-cp311-abi3-manylinux_\d+_\d+_\w+\.whl", wheel.name)
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PACKAGES
+    assert [name for name in names if name.endswith("/LICENSE")]
+    for page in (*ROOT.glob("src/roquet/**/*.py"), *ROOT.glob("src/pyspark_roquet*/*.py")):
+        assert str(page.relative_to(ROOT / "src")) in names
+    wanted = [it for it in ROOT.glob("src/roquet/**/*") if it.suffix in {".html", ".css", ".js"}]
+    assert {str(it.relative_to(ROOT / "src")) for it in wanted} <= set(names)
+
+
+def test_installed_wheel_serves_its_first_message(wheel: Path, tmp_path: Path) -> None:
+    env = tmp_path / "env"
+    pip = [str(TOOLS / "uv"), "pip", "install", "-q", "--python", str(env / "bin/python")]
+    base = ROOT / "requirements/base.txt"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    subprocess.run([*pip, "--require-hashes", "-r", str(base)], check=True)
+    subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
+    user = {"PATH": f"{env / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    chance = random.Random()
+    name_server, broker = free_port(chance), free_port(chance)
+
+    def roquet(*words: str) -> str:
+        """Run a command to its end; return what it printed."""
+        command = ["roquet", *words, "-n", f"127.0.0.1:{name_server}"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=user, check=False, capture_output=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    ports = ["--namesrv-port", str(name_server), "--port", str(broker)]
+    server = subprocess.Popen(
+        ["roquet", "dev", *ports], cwd=tmp_path, env=user, stdout=subprocess.PIPE
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline()
+        roquet("pub", "hello", "hi {{count}}", "-c", "3")
+        assert sorted(re.findall(r"hi \d", roquet("sub", "hello", "-g", "g1", "-c", "3"))) == [
+            "hi 1",
+            "hi 2",
+            "hi 3",
+        ]
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)
+    assert server.returncode == 0

@@ -79,8 +79,8 @@ def _module(family: str) -> str:
     typed = {"from collections.abc import Generator"}
     tree = ast.parse((SOURCE / f"{family}.py").read_text(encoding="utf-8"))
     text, names = _family(tree, family)
-    _imports(tree, names, runtime, typed)
-    _own_names(tree, family, names, runtime, typed)
+    imports_of(tree, names, runtime, typed)
+    own_names_of(tree, f"roquet.admin.{family}", names - {_class_name(family)}, runtime, typed)
     head = _HEAD.format(
         subject=family.replace("_", " "),
         imports="\n".join(sorted(runtime)),
@@ -117,36 +117,54 @@ def _family(tree: ast.Module, family: str) -> tuple[str, set[str]]:
     names: set[str] = set()
     for method in source.body:
         if isinstance(method, ast.AsyncFunctionDef | ast.FunctionDef) and method.name[0] != "_":
-            lines.append(_method(method))
-            nodes = [*ast.walk(method.args), *([method.returns] if method.returns else [])]
-            names |= {it.id for node in nodes for it in ast.walk(node) if isinstance(it, ast.Name)}
+            lines.append(method_of(method))
+            names |= names_of(method)
     return "\n".join(lines) + "\n", names
 
 
-def _method(method: ast.AsyncFunctionDef | ast.FunctionDef) -> str:
+def names_of(method: ast.AsyncFunctionDef | ast.FunctionDef) -> set[str]:
+    """Return the names that a method's signature uses."""
+    nodes = [*ast.walk(method.args), *([method.returns] if method.returns else [])]
+    return {it.id for node in nodes for it in ast.walk(node) if isinstance(it, ast.Name)}
+
+
+def method_of(
+    method: ast.AsyncFunctionDef | ast.FunctionDef,
+    *,
+    is_still: bool = True,
+    is_threaded: bool = False,
+) -> str:
+    """Return the blocking form of a method.
+
+    A property `is_still` when any thread may read it. With `is_threaded`, what is no coroutine is
+    called on the loop's thread.
+    """
     doc = ast.get_docstring(method, clean=False) or ""
     returns = "None" if method.returns is None else ast.unparse(method.returns)
-    if not isinstance(method, ast.AsyncFunctionDef):
-        call = f"return self._inner.{method.name}"
-        decorator = "    @property\n"
-    else:
-        arguments = method.args
-        given = [it.arg for it in arguments.args[1:]]
-        given += [f"{it.arg}={it.arg}" for it in arguments.kwonlyargs]
-        called = f"self._inner.{method.name}({', '.join(given)})"
+    given = [it.arg for it in method.args.args[1:]]
+    given += [f"{it.arg}={it.arg}" for it in method.args.kwonlyargs]
+    called = f"self._inner.{method.name}({', '.join(given)})"
+    decorator = ""
+    if isinstance(method, ast.AsyncFunctionDef):
         if returns.startswith("AsyncGenerator["):
             returns = returns.removeprefix("Async")
             call = f"yield from self._loop.iterate({called})"
         else:
             call = f"{'' if returns == 'None' else 'return '}self._loop.run({called})"
-        decorator = ""
+    elif method.decorator_list or not is_threaded:
+        decorator = "    @property\n"
+        read = f"self._inner.{method.name}"
+        call = f"return {read if is_still else f'self._loop.call(lambda: {read})'}"
+    else:
+        once = f"lambda: {called}" if given else f"self._inner.{method.name}"
+        call = f"{'' if returns == 'None' else 'return '}self._loop.call({once})"
     return (
         f"\n{decorator}    def {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
         f'        """{doc}"""\n        {call}'
     )
 
 
-def _imports(tree: ast.Module, names: set[str], runtime: set[str], typed: set[str]) -> None:
+def imports_of(tree: ast.Module, names: set[str], runtime: set[str], typed: set[str]) -> None:
     """Add the imports of the names; constants of defaults are needed when the module runs."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -156,10 +174,10 @@ def _imports(tree: ast.Module, names: set[str], runtime: set[str], typed: set[st
                     (runtime if alias.name.isupper() else typed).add(line)
 
 
-def _own_names(
-    tree: ast.Module, family: str, names: set[str], runtime: set[str], typed: set[str]
+def own_names_of(
+    tree: ast.Module, module: str, names: set[str], runtime: set[str], typed: set[str]
 ) -> None:
-    """Add what the family's module defines itself."""
+    """Add what the source's module defines itself."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             found = [node.name]
@@ -167,8 +185,8 @@ def _own_names(
             found = [it.id for it in node.targets if isinstance(it, ast.Name)]
         else:
             continue
-        for name in names.intersection(found) - {_class_name(family)}:
-            line = f"from roquet.admin.{family} import {name}"
+        for name in names.intersection(found):
+            line = f"from {module} import {name}"
             (runtime if name.isupper() else typed).add(line)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from roquet.client._sync_client import transactions
 from roquet.client._sync_send import Producer
 
 if TYPE_CHECKING:
@@ -17,13 +18,8 @@ if TYPE_CHECKING:
     from roquet.service.loop_thread import LoopThread
 
 
-class Transaction:
+class Transaction(transactions.Transaction):
     """One message that is not decided yet, blocking. Leaving its `with` block commits it."""
-
-    def __init__(self, inner: _transactions.Transaction, loop: LoopThread) -> None:
-        """Wrap."""
-        self._inner = inner
-        self._loop = loop
 
     def __enter__(self) -> Self:
         """Begin the work."""
@@ -43,18 +39,6 @@ class Transaction:
     def state(self) -> TransactionState | None:
         """What was told to the broker."""
         return self._inner.state
-
-    def commit(self) -> None:
-        """Let consumers see the message."""
-        self._loop.run(self._inner.commit())
-
-    def rollback(self) -> None:
-        """Drop the message."""
-        self._loop.run(self._inner.rollback())
-
-    def leave_open(self) -> None:
-        """Say nothing now: the broker will ask the check."""
-        self._inner.leave_open()
 
 
 class TransactionProducer(Producer):

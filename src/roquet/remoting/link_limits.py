@@ -32,4 +32,4 @@ class LinkConfig:
     A client must go on reading, or two could wait for each other.
     """
     first_opaque: int = 0
-    """Number of the first call; one drawn at random where late answers to an earlier link can come."""
+    """Number of the first call; drawn at random where late answers to an earlier link can come."""

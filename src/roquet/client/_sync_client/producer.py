@@ -1,0 +1,160 @@
+"""Blocking form of Producer: written by `python -m tools.sync_client`, do not edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from roquet.client import _producer
+    from roquet.client._receipt import SendReceipt
+    from roquet.model.message import Message, StoredMessage
+    from roquet.model.queue import MessageQueue
+    from roquet.service.loop_thread import LoopThread
+
+
+class Producer:
+    """Sends messages, blocking."""
+
+    def __init__(self, inner: _producer.Producer, loop: LoopThread) -> None:
+        """Wrap."""
+        self._inner = inner
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def start(self) -> None:
+        """Join the producer group."""
+        self._loop.run(self._inner.start())
+
+    def close(self) -> None:
+        """Wait for submitted sends and leave the group. Twice is once."""
+        self._loop.run(self._inner.close())
+
+    def send(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None = None,
+        unique_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait until the broker has it.
+
+        `topic` may be a whole `Message`; then the fields come from it. Messages with the same
+        `order_key` go to the same queue; `queue` and `selector` choose one directly. A chosen
+        queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
+        the one that the producer would make.
+
+        A broker that cannot be reached is tried until `timeout_s` (3 s) is over, so that a restart
+        is no failure. Raises UsageError (fix the call), Refused (the broker said no), Unreachable
+        (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
+        """
+        return self._loop.run(
+            self._inner.send(
+                topic,
+                body,
+                tag=tag,
+                keys=keys,
+                properties=properties,
+                delay_level=delay_level,
+                order_key=order_key,
+                queue=queue,
+                selector=selector,
+                unique_key=unique_key,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[bytes | str | Message],
+        *,
+        queue: MessageQueue | None = None,
+        unique_keys: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SendReceipt]:
+        """Send many messages in few requests, to one queue a request; a receipt for each.
+
+        A batch too big for one request is split; when a later part fails, the earlier ones are
+        stored. `unique_keys`, one a message, replace those that the producer would make, so that a
+        batch sent again can be recognized. Raises as `send` does.
+        """
+        return self._loop.run(
+            self._inner.send_batch(
+                topic, messages, queue=queue, unique_keys=unique_keys, timeout_s=timeout_s
+            )
+        )
+
+    def send_one_way(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without waiting for an answer: fast, and lost when the broker refuses it.
+
+        Raises UsageError, Unreachable, and Refused when the topic has no route.
+        """
+        self._loop.run(
+            self._inner.send_one_way(
+                topic, body, tag=tag, keys=keys, properties=properties, queue=queue
+            )
+        )
+
+    def flush(self) -> None:
+        """Wait for everything submitted. Raises the first failure since the last flush."""
+        self._loop.run(self._inner.flush())
+
+    def request(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float = 3.0,
+    ) -> StoredMessage:
+        """Send a message and return the consumer's answer to it (see `reply`).
+
+        Raises as `send` does, and OutcomeUnknown when no answer came in time.
+        """
+        return self._loop.run(
+            self._inner.request(
+                topic,
+                body,
+                tag=tag,
+                keys=keys,
+                properties=properties,
+                order_key=order_key,
+                queue=queue,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that the topic's messages go to. Raises Refused when it has none."""
+        return self._loop.run(self._inner.queues(topic))

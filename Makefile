@@ -43,7 +43,7 @@ PARALLEL := -n $(WORKERS) --dist worksteal
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop powerloss \
-	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit mutants setting-mutants test-nightly nightly clean
+	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -225,6 +225,15 @@ imports: setup
 native: setup
 	cargo clippy -q --all-targets --locked -- -D warnings
 	$(BIN)/python -m mypy.stubtest roquet.roquet_native --ignore-missing-stub
+
+written: setup ## write again what is made from the source: pages of reference, the blocking client
+	$(PY) -m tools.configuration_page
+	$(PY) -m tools.java_settings
+	$(PY) -m tools.commands_page
+	$(PY) -m tools.spark_options_page
+	$(PY) -m tools.features_page
+	$(PY) -m tools.sync_admin
+	$(PY) -m tools.sync_client
 
 audit: setup ## known vulnerabilities in what we depend on: a report, not a gate
 	-$(BIN)/pip-audit --require-hashes --disable-pip -r requirements/base.txt

@@ -39,6 +39,9 @@ FORMS = {
         "_push_consumer", "Consumer", frozenset({"receive", "run", "rebalance_soon", *_INNER})
     ),
     "pull_consumer.py": Form("_pull_consumer", "PullConsumer", frozenset({"describe"})),
+    "simple_consumer.py": Form(
+        "_simple_consumer", "SimpleConsumer", frozenset({"rebalance_soon", *_INNER})
+    ),
     "received.py": Form("_received", "Received", frozenset({"process"}), is_still=True),
 }
 _HEAD = '''\

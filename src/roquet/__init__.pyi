@@ -7,6 +7,7 @@ from roquet.client import Credentials as Credentials
 from roquet.client import Message as Message
 from roquet.client import MessageQueue as MessageQueue
 from roquet.client import OutcomeUnknown as OutcomeUnknown
+from roquet.client import Popped as Popped
 from roquet.client import ProducerOptions as ProducerOptions
 from roquet.client import Received as Received
 from roquet.client import Refused as Refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import roquet
 from interop_world import make_topic, messages, until
 from pop_harness import (
     GROUP,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pop_harness import Popped
+    from roquet.client import SimpleConsumer
     from roquet.testing.java import Driver
 
 OTHER = {"java": "ours", "ours": "java"}
@@ -371,3 +374,40 @@ def is_settled_in_time(broker: TimerBroker, other: str, driver: Driver, invisibl
     came()
     assert again == [(b"3", 1)]
     return True
+
+
+@pytest.mark.parametrize("make", ["java", "ours"])
+def test_our_simple_consumer_gets_acknowledges_and_gets_again(
+    twins: dict[str, TimerBroker], driver: Driver, make: str
+) -> None:
+    broker, topic = twins[make], f"Simple-{make}"
+    make_topic(driver, broker.plan.namesrv, broker.plan, topic, 4)
+
+    async def received(
+        consumer: SimpleConsumer, count: int, invisible_s: float
+    ) -> list[roquet.Popped]:
+        found: list[roquet.Popped] = []
+        while len(found) < count:
+            found += await consumer.receive(wait_s=5, invisible_s=invisible_s)
+        return found
+
+    async def run() -> None:
+        async with (
+            asyncio.timeout(100),
+            roquet.connect(f"rmq://{broker.plan.namesrv}") as mq,
+            mq.producer("p") as producer,
+            mq.simple_consumer("simple", topic, start="earliest") as consumer,
+        ):
+            for number in range(12):
+                await producer.send(topic, f"{number}")
+            found = await received(consumer, 12, 15)
+            assert {it.body for it in found} == {b"%d" % number for number in range(12)}
+            later = await consumer.change_invisible(found[0], 60)
+            for popped in found[2:]:
+                await consumer.ack(popped)
+            await consumer.ack(later)
+            (again,) = await received(consumer, 1, 60)
+            assert (again.body, again.attempt) == (found[1].body, 2)
+            await consumer.ack(again)
+
+    asyncio.run(run())

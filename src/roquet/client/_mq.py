@@ -8,7 +8,7 @@ import random
 import socket
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self, TypeGuard
+from typing import TYPE_CHECKING, Literal, Self, TypeGuard
 
 from roquet.acl.credentials import Credentials, from_environment
 from roquet.admin import Admin
@@ -32,6 +32,7 @@ from roquet.client._replies import Replies
 from roquet.client._routes import RouteBook
 from roquet.client._session import Session
 from roquet.client._signals import until_signal
+from roquet.client._simple_consumer import SimpleConsumer
 from roquet.client._transactions import TransactionProducer
 from roquet.model.subscription import ExpressionType, SubscriptionData
 from roquet.protocol import names, tags
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from roquet.client._transactions import Check
     from roquet.remoting.router import Peer
 
+    _Made = Producer | Consumer | PullConsumer | SimpleConsumer
     Subscriptions = Mapping[str, "str | Sql | None"] | Iterable[str] | str
 
 
@@ -102,7 +104,7 @@ class MQ:
         )
         self._calls = BrokerCalls(self._session)
         self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
-        self._made: weakref.WeakSet[Producer | Consumer | PullConsumer] = weakref.WeakSet()
+        self._made: weakref.WeakSet[_Made] = weakref.WeakSet()
         self._started = False
 
     async def __aenter__(self) -> Self:
@@ -228,6 +230,32 @@ class MQ:
             calls=self._calls,
             group=group,
             options=options or ConsumerOptions(),
+        )
+        self._made.add(made)
+        return made
+
+    def simple_consumer(
+        self,
+        group: str,
+        subscriptions: Subscriptions,
+        *,
+        start: Literal["earliest", "latest"] = "latest",
+        options: ConsumerOptions | None = None,
+    ) -> SimpleConsumer:
+        """Make a consumer that receives and acknowledges messages one by one (POP of RocketMQ 5).
+
+        `subscriptions` and `start` are as for `consumer`; members own no queues, and each message
+        goes to whoever asks. Raises UsageError.
+        """
+        _check_group(group)
+        if start not in ("earliest", "latest"):
+            raise UsageError("start has to be 'earliest' or 'latest'")
+        made = SimpleConsumer(
+            session=self._session,
+            group=group,
+            subscriptions=_subscriptions(subscriptions, self._clock.now_ms()),
+            options=options or ConsumerOptions(),
+            starts_latest=start == "latest",
         )
         self._made.add(made)
         return made

@@ -9,11 +9,12 @@ Everything runs on one private thread with an event loop. Objects may be used fr
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from roquet.client import _mq
 from roquet.client._signals import stop_at_signal
 from roquet.client._sync_admin import Admin
+from roquet.client._sync_client.simple_consumer import SimpleConsumer
 from roquet.client._sync_receive import Consumer, PullConsumer, Received
 from roquet.client._sync_send import Producer
 from roquet.client._sync_transactions import Transaction, TransactionProducer
@@ -42,6 +43,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "Received",
+    "SimpleConsumer",
     "Transaction",
     "TransactionProducer",
     "connect",
@@ -133,6 +135,20 @@ class MQ:
         """Make a pull consumer."""
         made = self._loop.call(lambda: self._inner.pull_consumer(group, options=options))
         return PullConsumer(made, self._loop)
+
+    def simple_consumer(
+        self,
+        group: str,
+        subscriptions: Subscriptions,
+        *,
+        start: Literal["earliest", "latest"] = "latest",
+        options: ConsumerOptions | None = None,
+    ) -> SimpleConsumer:
+        """Make a consumer that receives and acknowledges messages one by one."""
+        made = self._loop.call(
+            lambda: self._inner.simple_consumer(group, subscriptions, start=start, options=options)
+        )
+        return SimpleConsumer(made, self._loop)
 
     def stop_consumers(self) -> None:
         """Have consumers give out no more messages; `run` does it at a signal."""

@@ -13,21 +13,11 @@ from tools import sync_admin, sync_client
 from roquet import admin, sync
 from roquet.base.errors import Refused
 from roquet.client import _sync_admin
-from roquet.client import sync as sync_form
-from roquet.client._producer import Producer
-from roquet.client._pull_consumer import PullConsumer
-from roquet.client._push_consumer import Consumer
-from roquet.client._received import Received
-from roquet.client._transactions import Transaction, TransactionProducer
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
-
-ASKED = {"describe", "reset_offsets", "progress", "running_info", "consume_directly"}
-"""What brokers and tools ask of a consumer."""
-INNER_ENDS = {"send_half", "end", "asked"}
 
 
 @pytest.mark.parametrize("program", [sync_admin, sync_client], ids=["admin", "client"])
@@ -35,24 +25,6 @@ def test_blocking_modules_are_what_the_program_writes(program: ModuleType) -> No
     written = {name: sync_admin.formatted(text) for name, text in program.written().items()}
     there = {it.name: it.read_text(encoding="utf-8") for it in program.TARGET.glob("*.py")}
     assert there == written
-
-
-@pytest.mark.parametrize(
-    ("asyncio_class", "blocking", "left_out"),
-    [
-        (Producer, sync.Producer, {"send_encoded"}),
-        (TransactionProducer, sync_form.TransactionProducer, {"send_encoded", *INNER_ENDS}),
-        (Transaction, sync_form.Transaction, set[str]()),
-        (Consumer, sync.Consumer, {"run", "rebalance_soon", *ASKED}),
-        (PullConsumer, sync.PullConsumer, {"describe"}),
-        (Received, sync.Received, set[str]()),
-    ],
-)
-def test_every_public_method_has_a_blocking_form(
-    asyncio_class: type, blocking: type, left_out: set[str]
-) -> None:
-    public = {name for name in dir(asyncio_class) if not name.startswith("_")}
-    assert public - {name for name in dir(blocking) if not name.startswith("_")} == left_out
 
 
 def test_every_public_function_is_there() -> None:

@@ -51,6 +51,8 @@ def test_unacked_message_comes_again_and_one_without_tries_left_is_dead(tmp_path
             came.records
         )
         assert {handle.retry_flag for handle in came.handles} == {"1"}
+        await until(lambda: it.broker.store.max_offset(f"%DLQ%{ONCE}", 0) == 1, "a dead letter")
+        await dispatched(it)
         dead = records(await it.pull(f"%DLQ%{ONCE}"))
         assert [letter.body for letter in dead] == [b"0"]
         assert properties(dead[0])["DLQ_ORIGIN_TOPIC"] == TOPIC

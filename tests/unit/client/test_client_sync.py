@@ -19,6 +19,7 @@ PAIRS = [
     (client.Transaction, sync.Transaction),
     (client.Consumer, sync.Consumer),
     (client.PullConsumer, sync.PullConsumer),
+    (client.SimpleConsumer, sync.SimpleConsumer),
     (client.Received, sync.Received),
     (client.Admin, sync.Admin),
 ]

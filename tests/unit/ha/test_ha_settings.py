@@ -33,7 +33,7 @@ def test_configured_master_is_an_address_of_six_letters_or_more(
     assert HaRules(master_address=address).configured_master == master
 
 
-@pytest.mark.parametrize("address", ["nowhere", "a.b.c.d", "host:port"])
+@pytest.mark.parametrize("address", ["nowhere", "nowher", "a.b.c.d", "host:port"])
 def test_master_address_that_is_none_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(UsageError, match="must be host:port"):
         broker_config(tmp_path, haMasterAddress=address)

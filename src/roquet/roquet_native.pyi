@@ -660,10 +660,12 @@ class PairTls:
 class LogLink:
     """One connection of a pair, copied by a thread that never takes the GIL, from file to socket or back.
 
-    News make `event_fd` readable. Dropping the object ends the connection.
+    News make `event_fd` readable. Dropping the object ends the connection. After `join` it says what it has told last,
+    and passes over what it is asked for.
     """
 
-    def event_fd(self) -> int: ...
+    def event_fd(self) -> int:
+        """-1 once the thread was waited for."""
     def take(self) -> tuple[bytes, int, tuple[str, str] | None]:
         """(what the peer has said before the start, once; acknowledged offset; how it ended and why).
 
@@ -694,7 +696,7 @@ class LogLink:
     def stop(self) -> None:
         """Ask for the end of the connection; the news say when it has come."""
     def join(self) -> None:
-        """Wait for the thread."""
+        """Wait for the thread, and close the link's descriptors."""
 
 def feed_log(
     store: Store,

@@ -39,9 +39,9 @@ fn age(then: Instant) -> u64 {
 
 #[pymethods]
 impl LogLink {
-    /// The descriptor that is readable while there is news.
+    /// The descriptor that is readable while there is news; -1 once the thread was waited for.
     fn event_fd(&self) -> RawFd {
-        self.core.event_fd()
+        self.core.event_fd().unwrap_or(-1)
     }
 
     /// The news; what the peer has said comes once.
@@ -104,7 +104,7 @@ impl LogLink {
         self.core.stop();
     }
 
-    /// Wait for the thread.
+    /// Wait for the thread, and close the descriptor.
     fn join(&self, py: Python<'_>) {
         py.detach(|| self.core.join());
     }

@@ -202,12 +202,12 @@ class SlaveLink(asyncio.Protocol):
             transport.abort()
             return
         log.debug("%s has connected to the port for slaves", self._address)
-        tls = master.entrance.tls
+        tls = None if master.entrance.tls is None else master.entrance.tls.fresh()
         try:
             native = master.log.feed(
                 take_socket(transport),
                 master.rules,
-                None if tls is None else tls.fresh(),
+                tls,
                 loud=master.replicas.wanted > 0,
             )
         except OSError as error:

@@ -39,7 +39,11 @@ def take_socket(transport: asyncio.Transport) -> int:
 
 
 class LogThread:
-    """A thread of the core with one connection, from now until `gone` is set."""
+    """A thread of the core with one connection, from now until `gone` is set.
+
+    Then it has no descriptor any more, whoever keeps it; it can still be asked, and passes over
+    what it is told.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,8 @@ class LogThread:
         self._acked = acked
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(native.event_fd(), self._news)
+        self._descriptor = native.event_fd()
+        self._loop.add_reader(self._descriptor, self._news)
 
     @property
     def acked(self) -> int:
@@ -110,12 +115,24 @@ class LogThread:
 
     def _news(self) -> None:
         said, acked, end = self.native.take()
-        if said:
-            self._said(said)
-        self._acked(acked)
-        if end is not None:
-            self._loop.remove_reader(self.native.event_fd())
-            # It has told its last: this takes no time.
-            self.native.join()
-            self.gone.set()
-            self._ended(*end)
+        try:
+            if said:
+                self._said(said)
+            self._acked(acked)
+        finally:
+            if end is not None:
+                self._end(*end)
+
+    def _end(self, kind: str, text: str) -> None:
+        self._loop.remove_reader(self._descriptor)
+        # It has told its last: this takes no time, and closes the descriptors.
+        self.native.join()
+        ended = self._ended
+        # Those that hear know this object: a cycle would wait for the garbage collector.
+        self._said = self._acked = self._ended = _nobody
+        self.gone.set()
+        ended(kind, text)
+
+
+def _nobody(*_: object) -> None:
+    """Hear nothing: the connection has ended."""

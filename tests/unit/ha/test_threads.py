@@ -477,3 +477,22 @@ def test_what_java_slaves_said_is_understood(tmp_path: Path) -> None:
                     peer.report(offset)
                 while peer.link.view()[0] < offsets[-1]:
                     assert peer.news()[2] is None
+
+
+def test_link_that_has_ended_answers_and_passes_over_what_it_is_told(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        peer = Peer(lambda fd: feed_log(store, fd, **FEED))
+        with peer as it:
+            it.report(0)
+            assert it.heard(8) == REPORT.pack(0)
+        link = peer.link
+        assert link.event_fd() == -1
+        assert (link.take(), link.view()[:3]) == ((b"", 0, ("stopped", "")), (0, 0, 0))
+        link.say(b"too late")
+        link.begin(0, REPORT.pack(0))
+        rules = {key: it for key, it in FEED.items() if key not in {"tls", "handshake_ms"}}
+        link.tune(**rules)
+        link.finish()
+        link.stop()
+        link.join()
+        assert link.take() == (b"", 0, ("stopped", ""))

@@ -155,9 +155,20 @@ impl Drop for Last {
     }
 }
 
+/// What the owner has of a connection.
+enum Part {
+    /// The thread may run; the descriptors are open.
+    Runs(Arc<Shared>),
+    /// It was waited for: its last words are left, and no descriptor.
+    Ended(Box<View>),
+}
+
 /// The owner's handle. Dropping it ends the connection, without waiting for the thread.
+///
+/// [`Link::join`] closes the descriptors. From then on nothing is heard, and what is asked for is
+/// passed over.
 pub struct Link {
-    shared: Arc<Shared>,
+    part: Mutex<Part>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// A forked child has the handle, but not the thread.
     process: u32,
@@ -197,77 +208,104 @@ impl Link {
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self {
-            shared,
+            part: Mutex::new(Part::Runs(shared)),
             thread: Mutex::new(Some(thread)),
             process: std::process::id(),
         })
     }
 
-    /// The descriptor that is readable while there is news.
-    pub fn event_fd(&self) -> RawFd {
-        self.shared.news.fd()
+    /// The descriptor that is readable while there is news; `None` once the thread was waited for.
+    pub fn event_fd(&self) -> Option<RawFd> {
+        self.runs().map(|shared| shared.news.fd())
     }
 
     /// Takes the news: what was heard comes once, and the thread listens on.
     pub fn take(&self) -> View {
-        self.shared.news.answer();
-        let mut state = hold(&self.shared.state);
+        let shared = match &mut *hold(&self.part) {
+            Part::Runs(shared) => Arc::clone(shared),
+            Part::Ended(view) => {
+                let heard = std::mem::take(&mut view.heard);
+                let view = View::clone(view);
+                return View { heard, ..view };
+            }
+        };
+        shared.news.answer();
+        let mut state = hold(&shared.state);
         let view = state.view.clone();
         if !view.heard.is_empty() {
             state.view.heard = Vec::new();
-            self.shared.wake.ring();
+            shared.wake.ring();
         }
         view
     }
 
     /// What the thread has told so far.
     pub fn view(&self) -> View {
-        hold(&self.shared.state).view.clone()
+        match &*hold(&self.part) {
+            Part::Runs(shared) => hold(&shared.state).view.clone(),
+            Part::Ended(view) => View::clone(view),
+        }
     }
 
     /// Says something to the peer, before the start.
     pub fn say(&self, data: &[u8]) {
-        hold(&self.shared.state).wanted.say.extend_from_slice(data);
-        self.shared.wake.ring();
+        self.ask(|state| state.wanted.say.extend_from_slice(data));
     }
 
     /// Ends the connection, before the start, once what was said is written.
     pub fn finish(&self) {
-        hold(&self.shared.state).wanted.finish = true;
-        self.shared.wake.ring();
+        self.ask(|state| state.wanted.finish = true);
     }
 
     /// Starts the copying, behind what was said.
     ///
     /// What the owner has not taken yet follows what it hands over.
     pub fn begin(&self, mut begin: Begin) {
-        let mut state = hold(&self.shared.state);
-        begin.heard.append(&mut state.view.heard);
-        state.wanted.begin = Some(begin);
-        drop(state);
-        self.shared.wake.ring();
+        self.ask(|state| {
+            begin.heard.append(&mut state.view.heard);
+            state.wanted.begin = Some(begin);
+        });
     }
 
     /// Goes by other rules from now on.
     pub fn tune(&self, tuning: Tuning) {
-        hold(&self.shared.state).tuning = Some(tuning);
-        self.shared.wake.ring();
+        self.ask(|state| state.tuning = Some(tuning));
     }
 
     /// Asks for the end of the connection.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.wake.ring();
+        if let Some(shared) = self.runs() {
+            shared.stopping.store(true, Ordering::SeqCst);
+            shared.wake.ring();
+        }
     }
 
-    /// Waits until the thread has ended.
+    /// Waits until the thread has ended, and closes the descriptors.
     pub fn join(&self) {
         if self.process != std::process::id() {
             return;
         }
-        if let Some(thread) = hold(&self.thread).take() {
+        let mut thread = hold(&self.thread);
+        if let Some(thread) = thread.take() {
             // A panic in it has been shown by its own message.
             let _ = thread.join();
+            let view = self.view();
+            *hold(&self.part) = Part::Ended(Box::new(view));
+        }
+    }
+
+    fn runs(&self) -> Option<Arc<Shared>> {
+        match &*hold(&self.part) {
+            Part::Runs(shared) => Some(Arc::clone(shared)),
+            Part::Ended(_) => None,
+        }
+    }
+
+    /// Changes what the thread is asked for, and wakes it.
+    fn ask(&self, change: impl FnOnce(&mut State)) {
+        if let Some(shared) = self.runs() {
+            change(&mut hold(&shared.state));
+            shared.wake.ring();
         }
     }
 }
@@ -282,9 +320,9 @@ impl Drop for Link {
 
 #[cfg(test)]
 mod tests {
-    use super::{Begin, End, Link, Shared, Wanted};
+    use super::{Begin, End, FeedRules, Link, Shared, Tuning, Wanted};
     use std::sync::mpsc;
-    use std::sync::Arc;
+    use std::sync::{Arc, Weak};
 
     /// A link whose thread hands itself over to the test.
     fn linked() -> (Link, Arc<Shared>, mpsc::Sender<()>) {
@@ -338,5 +376,40 @@ mod tests {
         );
         let again = shared.wanted();
         assert_eq!((again.say.len(), again.finish), (0, false));
+    }
+
+    #[test]
+    fn a_link_that_was_waited_for_has_no_descriptor_and_still_answers() {
+        let (link, shared, go) = linked();
+        let (news, wake) = (link.event_fd().unwrap(), shared.wake.fd());
+        assert_ne!(news, wake);
+        shared.hear(b"last words");
+        shared.tell(false, |view| (view.acked, view.moved) = (7, 9));
+        // Nobody but the link has what the bells belong to.
+        let (all, wakes) = (Arc::downgrade(&shared), Arc::downgrade(&shared.wake));
+        drop((shared, go));
+        link.join();
+        assert_eq!((all.strong_count(), Weak::strong_count(&wakes)), (0, 0));
+        assert_eq!(link.event_fd(), None);
+        for heard in [&b"last words"[..], b""] {
+            let view = link.take();
+            assert_eq!((view.acked, view.moved), (7, 9));
+            assert_eq!((&view.heard[..], view.end), (heard, Some(End::Stopped)));
+        }
+        assert_eq!(link.view().end, Some(End::Stopped));
+        let feed = FeedRules {
+            batch: 1,
+            heartbeat: 1,
+            housekeeping: 1,
+            bytes_per_second: 0,
+            linger: 0,
+        };
+        link.tune(Tuning { feed, loud: true });
+        link.say(b"too late");
+        link.begin(Begin::default());
+        link.finish();
+        link.stop();
+        link.join();
+        assert_eq!((link.view().acked, link.take().heard.len()), (7, 0));
     }
 }

@@ -40,7 +40,7 @@ class NativeTransport(asyncio.Transport):
         """Be open and read."""
         super().__init__()
         self._connection = connection
-        self._link = link
+        self._link: NativeLink | None = link
         self._closing = False
         self._reading = True
         self._stuck = False
@@ -57,7 +57,7 @@ class NativeTransport(asyncio.Transport):
     @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Have whole frames written."""
-        if self._connection.write(data) and not self._stuck:
+        if self._connection.write(data) and not self._stuck and self._link is not None:
             self._stuck = True
             self._link.pause_writing()
 
@@ -99,9 +99,13 @@ class NativeTransport(asyncio.Transport):
 
     def drained(self) -> None:
         """Hear that the peer takes what is written again."""
-        if self._stuck:
+        if self._stuck and self._link is not None:
             self._stuck = False
             self._link.resume_writing()
+
+    def lost(self) -> None:
+        """Let go of the link: a cycle would keep the thread's descriptors until it is collected."""
+        self._link = None
 
 
 class NativeLink(Link):
@@ -289,6 +293,7 @@ class NativeConnections:
     def _lost(self, link: NativeLink, why: str = "") -> None:
         del self._links[link.key]
         link.ended(why)
+        link.transport.lost()
 
 
 class NativePort:

@@ -12,13 +12,14 @@ from roquet.protocol import names
 from roquet.protocol import properties as props
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
 
 SEPARATOR = ","
 NAMES_MAX = 128
 """Light queues of one message."""
 NAME_SIZE_MAX = 255
 """Bytes of a name: it is that of a folder."""
+_NAMES_QUEUES = props.INNER_MULTI_DISPATCH.encode()
 
 
 def is_given(topic: str) -> bool:
@@ -38,7 +39,8 @@ def named(properties: Mapping[str, str]) -> list[str]:
         raise ValueError(f"it names {len(found)} light queues, must be 1 to {NAMES_MAX}")
     for name in found:
         is_name = names.is_lmq(name) and len(name) > len(names.LMQ_PREFIX)
-        if not is_name or "/" in name or "\0" in name or len(name.encode()) > NAME_SIZE_MAX:
+        is_name = is_name and name.isprintable() and "/" not in name
+        if not is_name or len(name.encode()) > NAME_SIZE_MAX:
             raise ValueError(f"{name[:NAME_SIZE_MAX]!r} is no name of a light queue")
     return found
 
@@ -51,6 +53,40 @@ def offset_in(name: str, properties: Mapping[str, str]) -> int | None:
         return None
     text = offsets[queues.index(name)]
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
+
+
+def is_of_others(topic: str) -> bool:
+    """Tell whether messages of other topics may lie in a topic: its name alone gives no right."""
+    return names.is_lmq(topic) or names.is_retry(topic) or names.is_dlq(topic)
+
+
+def note_origin(topic: str, properties: MutableMapping[str, str]) -> None:
+    """Have a copy of a topic's message name that topic, if the message is of light queues.
+
+    What the message itself says counts only where it is such a copy already.
+    """
+    if names.is_retry(topic) or names.is_dlq(topic):
+        return
+    properties.pop(props.LMQ_ORIGIN_TOPIC, None)
+    if props.INNER_MULTI_DISPATCH in properties:
+        properties[props.LMQ_ORIGIN_TOPIC] = topic
+
+
+def owner(topic: str, properties: bytes) -> str:
+    """Return the topic whose readers may read a stored message, by its own topic and properties.
+
+    A copy of a message of light queues is its first topic's. One that does not say which (a client
+    sent it) is that of a topic that no account reads unless it is named.
+    """
+    if not (names.is_retry(topic) or names.is_dlq(topic)):
+        return topic
+    if _NAMES_QUEUES not in properties:
+        return topic
+    found = props.read(properties)
+    if props.INNER_MULTI_DISPATCH not in found:
+        return topic
+    origin = found.get(props.LMQ_ORIGIN_TOPIC) or found.get(props.RETRY_TOPIC) or ""
+    return origin if origin and not is_of_others(origin) else names.SCHEDULE_TOPIC
 
 
 def _split(text: str) -> list[str]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from broker_harness import dispatched, ext, play, records
-from pop_harness import pop_command
+from pop_harness import now_ms, pop_command
 from roquet.acl.credentials import Credentials
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 LIGHT = "%LMQ%mixed"
 SENDER = Credentials("sender-one", "sender-secret")
 READER = Credentials("reader-one", "reader-secret")
+OWNER = Credentials("owner-one", "owner-secret")
 NOBODY = Credentials("nobody-one", "nobody-secret")
 ACCOUNTS = f"""\
 accounts:
@@ -32,7 +38,12 @@ accounts:
   secretKey: {READER.secret_key}
   defaultTopicPerm: DENY
   defaultGroupPerm: SUB
-  topicPerms: ["{LIGHT}=SUB", "open=SUB"]
+  topicPerms: ["{LIGHT}=SUB", "open=SUB", "%DLQ%readers=SUB"]
+- accessKey: {OWNER.access_key}
+  secretKey: {OWNER.secret_key}
+  defaultTopicPerm: SUB
+  defaultGroupPerm: SUB
+  topicPerms: ["%DLQ%readers=SUB"]
 - accessKey: {NOBODY.access_key}
   secretKey: {NOBODY.secret_key}
   defaultTopicPerm: DENY
@@ -40,13 +51,13 @@ accounts:
 """
 
 
-def guarded(folder: Path, tell: Callable[[Cluster], Awaitable[None]]) -> None:
+def guarded(folder: Path, tell: Callable[[Cluster], Awaitable[None]], **changes: str) -> None:
     (folder / "conf").mkdir(parents=True)
     accounts = folder / "conf" / "plain_acl.yml"
     accounts.touch(0o600)
     accounts.write_text(ACCOUNTS)
     on = {"enableLmq": "true", "enableMultiDispatch": "true"}
-    play(folder, tell, aclEnable="true", rocketmqHome=str(folder), **on)
+    play(folder, tell, aclEnable="true", rocketmqHome=str(folder), **on, **changes)
 
 
 async def fill(it: Cluster) -> None:
@@ -64,7 +75,8 @@ def test_a_reader_gets_only_messages_of_topics_that_it_may_read(tmp_path: Path) 
         assert [one.body for one in records(answer)] == [b"o1", b"o3"]
         assert ext(answer)["nextBeginOffset"] == "4"
         answer = await it.call(READER.sign(pull_command(LIGHT, maxMsgNums="1")))
-        assert (answer.code, answer.body or b"", ext(answer)["nextBeginOffset"]) == (20, b"", "1")
+        assert [one.body for one in records(answer)] == [b"o1"]
+        assert ext(answer)["nextBeginOffset"] == "2"
         peek = Command(RequestCode.PEEK_MESSAGE, ext=pop_command(LIGHT).ext)
         answer = await it.call(READER.sign(peek))
         assert [one.body for one in records(answer)] == [b"o1", b"o3"]
@@ -105,5 +117,172 @@ def test_the_name_alone_opens_no_light_queue_of_other_topics(tmp_path: Path) -> 
         answer = await it.call(READER.sign(pull_command(LIGHT)))
         assert (answer.code, answer.body or b"") == (20, b"")
         assert not records(await it.call(READER.sign(pop_command(LIGHT))))
+
+    guarded(tmp_path, tell)
+
+
+GROUP = "readers"
+RETRIES = [f"%RETRY%{GROUP}{mark}{LIGHT}" for mark in "_+"]
+
+
+async def keep(it: Cluster, who: Credentials, offset: int, topic: str = LIGHT) -> Command:
+    """Have a message become visible again soon, by a handle that no pop gave."""
+    fields = {
+        "consumerGroup": GROUP,
+        "topic": topic,
+        "queueId": "0",
+        "offset": str(offset),
+        "extraInfo": f"{offset} {now_ms()} 10000 0 0 broker-a 0 {offset}",
+        "invisibleTime": "1000",
+    }
+    return await it.call(who.sign(Command(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext=fields)))
+
+
+async def revived(it: Cluster, topic: str, count: int) -> None:
+    """Wait until a topic has so many messages."""
+    for _ in range(1500):
+        if it.broker.store.max_offset(topic, 0) >= count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nothing was revived")
+
+
+def asks(code: RequestCode, topic: str, **fields: str) -> Command:
+    return Command(code, ext={**(pop_command(topic, consumerGroup=GROUP).ext or {}), **fields})
+
+
+async def all_reads(it: Cluster, who: Credentials, topic: str) -> list[bytes]:
+    """Return what an account gets of a topic by the codes that change nothing."""
+    found: list[bytes] = []
+    plain = pull_command(topic, consumerGroup=GROUP)
+    lite = Command(RequestCode.LITE_PULL_MESSAGE, ext=plain.ext)
+    for command in (plain, lite, asks(RequestCode.PEEK_MESSAGE, topic)):
+        answer = await it.call(who.sign(command))
+        found += [one.body for one in records(answer)]
+    return found
+
+
+def test_a_handle_makes_no_checkpoint_of_a_message_that_the_caller_may_not_read(
+    tmp_path: Path,
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await fill(it)
+        for offset in (0, 2, 4):
+            answer = await keep(it, READER, offset)
+            assert (answer.code, "has no offset" in str(answer.remark)) == (208, True), offset
+        assert (await keep(it, READER, 1)).code == 0
+        assert (await keep(it, OWNER, 0)).code == 0
+
+    guarded(tmp_path, tell)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_copies_for_a_retry_are_those_of_their_first_topic(tmp_path: Path, v2: bool) -> None:
+    topic = RETRIES[v2]
+
+    async def tell(it: Cluster) -> None:
+        await fill(it)
+        for offset in range(4):
+            assert (await keep(it, OWNER, offset)).code == 0
+        await revived(it, topic, 4)
+        await dispatched(it)
+        assert sorted(set(await all_reads(it, READER, topic))) == [b"o1", b"o3"]
+        assert sorted(set(await all_reads(it, OWNER, topic))) == [b"o1", b"o3", b"s0", b"s2"]
+        for at in range(4):
+            units = it.broker.store.units(topic, 0, at, 1)
+            record = it.broker.store.record(*units[0][:2])
+            assert record is not None
+            is_open = record.body.startswith(b"o")
+            found = props.read(record.properties)
+            assert found[props.LMQ_ORIGIN_TOPIC] == ("open" if is_open else "secret")
+            place = {"offset": str(record.physical_offset)}
+            for code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK):
+                more = {"group": GROUP, "delayLevel": "-1"}
+                answer = await it.call(READER.sign(Command(code, ext={**place, **more})))
+                assert (answer.code == 0) is is_open, (code, answer.remark)
+            # A copy of a copy has the same topic: no handle helps there either.
+            answer = await keep(it, READER, at, topic)
+            assert (answer.code == 0) is is_open, answer.remark
+            key = {"topic": topic, "key": found[props.UNIQ_KEY], "maxNum": "9"}
+            key |= {"beginTimestamp": "0", "endTimestamp": str(2**60), "_UNIQUE_KEY_QUERY": "true"}
+            asked = Command(RequestCode.QUERY_MESSAGE, ext=key)
+            bodies = (await it.call(READER.sign(asked))).body or b""
+            assert (b"s0" in bodies or b"s2" in bodies) is False
+        for _ in range(4):
+            answer = await it.call(READER.sign(pop_command(LIGHT, consumerGroup=GROUP)))
+            assert {one.body for one in records(answer)} <= {b"o1", b"o3"}
+
+    guarded(tmp_path, tell, enableRetryTopicV2=str(v2).lower())
+
+
+@pytest.mark.parametrize("threads", ["0", "2"])
+def test_dead_letters_of_a_light_queue_are_those_of_their_first_topic(
+    tmp_path: Path, threads: str
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await fill(it)
+        pulled = records(await it.call(OWNER.sign(pull_command(LIGHT))))
+        assert len(pulled) == 4
+        for record in pulled:
+            fields = {"offset": str(record.physical_offset), "group": GROUP, "delayLevel": "-1"}
+            back = Command(RequestCode.CONSUMER_SEND_MSG_BACK, ext=fields)
+            assert (await it.call(OWNER.sign(back))).code == 0
+        await dispatched(it)
+        dead = f"%DLQ%{GROUP}"
+        known = it.broker.metadata.topics.get(dead)
+        assert known is not None
+        it.broker.metadata.topics.put(dataclasses.replace(known, perm=6))
+        assert sorted(set(await all_reads(it, READER, dead))) == [b"o1", b"o3"]
+        assert sorted(set(await all_reads(it, OWNER, dead))) == [b"o1", b"o3", b"s0", b"s2"]
+
+    guarded(tmp_path, tell, ioThreads=threads)
+
+
+@pytest.mark.parametrize(("kind", "text"), [("SQL92", "pin = '4711'"), ("TAG", "hush")])
+def test_a_filter_tells_nothing_of_messages_that_are_passed_over(
+    tmp_path: Path, kind: str, text: str
+) -> None:
+    more = {"pin": "4711", "TAGS": "hush", props.INNER_MULTI_DISPATCH: LIGHT}
+
+    async def send(it: Cluster, topic: str, given: dict[str, str]) -> None:
+        answer = await it.call(SENDER.sign(send_command(topic, b"x", 0, props.write(given))))
+        assert answer.code == 0, answer.remark
+        await dispatched(it)
+
+    async def said(it: Cluster, expression: str) -> list[object]:
+        own = {"subscription": expression, "expressionType": kind, "maxMsgNums": "1"}
+        pulled = await it.call(READER.sign(pull_command(LIGHT, **own)))
+        told = asks(RequestCode.NOTIFICATION, LIGHT, expType=kind, exp=expression, pollTime="0")
+        noted = await it.call(READER.sign(told))
+        found = ext(pulled)["nextBeginOffset"], ext(noted)["hasMsg"]
+        return [pulled.code, len(records(pulled)), *found]
+
+    async def tell(it: Cluster) -> None:
+        for _ in range(3):
+            await send(it, "secret", more)
+        other = text.replace("4711", "4712").replace("hush", "loud")
+        assert await said(it, text) == await said(it, other) == [20, 0, "3", "false"]
+        await send(it, "open", more)
+        assert await said(it, text) == [0, 1, "4", "true"]
+        assert await said(it, other) == [20, 0, "4", "false"]
+        units = {"topic": LIGHT, "queueId": "0", "index": "0", "count": "9"}
+        asked = Command(RequestCode.QUERY_CONSUME_QUEUE, ext=units)
+        for who, count in ((READER, 1), (OWNER, 4)):
+            answer = await it.call(who.sign(asked))
+            assert len(json.loads(answer.body or b"{}")["queueData"]) == count
+
+    guarded(tmp_path, tell, enablePropertyFilter="true")
+
+
+def test_what_a_sender_writes_of_a_first_topic_is_dropped(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        given = {props.INNER_MULTI_DISPATCH: LIGHT, props.LMQ_ORIGIN_TOPIC: "open"}
+        await it.call(SENDER.sign(send_command("secret", b"s", 0, props.write(given))))
+        await dispatched(it)
+        (found,) = records(await it.call(OWNER.sign(pull_command(LIGHT))))
+        assert props.LMQ_ORIGIN_TOPIC not in props.read(found.properties)
+        assert (await keep(it, OWNER, 0)).code == 0
+        await revived(it, RETRIES[0], 1)
+        assert await all_reads(it, READER, RETRIES[0]) == []
 
     guarded(tmp_path, tell)

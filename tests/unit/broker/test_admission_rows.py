@@ -184,8 +184,22 @@ def test_state_is_written_again_when_the_port_or_a_fact_has_changed(tmp_path: Pa
     assert desk.written() == []
 
 
+def test_with_accounts_the_core_pulls_nothing_where_messages_of_other_topics_may_lie(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    for name in ("%RETRY%g", "%RETRY%g_%LMQ%q", "%RETRY%g+%LMQ%q", "%DLQ%g", "t"):
+        desk.base.metadata.topics.put(TopicConfig(name=name, read_queues=3))
+    pulled = {it[1]: it[3] for it in desk.written() if it[0] == "set_topic"}
+    assert {name for name, queues in pulled.items() if "%" in name and queues} == set()
+    assert pulled["t"] == 3
+
+
 def test_other_settings_write_everything_by_them(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
+    desk.accounts = cast("Any", None)
+    gate = SimpleNamespace(takes_sends=lambda: True, judges_reads=False)
+    desk.admission = desk.made(gate, answers=None)
     desk.base.metadata.topics.put(TopicConfig(name="%RETRY%g", read_queues=3))
     assert ("set_topic", "%RETRY%g", 0, 3, 0, 0, 3) in desk.written()
     pull = dataclasses.replace(

@@ -39,7 +39,8 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: str | None = None
     """A client that asks again after a lost answer names the same attempt."""
     may_read: Callable[[str], bool] | None = None
-    """Tells which topics the caller may read, for messages of light queues; None: all."""
+    """Tells which topics the caller may read, for messages that lie in light queues and retry
+    topics; None: all."""
 
 
 class PopResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,8 @@ class ChangeInvisibleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """From now on."""
     is_suspended: bool = False
     """The redelivery does not count as a failed attempt."""
+    may_read: Callable[[str], bool] | None = None
+    """As for a pop."""
 
 
 class ChangedInvisible(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,3 +142,5 @@ class NotificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: str | None = None
     expression_type: str | None = None
     expression: str | None = None
+    may_read: Callable[[str], bool] | None = None
+    """As for a pop."""

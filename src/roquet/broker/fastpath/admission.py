@@ -15,7 +15,7 @@ from roquet.broker.fastpath.pop_rows import SETTLES
 from roquet.broker.services.receive import SUSPEND_MS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
-from roquet.protocol import names, sys_flag
+from roquet.protocol import light_queues, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.batch import messages_max
 from roquet.protocol.codes import RequestCode
@@ -355,8 +355,9 @@ class Admission:
 
     def _pull_queues(self, config: TopicConfig) -> int:
         """Return how many queues plain pulls may name; 0 when a pull needs a closer look."""
+        is_judged = self._accounts is not None and light_queues.is_of_others(config.name)
         by_origin = self._rules.pull.filter_retries and names.is_retry(config.name)
-        return config.read_queues if can_read(config.perm) and not by_origin else 0
+        return config.read_queues if can_read(config.perm) and not (by_origin or is_judged) else 0
 
     def _send_queues(self, config: TopicConfig) -> int:
         """Return how many queues plain sends may name; 0 when a send needs a closer look."""
@@ -364,9 +365,8 @@ class Admission:
             return 0
         if not self._metadata.topics.is_durable(config.name):
             return 0
-        if names.check_topic(config.name) or names.check_may_send(config.name):
-            return 0
-        if names.is_retry(config.name) or not _is_plain(config.attributes):
+        refused = names.check_topic(config.name) or names.check_may_send(config.name)
+        if refused or names.is_retry(config.name) or not _is_plain(config.attributes):
             return 0
         return max(config.read_queues, config.write_queues)
 

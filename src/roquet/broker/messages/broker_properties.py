@@ -61,6 +61,7 @@ class BrokerProperties:
     def stamp(self, properties: dict[str, str]) -> None:
         """Set and remove the properties that are the broker's business."""
         properties.pop(props.POP_CK, None)
+        properties.pop(props.LMQ_ORIGIN_TOPIC, None)
         properties.update(self.ext)
         properties[props.CLUSTER] = self.identity.cluster
         if props.UNIQ_KEY not in properties:

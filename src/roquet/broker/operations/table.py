@@ -143,7 +143,9 @@ def make_operations(
         await acks.ack(request, caller.address)
 
     async def change(request: ChangeInvisibleRequest, caller: Caller) -> ChangedInvisible:
-        return await acks.change_invisible(request, caller.address)
+        allowed = may_read(access, caller)
+        asked = msgspec.structs.replace(request, may_read=allowed)
+        return await acks.change_invisible(asked, caller.address)
 
     def topics(_: None, caller: Caller) -> TopicListing:
         return it.topics.all(caller)

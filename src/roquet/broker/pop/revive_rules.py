@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
-from roquet.protocol import message_id, names
+from roquet.protocol import light_queues, message_id, names
 from roquet.protocol import properties as props
 from roquet.protocol.pop import topics
 from roquet.store.results import Draft
@@ -132,6 +132,7 @@ def retry_draft(
     if record.reconsume_times == 0 or props.FIRST_POP_TIME not in properties:
         properties[props.FIRST_POP_TIME] = str(checkpoint.pop_time_ms)
     properties[props.ORIGIN_GROUP] = checkpoint.group or ""
+    light_queues.note_origin(record.topic, properties)
     return Draft(
         topic=topic,
         queue_id=queue_id,
@@ -156,6 +157,7 @@ def dead_letter_draft(record: Record, checkpoint: PopCheckpoint, host: bytes) ->
     properties.setdefault(props.ORIGIN_MESSAGE_ID, own_id)
     properties.setdefault(props.DLQ_ORIGIN_TOPIC, origin)
     properties.setdefault(props.DLQ_ORIGIN_MESSAGE_ID, properties.get(props.UNIQ_KEY, own_id))
+    light_queues.note_origin(record.topic, properties)
     for name in _DELAYS:
         properties.pop(name, None)
     return Draft(

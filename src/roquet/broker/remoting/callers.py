@@ -40,6 +40,6 @@ class Readers:
         self._callers = callers
         self._access = access
 
-    def of(self, request: Request) -> MayRead:
-        """Return what tells it at any moment while the request waits."""
+    def of(self, request: Request) -> MayRead | None:
+        """Return what tells it at any moment while the request waits; None: everything."""
         return may_read(self._access, self._callers.of(request))

@@ -24,6 +24,7 @@ from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.pop.receive.reads import has_wanted
 from roquet.broker.remoting.refusals import refusal_reply
+from roquet.broker.services.light_reads import is_judged
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
@@ -155,7 +156,8 @@ class PopAdapter:
 class PopAckAdapter:
     """Takes acknowledgements and other invisible times."""
 
-    def __init__(self, acks: PopAcks) -> None:
+    def __init__(self, acks: PopAcks, readers: Readers) -> None:
+        self._readers = readers
         self._acks = acks
 
     def routes(self) -> list[Route]:
@@ -237,6 +239,7 @@ class PopAckAdapter:
             handle=header.extra_info,
             invisible_ms=header.invisible_time,
             is_suspended=header.suspend,
+            may_read=self._readers.of(request),
         )
         try:
             _refuse_lite(header.lite_topic)
@@ -313,6 +316,7 @@ class PopBrowseAdapter:
             attempt_id=_attempt(header.attempt_id),
             expression_type=header.exp_type,
             expression=header.exp,
+            may_read=self._readers.of(request),
         )
         return self._answer(request, wanted)
 
@@ -388,9 +392,13 @@ def _poll(
         # Worked out once and remembered there: a poll itself keeps no more than the text.
         takes = checks.wanted(wanted.topic, wanted.expression, wanted.expression_type)
         return has_wanted(
-            store, (wanted.topic, queue_id), begin, end, wanted=takes, most=_LOOKS_MAX
+            *(store, (wanted.topic, queue_id), begin, end),
+            wanted=takes,
+            most=_LOOKS_MAX,
+            may_read=wanted.may_read,
         )
 
+    looks = wanted.expression not in {None, "", "*"} or is_judged(wanted.topic, wanted.may_read)
     return Poll(
         topic=wanted.topic,
         group=wanted.group,
@@ -398,7 +406,7 @@ def _poll(
         peer=request.peer,
         expires_ms=wanted.born_ms + wanted.poll_ms,
         resume=functools.partial(resume, waiting, wanted),
-        matches=None if wanted.expression in {None, "", "*"} else matches,
+        matches=matches if looks else None,
     )
 
 

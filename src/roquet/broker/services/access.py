@@ -9,6 +9,7 @@ from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol import light_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from roquet.acl.needs import Need
     from roquet.acl.rights import Rights
     from roquet.broker.api.caller import Caller
+    from roquet.store.records import Record
 
 
 class Access:
@@ -25,9 +27,21 @@ class Access:
         """Without `rights` everybody may do everything."""
         self._rights = rights
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody needs an account."""
+        return self._rights is EVERYBODY
+
     def require_read(self, caller: Caller, name: str) -> None:
         """Raise Refusal unless the caller may read a topic; a retry topic is its group's."""
         self.require(caller, (topic(name, Perm.SUB),))
+
+    def require_message(self, caller: Caller, record: Record) -> None:
+        """Raise Refusal unless the caller may read the topic of a message, and whose copy it is."""
+        self.require_read(caller, record.topic)
+        owner = light_queues.owner(record.topic, record.properties)
+        if owner != record.topic:
+            self.require_read(caller, owner)
 
     def require_write(self, caller: Caller, name: str) -> None:
         """Raise Refusal unless the caller may send to a topic."""

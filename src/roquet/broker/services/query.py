@@ -77,7 +77,6 @@ class Queries:
 
     def by_key(self, request: QueryRequest, caller: Caller) -> QueryResult:
         """Return the messages with a key; damaged ones are left out and named in the log."""
-        del caller
         key = f"T#{request.key}" if request.by_tag else request.key
         wanted = self._rules.unique_max if request.by_unique_key else request.messages_max
         found = self._store.query(
@@ -88,7 +87,7 @@ class Queries:
             request.end_ms,
         )
         return QueryResult(
-            records=[record for record in found.records if self._is_served(record)],
+            records=[record for record in found.records if self._is_served(record, caller)],
             index_time_ms=found.index_time,
             index_offset=found.index_offset,
         )
@@ -103,15 +102,19 @@ class Queries:
         record = None if found is None else self._store.read(offset, found.size)
         if found is None or record is None:
             raise Refusal(Reason.FAILED, f"can not find message by the offset, {offset}")
-        self._access.require_read(caller, found.topic)
+        self._access.require_message(caller, found)
         return record
 
-    def _is_served(self, data: bytes) -> bool:
-        """Tell whether a record that the index names is whole, and one that its queue has."""
+    def _is_served(self, data: bytes, caller: Caller) -> bool:
+        """Tell whether a record of the index is whole, in its queue, and the caller's to read."""
         if not is_whole(data):
             return False
-        at = read_records(data, check_crc=False)[0].physical_offset
-        return self._messages.record_now(at) is not None
+        record = read_records(data, check_crc=False)[0]
+        try:
+            self._access.require_message(caller, record)
+        except Refusal:
+            return False
+        return self._messages.record_now(record.physical_offset) is not None
 
 
 def is_whole(record: bytes) -> bool:

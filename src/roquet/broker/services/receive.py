@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
 from roquet.broker.clients.long_polling import Held, LongPolling
 from roquet.broker.services.access import Access
-from roquet.broker.services.light_reads import may_read, readable
-from roquet.protocol import names
+from roquet.broker.services.light_reads import is_judged, may_read, read_allowed
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.pull_rules import PullRules
+    from roquet.broker.services.light_reads import MayRead
     from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
     from roquet.store.filters import Filter
     from roquet.store.offsets import OffsetTable
@@ -48,6 +48,12 @@ class Reader(Protocol):
         filter_by: Filter | None = None,
     ) -> GetResult:
         """Read from a queue. Raises StoreFault."""
+        ...
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Return (physical offset, size, tags code) of messages of a queue."""
         ...
 
 
@@ -111,7 +117,7 @@ class Receives:
         admitted = self._checks.admit(request)
         status, result, suggested, took_ms = self._look(admitted, caller)
         self._note_offsets(admitted, result)
-        if status is ReceiveStatus.NOT_FOUND and self._hold(admitted, waiter, wake):
+        if status is ReceiveStatus.NOT_FOUND and self._hold(admitted, caller, waiter, wake):
             return None
         return self._result(admitted, status, result, suggested, took_ms)
 
@@ -127,9 +133,7 @@ class Receives:
         self, admitted: Admitted, caller: Caller
     ) -> tuple[ReceiveStatus, GetResult, int, int]:
         began_ms = self._clock.now_ms()
-        result = self._read(admitted)
-        if names.is_lmq(admitted.request.topic):
-            result = readable(result, may_read(self._access, caller))
+        result = self._read(admitted, may_read(self._access, caller))
         took_ms = max(0, self._clock.now_ms() - began_ms)
         return *self._directed(admitted, result), took_ms
 
@@ -178,16 +182,17 @@ class Receives:
                 status = ReceiveStatus.RETRY
         return status, result, suggested
 
-    def _read(self, admitted: Admitted) -> GetResult:
+    def _read(self, admitted: Admitted, allowed: MayRead | None) -> GetResult:
         request = admitted.request
         reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
-        result = self._store.get(
-            request.topic,
-            request.queue_id,
+        result = read_allowed(
+            self._store,
+            (request.topic, request.queue_id),
             request.offset,
             max(1, request.messages_max),
-            tag_codes=admitted.codes,
+            codes=admitted.codes,
             filter_by=admitted.filter_by,
+            allowed=allowed,
         )
         if reset is None:
             return result
@@ -202,8 +207,12 @@ class Receives:
         if result.status is not GetStatus.OFFSET_RESET:
             self._offsets.commit(*where, min(request.commit_offset, result.max_offset))
 
-    def _hold(self, admitted: Admitted, waiter: Waiter, wake: Callable[[], None]) -> bool:
+    def _hold(
+        self, admitted: Admitted, caller: Caller, waiter: Waiter, wake: Callable[[], None]
+    ) -> bool:
         request = admitted.request
+        allowed = may_read(self._access, caller)
+        looks = admitted.is_filtered or is_judged(request.topic, allowed)
         if request.wait_ms is None:
             return False
         wait_ms = min(request.wait_ms, SUSPEND_MS_MAX)
@@ -215,7 +224,7 @@ class Receives:
             peer=waiter,
             offset=request.offset,
             resume=wake,
-            matches=_Matches(self._store, admitted) if admitted.is_filtered else None,
+            matches=_Matches(self._store, admitted, allowed) if looks else None,
         )
         return self._holds.hold(held, max(0, wait_ms))
 
@@ -240,7 +249,8 @@ class _Local:
 class _Matches:
     """Looks for a wanted message among those that came since it last looked."""
 
-    def __init__(self, store: Reader, admitted: Admitted) -> None:
+    def __init__(self, store: Reader, admitted: Admitted, allowed: MayRead | None) -> None:
+        self._allowed = allowed
         self._store = store
         self._topic = admitted.request.topic
         self._queue_id = admitted.request.queue_id
@@ -250,13 +260,14 @@ class _Matches:
 
     def __call__(self, max_offset: int) -> bool:
         while self._from < max_offset:
-            result = self._store.get(
-                self._topic,
-                self._queue_id,
+            result = read_allowed(
+                self._store,
+                (self._topic, self._queue_id),
                 self._from,
                 1,
-                tag_codes=self._codes,
+                codes=self._codes,
                 filter_by=self._filter,
+                allowed=self._allowed,
             )
             if result.status is not GetStatus.NO_MATCHED_MESSAGE:
                 return True

@@ -13,7 +13,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.access import Access
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
-from roquet.protocol import message_id, names
+from roquet.protocol import light_queues, message_id, names
 from roquet.protocol import properties as props
 from roquet.store.results import Draft, PutStatus
 
@@ -136,7 +136,7 @@ class SendBacks:
         if record is None or names.is_waiting_room(record.topic):
             # What waits there is nobody's yet.
             raise Refusal(Reason.FAILED, f"look message by offset failed, {offset}")
-        self._access.require_read(caller, record.topic)
+        self._access.require_message(caller, record)
         return record
 
     async def _queue(self, where: Placement, *, unit: bool) -> int:
@@ -160,6 +160,7 @@ class SendBacks:
             props.ORIGIN_MESSAGE_ID,
             message_id.offset_id(record.store_host, record.physical_offset),
         )
+        light_queues.note_origin(record.topic, properties)
         properties[props.WAIT] = "false"
         properties[props.DELAY] = str(where.delay_level)
         for name in _TIMERS:

@@ -172,7 +172,7 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
     browse = PopBrowseAdapter(
         browser, checks, shared.notifications, store=store, clock=clock, readers=readers
     )
-    return PopParts(shared, (adapter, PopAckAdapter(acks), browse), service, acks)
+    return PopParts(shared, (adapter, PopAckAdapter(acks, readers), browse), service, acks)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.broker.api.pop import ChangedInvisible
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.services.light_reads import is_judged, is_visible
 from roquet.protocol.pop.records import PopAck, PopCheckpoint
 from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
-from roquet.store.results import PutResult, PutStatus
+from roquet.store.records import read_records
+from roquet.store.results import GetResult, PutResult, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +64,10 @@ class Bounds(Protocol):
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset behind the last message."""
+        ...
+
+    def get(self, topic: str, queue_id: int, offset: int, max_messages: int) -> GetResult:
+        """Read from a queue. Raises StoreFault."""
         ...
 
 
@@ -169,7 +175,7 @@ class PopAcks:
         topic, queue_id, offset = request.topic, request.queue_id, request.offset
         self._checks.settled_queue(topic, queue_id, client)
         lowest, highest = self._bounds(topic, queue_id)
-        if not lowest <= offset < highest:
+        if not lowest <= offset < highest or not self._is_visible(request):
             text = f"queue {queue_id} of {topic} has no offset {offset}: {lowest} to {highest}"
             raise Refusal(Reason.NO_MESSAGE, text)
         handle = self._checks.handle(request.handle)
@@ -211,6 +217,19 @@ class PopAcks:
                 queue_offset=offset,
             ),
         )
+
+    def _is_visible(self, request: ChangeInvisibleRequest) -> bool:
+        """Tell whether the caller may read the message; a handle may name any.
+
+        A checkpoint of it would have it copied for the caller's group.
+        """
+        topic, allowed = request.topic, request.may_read
+        if not is_judged(topic, allowed):
+            return True
+        found = self._store.get(topic, request.queue_id, request.offset, 1)
+        records = read_records(found.records, check_crc=False)
+        is_it = found.next_begin_offset == request.offset + 1
+        return is_it and all(is_visible(record, allowed) for record in records)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset of a queue, and the one behind its last."""

@@ -80,19 +80,23 @@ class PopBrowser:
             # Messages popped in order are not redelivered by way of a retry topic.
             places = [(name, at) for name, at in places if name == topic.name]
         return any(
-            self._has(request.group, name, queue_id, wanted)
+            self._has(request, name, queue_id, wanted)
             for name, queue_id in places
             if not request.is_ordered
             or not self._orders.is_blocked((name, request.group, queue_id), request.attempt_id)
         )
 
-    def _has(self, group: str, topic: str, queue_id: int, wanted: Choice) -> bool:
+    def _has(self, request: NotificationRequest, topic: str, queue_id: int, wanted: Choice) -> bool:
+        group, allowed = request.group, request.may_read
         begin = self._offsets.seen(group, topic, queue_id)
         end = begin + self._offsets.rest(group, topic, queue_id)
         if not self._rules.filter_notifications:
             wanted = EVERYTHING
         most = self._rules.filter_notifications_max - 1
-        return has_wanted(self._store, (topic, queue_id), begin, end, wanted=wanted, most=most)
+        queue = topic, queue_id
+        return has_wanted(
+            *(self._store, queue, begin, end), wanted=wanted, most=most, may_read=allowed
+        )
 
     def _places(self, topic: TopicConfig, group: str, queue_id: int) -> list[tuple[str, int]]:
         """Return the queues to look at, those of redelivered messages first or last."""

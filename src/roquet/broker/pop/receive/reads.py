@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.broker.services.light_reads import readable
+from roquet.broker.services.light_reads import is_judged, may_have, read_allowed
 from roquet.broker.services.receive import Reader as QueueReader
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -72,12 +72,6 @@ class Draw:
 class Reader(QueueReader, Protocol):
     """What is needed of the message store."""
 
-    def units(
-        self, topic: str, queue_id: int, offset: int, count: int
-    ) -> list[tuple[int, int, int]]:
-        """Return (physical offset, size, tags code) of messages of a queue."""
-        ...
-
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset behind the last message of a queue."""
         ...
@@ -104,12 +98,15 @@ def read_for(
 ) -> GetResult:
     """Read like `read`, but of a retry topic only what is the group's. Raises StoreFault.
 
-    Of a light queue only messages of topics that `may_read` allows.
+    Of a topic where those of others lie only messages of topics that `may_read` allows.
     """
-    result = read(store, queue, offset, most=most, wanted=wanted)
+    result = read_allowed(
+        *(store, queue, offset, most),
+        codes=wanted.codes,
+        filter_by=wanted.filter_by,
+        allowed=may_read,
+    )
     topic = queue[0]
-    if names.is_lmq(topic):
-        return readable(result, may_read)
     if not result.messages or not names.is_retry(topic):
         return result
     mine: list[bytes] = []
@@ -125,12 +122,22 @@ def read_for(
 
 
 def has_wanted(
-    store: Reader, queue: Queue, begin: int, end: int, *, wanted: Choice, most: int
+    store: Reader,
+    queue: Queue,
+    begin: int,
+    end: int,
+    *,
+    wanted: Choice,
+    most: int,
+    may_read: MayRead | None = None,
 ) -> bool:
     """Tell whether one of the messages from `begin` up to `end` may be wanted.
 
     More than `most` of them are not looked at: then it may be so. Raises StoreFault.
     """
+    if end > begin and may_read is not None and is_judged(queue[0], may_read):
+        codes, filter_by = wanted
+        return may_have(store, queue, begin, codes=codes, filter_by=filter_by, allowed=may_read)
     if wanted.is_everything or end - begin > most:
         return end > begin
     if wanted.codes is not None:

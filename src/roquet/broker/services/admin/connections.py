@@ -155,7 +155,7 @@ class Connections:
         data = None if record is None else self._store.read(offset, record.size)
         if record is None or data is None:
             raise Refusal(Reason.FAILED, f"no message has the id {message_id[:80]}")
-        self._access.require_read(caller, record.topic)
+        self._access.require_message(caller, record)
         return data
 
 

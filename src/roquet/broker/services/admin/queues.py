@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from roquet.broker.api.admin import UnitsResult
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.services.access import Access
+from roquet.broker.services.light_reads import is_judged, is_visible, may_read
 from roquet.protocol import properties as props
 
 if TYPE_CHECKING:
     from roquet.broker.api.admin import UnitsRequest
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.registry import Registry
+    from roquet.broker.services.light_reads import MayRead
     from roquet.model.subscription import SubscriptionData
     from roquet.store.store import MessageStore
     from roquet.store.topics import TopicTable
@@ -22,14 +25,23 @@ COUNT_MAX = 256
 class QueueUnits:
     """Shows units of a queue, and whether a group would get them."""
 
-    def __init__(self, topics: TopicTable, registry: Registry, store: MessageStore) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        registry: Registry,
+        store: MessageStore,
+        access: Access | None = None,
+    ) -> None:
+        self._access = access or Access()
         self._topics = topics
         self._registry = registry
         self._store = store
 
     def show(self, request: UnitsRequest, caller: Caller) -> UnitsResult:
-        """Return at most 256 units from an index on. Raises Refusal."""
-        del caller
+        """Return at most 256 units from an index on. Raises Refusal.
+
+        Units of messages that the caller may not read are left out.
+        """
         topic, queue_id, index = request.topic, request.queue_id, request.index
         known = self._topics.get(topic) is not None and queue_id >= 0
         end = self._store.max_offset(topic, queue_id) if known else 0
@@ -44,6 +56,9 @@ class QueueUnits:
         units = None
         if index < end:
             found = self._store.units(topic, queue_id, index, min(request.count, COUNT_MAX))
+            allowed = may_read(self._access, caller)
+            if is_judged(topic, allowed):
+                found = [unit for unit in found if self._is_visible(unit, allowed)]
             units = [self._unit(unit, subscription) for unit in found]
         return UnitsResult(
             min_index=self._store.min_offset(topic, queue_id),
@@ -51,6 +66,10 @@ class QueueUnits:
             units=units,
             subscription=subscription,
         )
+
+    def _is_visible(self, unit: tuple[int, int, int], allowed: MayRead | None) -> bool:
+        record = self._store.record(*unit[:2])
+        return record is not None and is_visible(record, allowed)
 
     def _unit(
         self, unit: tuple[int, int, int], subscription: SubscriptionData | None

@@ -79,7 +79,7 @@ def make_administration(
         ConnectionAdapter(connections, callers, identity.name),
         OffsetAdminAdapter(offset_admin, callers, identity.name),
         BrokerAdapter(Settings(settings), topics, runtime_info, callers),
-        QueueUnitAdapter(QueueUnits(topics, base.registry, store), callers),
+        QueueUnitAdapter(QueueUnits(topics, base.registry, store, base.access), callers),
         *make_access(base),
         UpkeepAdapter(Upkeep(topics, store, base.cleaner), callers),
         TimerAdapter(timers.service),

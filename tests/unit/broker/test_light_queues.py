@@ -89,7 +89,8 @@ def test_a_held_pull_is_woken_by_a_message_for_its_light_queue(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "names",
-    ["x", "%LMQ%", "%LMQ%a,x", "%LMQ%../a", ",", ",".join([A] * 129), "%LMQ%" + "y" * 251],
+    ["x", "%LMQ%", "%LMQ%a,x", "%LMQ%../a", ",", ",".join([A] * 129), "%LMQ%" + "y" * 251]
+    + [f"%LMQ%a{char}b" for char in "\n\r\t\x00\x01\x7f\u0085\u202e\ufeff"],
 )
 def test_names_that_no_light_queue_can_have_are_refused(tmp_path: Path, names: str) -> None:
     async def tell(it: Cluster) -> None:
@@ -98,6 +99,19 @@ def test_names_that_no_light_queue_can_have_are_refused(tmp_path: Path, names: s
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL, answer.remark
         assert it.broker.store.light_queues() == 0
         assert it.broker.store.max_offset("parent", 0) == 0
+
+    playing(tmp_path, tell)
+
+
+def test_a_property_without_a_value_names_nothing(tmp_path: Path) -> None:
+    """As with RocketMQ, whose readers of properties drop what is empty."""
+
+    async def tell(it: Cluster) -> None:
+        text = f"{props.INNER_MULTI_DISPATCH}\x01\x02"
+        assert (await it.send("parent", b"x", properties=text)).code == 0
+        await dispatched(it)
+        assert it.broker.store.light_queues() == 0
+        assert [one.body for one in records(await it.pull("parent"))] == [b"x"]
 
     playing(tmp_path, tell)
 
@@ -125,6 +139,10 @@ def test_nobody_sends_to_a_light_queue_itself_or_makes_a_topic_of_it(tmp_path: P
     async def tell(it: Cluster) -> None:
         answer = await it.send(A, b"x")
         assert (answer.code, "is a light queue" in str(answer.remark)) == (16, True)
+        wanted = {"topic": A, "defaultTopic": "TBW102", "readQueueNums": "4", "perm": "6"}
+        wanted |= {"writeQueueNums": "4", "topicFilterType": "SINGLE_TAG", "order": "false"}
+        made = await it.call(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=wanted))
+        assert (made.code, "is a light queue" in str(made.remark)) == (16, True)
         it.broker.metadata.topics.put(TopicConfig(name=A, read_queues=4, write_queues=4))
         assert A not in it.broker.metadata.topics.all()
 

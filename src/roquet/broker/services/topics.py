@@ -119,6 +119,8 @@ class Topics:
         if wrong is not None:
             raise Refusal(Reason.INVALID_ARGUMENT, wrong)
         self._refuse_system(config.name)
+        if self._topics.is_light(config.name):
+            raise Refusal(Reason.FORBIDDEN, f"{config.name} is a light queue: it needs no topic")
         attributes = self._altered(config.name, request.changes)
         if attributes.get(MESSAGE_TYPE) == "MIXED" and not self._allow_mixed:
             raise Refusal(Reason.INVALID_ARGUMENT, "MIXED message type is not supported.")

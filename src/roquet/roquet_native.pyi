@@ -452,14 +452,18 @@ class Store:
         """
     def put_many(
         self,
-        messages: Sequence[tuple[str, int, Buffer, Buffer, int, int, int, bytes, bytes, int, int]],
+        messages: Sequence[
+            tuple[str, int, Buffer, Buffer, int, int, int, bytes, bytes, int, int, bool]
+        ],
     ) -> tuple[list[tuple[int, int, int, int]], int]:
         """Append messages one behind the other, with one write where they fit into one file.
 
         A message is (topic, queue id, body, properties, flag, sys flag, born timestamp, born host,
-        store host, reconsume times, prepared transaction offset). Returns (status, physical offset,
+        store host, reconsume times, prepared transaction offset, whether it was accepted before:
+        then it gets its light queues, however many there are). Returns (status, physical offset,
         size, queue offset) of each and the store time of all. One that is refused leaves the
-        others alone; when the log takes no more, all behind have the status that says why.
+        others alone; when the log takes no more, or a message would make a light queue too many,
+        all behind have the status that says why.
         """
     def put_batch(
         self,

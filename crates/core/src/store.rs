@@ -86,11 +86,8 @@ impl Store {
             start: checkpoint.queue_offset.cast_unsigned(),
             time: checkpoint.queue_time,
         });
-        log.resume(
-            recovered.end,
-            last.time,
-            next_offsets(&derived.queues, &recovered),
-        );
+        let next = next_offsets(&derived.queues, &recovered);
+        log.resume(recovered.end, last.time, next);
         let dispatcher = Arc::new(Dispatcher::new(
             Arc::clone(&log),
             Arc::clone(&derived),
@@ -99,6 +96,7 @@ impl Store {
             last,
         ));
         let events = Arc::new(Events::new()?);
+        log.limit_lights(config.tuned.lights_max);
         dispatcher.watch(Arc::clone(&events) as Arc<dyn Watcher>);
         let store = Self {
             tuned: RwLock::new(config.tuned),
@@ -264,6 +262,7 @@ impl Store {
     /// Goes by other settings from now on, as far as an open store can: see [`Tuned`].
     pub fn tune(&self, tuned: Tuned) {
         *self.tuned.write().unwrap_or_else(PoisonError::into_inner) = tuned;
+        self.log.limit_lights(tuned.lights_max);
     }
 
     /// Whether a place in the log is so recent that it is probably in memory.

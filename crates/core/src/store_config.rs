@@ -69,6 +69,8 @@ pub struct Tuned {
     pub flush_interval_ms: u64,
     /// Milliseconds between two checkpoints.
     pub checkpoint_interval_ms: u64,
+    /// Light queues that there may be.
+    pub lights_max: usize,
 }
 
 /// All the settings of one store.
@@ -264,6 +266,9 @@ impl GetSettings {
     }
 }
 
+/// Light queues that there may be in any case.
+const LIGHTS_MAX: u64 = 1_000_000;
+
 impl Tuned {
     fn read(from: &Reader<'_>) -> Result<Self, StoreError> {
         Ok(Self {
@@ -276,6 +281,11 @@ impl Tuned {
                 60_000,
                 (10, 3_600_000),
             )?,
+            lights_max: {
+                let has_quota = from.bool("enableLmqQuota", false)?;
+                let quota = from.int("maxLmqConsumeQueueNum", 20_000, (0, LIGHTS_MAX))?;
+                usize::try_from(if has_quota { quota } else { LIGHTS_MAX }).unwrap_or(usize::MAX)
+            },
         })
     }
 }

@@ -259,3 +259,55 @@ fn offsets_of_a_queue_are_not_believed_beside_its_record() {
     assert_eq!(bodies, ["one", "four"]);
     store.close().unwrap();
 }
+
+/// What becomes of one append of messages that name these light queues.
+fn put_all(store: &Store, lists: &[&str], accepted: bool) -> (PutStatus, usize) {
+    let mut prepared = Prepared::default().in_light_queues(true);
+    prepared.as_accepted(accepted);
+    for list in lists {
+        let text = names(list);
+        let record = message("T", 1, b"x", &text);
+        prepared
+            .push("T", &record, store.body_max(), false)
+            .unwrap();
+    }
+    let done = store.put(&mut prepared);
+    (done.status, done.placed.len())
+}
+
+#[test]
+fn an_append_makes_no_more_light_queues_than_there_may_be() {
+    let folder = Folder::new("light-quota");
+    let quota = [
+        ON[0].clone(),
+        ON[1].clone(),
+        ("enableLmqQuota", Value::Bool(true)),
+        ("maxLmqConsumeQueueNum", Value::Int(3)),
+    ];
+    let store = folder.open(&quota);
+    store.start().unwrap();
+    let full = PutStatus::LightQueuesFull;
+    // The second of them has one name too many for what the first leaves.
+    let lists = ["%LMQ%a,%LMQ%b", "%LMQ%b,%LMQ%c,%LMQ%d", "%LMQ%a"];
+    assert_eq!(put_all(&store, &lists, false), (full, 1));
+    assert_eq!(store.light_queues(), 2);
+    let lists = ["%LMQ%a,%LMQ%a", "%LMQ%c", "%LMQ%c,%LMQ%b", "%LMQ%d"];
+    assert_eq!(put_all(&store, &lists, false), (full, 3));
+    assert_eq!(store.light_queues(), 3);
+    assert_eq!(put_all(&store, &["%LMQ%d"], false), (full, 0));
+    assert_eq!(
+        put_all(&store, &["%LMQ%a,%LMQ%c"], false),
+        (PutStatus::Ok, 1)
+    );
+    store.settle();
+    assert_eq!(store.queues().max("T", 1), 5);
+    // What was accepted before is delivered.
+    assert_eq!(put_all(&store, &["%LMQ%d"], true), (PutStatus::Ok, 1));
+    assert_eq!(store.light_queues(), 4);
+    store.settle();
+    let mut tuned = store.tuned();
+    tuned.lights_max = 5;
+    store.tune(tuned);
+    assert_eq!(put_all(&store, &["%LMQ%e"], false), (PutStatus::Ok, 1));
+    store.close().unwrap();
+}

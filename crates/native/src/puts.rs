@@ -9,7 +9,7 @@ use crate::buffer::Lent;
 use crate::store::Store;
 
 /// A message: (topic, queue, body, properties, flag, sysFlag, born time, born host, store host,
-/// reconsume times, prepared transaction offset).
+/// reconsume times, prepared transaction offset, whether it was accepted before).
 pub(crate) type MessageTuple<'py> = (
     Bound<'py, PyString>,
     i32,
@@ -22,6 +22,7 @@ pub(crate) type MessageTuple<'py> = (
     Bound<'py, PyBytes>,
     i32,
     i64,
+    bool,
 );
 
 /// (status, physical offset, size, queue offset).
@@ -63,6 +64,7 @@ pub(crate) fn many(
             body: message.2.as_slice(),
             properties: message.3.as_slice(),
         };
+        prepared.as_accepted(message.11);
         refusals.push(prepared.push(topic, &record, body_max, false).err());
     }
     if prepared.is_empty() {

@@ -73,6 +73,13 @@ class Draft:
     store_host: bytes
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    accepted: bool = True
+    """Whether it is the broker's own, or goes elsewhere now: it gets its light queues, however many
+    there are. Who takes a message from a client says that it is not."""
+
+
+NewMessage = tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int, bool]
+"""A message as the core takes it."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from roquet.store.results import (
     Found,
     GetResult,
     GetStatus,
+    NewMessage,
     PutResult,
     PutStatus,
     StoreFault,
@@ -467,7 +468,7 @@ def waits(draft: Draft) -> bool:
     return wait is None or wait.lower() != "false"
 
 
-def _fields(draft: Draft) -> tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int]:
+def _fields(draft: Draft) -> NewMessage:
     """Return a message as the core takes it. Raises ValueError for properties it cannot have."""
     return (
         draft.topic,
@@ -479,8 +480,7 @@ def _fields(draft: Draft) -> tuple[str, int, bytes, bytes, int, int, int, bytes,
         draft.born_timestamp,
         draft.born_host,
         draft.store_host,
-        draft.reconsume_times,
-        draft.prepared_transaction_offset,
+        *(draft.reconsume_times, draft.prepared_transaction_offset, draft.accepted),
     )
 
 

@@ -171,6 +171,33 @@ def test_one_light_queue_too_many_is_refused_and_known_ones_go_on(tmp_path: Path
     playing(tmp_path / "off", tell_without, maxLmqConsumeQueueNum="2")
 
 
+def test_sends_that_come_together_make_no_light_queue_too_many(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        lists = [[f"%LMQ%{number}_{each}" for each in range(4)] for number in range(20)]
+        sends = (it.send("parent", b"x", properties=naming(*names)) for names in lists)
+        codes = [answer.code for answer in await asyncio.gather(*sends)]
+        full = int(ResponseCode.LMQ_QUOTA_EXCEEDED)
+        assert sorted(codes) == [0, 0, *[full] * 18]
+        await dispatched(it)
+        assert it.broker.store.light_queues() == 8
+        kept = [one for one in range(20) if it.broker.store.max_offset(f"%LMQ%{one}_0", 0) > 0]
+        assert kept == [number for number, code in enumerate(codes) if code == 0]
+        assert (await send(it, b"y", *lists[kept[0]], "%LMQ%a")).code == 0
+
+    playing(tmp_path, tell, enableLmqQuota="true", maxLmqConsumeQueueNum="9")
+
+
+def test_messages_delayed_together_all_get_their_light_queues(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for name in (A, B):
+            assert (await send(it, b"later", name, **{props.DELAY: "1"})).code == 0
+        await until(lambda: it.broker.store.max_offset(A, 0) == 1)
+        await until(lambda: it.broker.store.max_offset(B, 0) == 1)
+
+    quota = {"enableLmqQuota": "true", "maxLmqConsumeQueueNum": "1"}
+    playing(tmp_path, tell, messageDelayLevel="1s", **quota)
+
+
 def test_a_delayed_message_is_in_its_light_queues_when_it_is_due(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         assert (await send(it, b"later", A, **{props.DELAY: "1"})).code == 0

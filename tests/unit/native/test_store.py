@@ -305,8 +305,9 @@ def test_many_messages_go_in_together_and_a_bad_one_stays_out(tmp_path: Path) ->
 
     def message(
         topic: str, body: bytes
-    ) -> tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int]:
-        return (topic, 1, body, b"KEYS\x01k\x02", 7, 0, 1_700_000_000_000, HOST, HOST, 2, 0)
+    ) -> tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int, bool]:
+        fixed = (7, 0, 1_700_000_000_000, HOST, HOST, 2, 0, False)
+        return (topic, 1, body, b"KEYS\x01k\x02", *fixed)
 
     bodies = [b"one", b"two", b"three"]
     good = [message("T", body) for body in bodies]

@@ -33,6 +33,8 @@ pub enum PutStatus {
     PropertiesTooLong = 7,
     /// Something else went wrong.
     Unknown = 9,
+    /// It names light queues that do not exist yet, and there are as many as there may be.
+    LightQueuesFull = 12,
 }
 
 /// Where a message ended up.
@@ -160,6 +162,11 @@ impl CommitLog {
         writer.position
     }
 
+    /// Bounds the light queues that appends may make: see [`Prepared::as_accepted`].
+    pub fn limit_lights(&self, most: usize) {
+        self.lights_max.store(most, Ordering::Relaxed);
+    }
+
     /// How many light queues have an offset to go on at.
     pub(crate) fn light_queues(&self) -> usize {
         self.lights.load(Ordering::Relaxed)
@@ -195,6 +202,9 @@ impl CommitLog {
         let begun = Instant::now();
         let now = (self.clock)();
         self.busy_since.store(now, Ordering::Release);
+        let lights_max = self.lights_max.load(Ordering::Relaxed);
+        let room = lights_max.saturating_sub(writer.offsets.lights());
+        let is_cut = prepared.cut_at_lights(room, |name| writer.offsets.knows(name));
         prepared.settle_lights(|name| writer.offsets.get(name, light_queues::QUEUE_ID));
         writer.last_time = writer.last_time.max(now);
         let mut done = Appended {
@@ -204,6 +214,8 @@ impl CommitLog {
         };
         if let Err(status) = self.append_groups(&mut writer, prepared, &mut done) {
             done.status = status;
+        } else if is_cut {
+            done.status = PutStatus::LightQueuesFull;
         }
         if prepared.has_lights() {
             self.count_lights(&writer);

@@ -97,6 +97,8 @@ pub struct CommitLog {
     busy_since: AtomicI64,
     /// How many light queues the writer knows.
     lights: AtomicUsize,
+    /// How many an append may make it.
+    lights_max: AtomicUsize,
     /// Rung after each append and each flush, for whoever follows the log.
     pub grown: Wake,
     /// Those who copy the log elsewhere; they hear of the same.
@@ -142,6 +144,7 @@ impl CommitLog {
             next: NextFile::default(),
             busy_since: AtomicI64::new(0),
             lights: AtomicUsize::new(0),
+            lights_max: AtomicUsize::new(usize::MAX),
             grown: Wake::default(),
             followers: Followers::default(),
             flush_wanted: Wake::default(),

@@ -33,6 +33,11 @@ impl NextOffsets {
         }
     }
 
+    /// Whether a topic is among them.
+    pub(crate) fn knows(&self, topic: &str) -> bool {
+        self.0.contains_key(topic)
+    }
+
     /// How many light queues there are among them.
     pub(crate) fn lights(&self) -> usize {
         self.1

@@ -3,7 +3,7 @@
 use super::PutStatus;
 use crate::light_queues::{self, Wish};
 use crate::record::{self, NewRecord, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Longest properties in bytes (spec: store §3.5).
 const PROPERTIES_MAX: usize = 32_767;
@@ -32,6 +32,8 @@ struct Light {
     names: Vec<Box<str>>,
     /// Bytes of its properties, those of the offsets not yet among them.
     properties: usize,
+    /// Whether it gets them even if there are too many then.
+    accepted: bool,
 }
 
 /// A place among the records of a [`Prepared`].
@@ -50,6 +52,8 @@ pub struct Prepared<'a> {
     pub(super) zeros: bool,
     /// Whether messages are put into the light queues that they name.
     in_light_queues: bool,
+    /// Whether messages were accepted before.
+    accepted: bool,
     /// Those of the records that are in some, in order.
     lights: Vec<Light>,
 }
@@ -77,6 +81,12 @@ impl<'a> Prepared<'a> {
     pub fn in_light_queues(mut self, wanted: bool) -> Self {
         self.in_light_queues = wanted;
         self
+    }
+
+    /// Takes the records that are pushed from now on as accepted before, or not: whoever accepted a
+    /// message gives it its light queues, however many there are by then.
+    pub fn as_accepted(&mut self, accepted: bool) {
+        self.accepted = accepted;
     }
 
     /// The room of its bytes, for the next one.
@@ -161,6 +171,7 @@ impl<'a> Prepared<'a> {
                         entry: self.entries.len() - 1,
                         names,
                         properties: text.len(),
+                        accepted: self.accepted,
                     });
                 }
                 Ok(())
@@ -174,6 +185,38 @@ impl<'a> Prepared<'a> {
     pub(super) fn bytes_max(&self) -> usize {
         let names = self.lights.iter().map(|light| light.names.len());
         self.bytes.len() + names.map(light_queues::growth_max).sum::<usize>()
+    }
+
+    /// Drops the records from the first on that wants more new light queues than there is `room`
+    /// for after those before it, with what is glued to it; returns whether there was one.
+    pub(super) fn cut_at_lights(&mut self, room: usize, is_known: impl Fn(&str) -> bool) -> bool {
+        let wanted = self.lights.iter().map(|light| light.names.len());
+        if wanted.sum::<usize>() <= room {
+            return false;
+        }
+        let mut fresh: HashSet<&str> = HashSet::new();
+        let mut first = None;
+        for light in &self.lights {
+            let before = fresh.len();
+            let names = light.names.iter().map(AsRef::as_ref);
+            fresh.extend(names.filter(|name| !is_known(name)));
+            if fresh.len() > room && fresh.len() > before && !light.accepted {
+                first = Some(light.entry);
+                break;
+            }
+        }
+        let Some(mut first) = first else {
+            return false;
+        };
+        while self.entries.get(first).is_some_and(|entry| entry.glued) {
+            first -= 1;
+        }
+        let bytes = self.entries.iter().take(first).map(|entry| entry.size);
+        self.back_to(Mark {
+            bytes: bytes.sum(),
+            entries: first,
+        });
+        true
     }
 
     /// Writes into each record its offsets in light queues, which begin at `next` of each.

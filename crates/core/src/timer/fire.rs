@@ -310,6 +310,7 @@ impl Timers {
     fn put(&self, state: &mut State, copies: &[(usize, Copy)]) -> (usize, bool) {
         let mut prepared =
             Prepared::with_capacity(BATCH_BYTES).in_light_queues(self.store.has_light_queues());
+        prepared.as_accepted(true);
         let mut refused = HashSet::new();
         for (number, (_, copy)) in copies.iter().enumerate() {
             // A body that was taken once is delivered, whatever the limit is now.

@@ -151,6 +151,7 @@ class Appender:
         refused = self._refused(draft.topic) or self._lights_refused(draft, is_new=is_new)
         if refused is not None:
             return refused
+        draft.accepted = not is_new
         if not as_it_is and sys_flag.transaction(draft.sys_flag) in _MAY_WAIT:
             if asks_for_timer(draft.properties):
                 refused = self._timed(draft)

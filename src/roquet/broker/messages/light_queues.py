@@ -1,8 +1,9 @@
 """Whether a message may be put into the light queues (LMQ) that it names.
 
 The core gives the offsets, under the log's lock, and refuses names that cannot be (spec: store
-§5.4). Here the sender hears why, and a light queue too many is refused before the message is
-accepted; a message that was accepted before and is delivered now gets its queues in any case.
+§5.4), and messages that would make a light queue too many: it alone counts those that are made
+by the messages of one append. Here the sender hears why, also of a message that is delayed first;
+a message that was accepted before and is delivered now gets its queues in any case.
 """
 
 from __future__ import annotations

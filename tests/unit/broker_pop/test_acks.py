@@ -134,6 +134,48 @@ def test_ack_that_is_not_stored_is_no_success(
     after_pop(tmp_path, tell, fastPathEnable="false")
 
 
+@pytest.mark.parametrize("fast", ["true", "false"])
+def test_what_no_pop_can_have_given_is_refused_and_not_stored(tmp_path: Path, fast: str) -> None:
+    async def tell(it: Cluster, got: Popped) -> None:
+        handle, day_ms = got.handles[1], 86_400_000
+        now = now_ms()
+        doubts: list[tuple[dict[str, int], str]] = [
+            ({"pop_time_ms": now + 120_000}, "is of a pop at"),
+            ({"pop_time_ms": now - 4 * day_ms}, "is of a pop at"),
+            ({"pop_time_ms": 0}, "is of a pop at"),
+            ({"start_offset": -1}, "a checkpoint at offset -1"),
+            ({"invisible_ms": 3 * day_ms + 1}, "invisibleTime is"),
+        ]
+        for changes, words in doubts:
+            forged = handle._replace(**changes)  # type: ignore[arg-type]
+            for command in (
+                ack_command(forged),
+                invisible_command(forged),
+                batch_command(got, **dict[str, Any](changes)),
+            ):
+                answer = await it.call(command)
+                assert (answer.code, words in str(answer.remark)) == (29, True), answer.remark
+        behind = handle._replace(start_offset=2)
+        for command in (ack_command(behind), invisible_command(behind)):
+            answer = await it.call(command)
+            assert (answer.code, "offset 2, behind 1" in str(answer.remark)) == (29, True)
+        for command in (
+            ack_command(handle, consumerGroup="nobody"),
+            invisible_command(handle, consumerGroup="nobody"),
+            batch_command(got, group="nobody"),
+        ):
+            answer = await it.call(command)
+            assert (answer.code, "[nobody] does not exist" in str(answer.remark)) == (26, True)
+        assert it.broker.metadata.groups.get("nobody") is None
+        await dispatched(it)
+        assert len(checkpoints(it)) == 1
+        # A little ahead, as after a clock was set back, and after a day without a broker.
+        for changed in (now + 30_000, now - day_ms // 2):
+            assert (await it.call(ack_command(handle._replace(pop_time_ms=changed)))).code == 0
+
+    after_pop(tmp_path, tell, fastPathEnable=fast)
+
+
 def test_new_invisible_time_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     async def tell(it: Cluster, got: Popped) -> None:
         handle = got.handles[2]

@@ -47,6 +47,15 @@ impl<'a> Handle<'a> {
         let fits = self.pop_time_ms >= 0 && self.invisible_ms >= 0;
         fits.then(|| self.pop_time_ms.checked_add(self.invisible_ms))?
     }
+
+    /// Whether a pop may have given it for the message at `offset`, beyond doubt: where the clock
+    /// was set back or a broker stood still, the processors know what to make of it.
+    pub fn could_be(&self, offset: i64, now_ms: i64, invisible_max_ms: i64) -> bool {
+        let oldest_ms = now_ms.saturating_sub(invisible_max_ms);
+        (0..=offset).contains(&self.start_offset)
+            && (oldest_ms..=now_ms).contains(&self.pop_time_ms)
+            && (0..=invisible_max_ms).contains(&self.invisible_ms)
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +93,28 @@ mod tests {
             &long,
         ] {
             assert_eq!(Handle::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn handles_that_no_pop_gave_are_doubtful() {
+        let could_be = |text: &str| Handle::read(text).unwrap().could_be(9, 5_000, 1_000);
+        for text in [
+            "9 5000 0 1 0 b 5 6",
+            "0 5000 1000 1 0 b 5 6",
+            "9 4000 1 1 0 b 5 6",
+        ] {
+            assert!(could_be(text), "{text}");
+        }
+        for text in [
+            "10 5000 0 1 0 b 5 6",
+            "-1 5000 0 1 0 b 5 6",
+            "9 5001 0 1 0 b 5 6",
+            "9 3999 0 1 0 b 5 6",
+            "9 5000 1001 1 0 b 5 6",
+            "9 5000 -1 1 0 b 5 6",
+        ] {
+            assert!(!could_be(text), "{text}");
         }
     }
 

@@ -144,7 +144,15 @@ impl<'t, 'f> Acks<'t, 'f> {
         let is_ours = handle.broker == popping.broker
             && (0..popping.revive_queues).contains(&handle.revive_queue);
         let is_there = (bounds.lowest..=bounds.highest).contains(&found.offset);
-        if !is_ours || !is_there || !is_plain(found.group) || !is_plain(topic) {
+        let is_known = table.groups.contains_key(found.group);
+        let could_be = handle.could_be(found.offset, self.from.now_ms, popping.delay_max_ms);
+        if !is_ours
+            || !is_there
+            || !is_known
+            || !could_be
+            || !is_plain(found.group)
+            || !is_plain(topic)
+        {
             return None;
         }
         let ack = Ack {

@@ -14,7 +14,7 @@ pub struct Popping {
     pub revive_topic: String,
     /// Handles may name queues of it below this.
     pub revive_queues: i32,
-    /// The longest time that the timer wheel takes, in milliseconds.
+    /// The longest time that the timer wheel takes, and a message may be invisible, in milliseconds.
     pub delay_max_ms: i64,
     /// Its step, in milliseconds.
     pub precision_ms: i64,

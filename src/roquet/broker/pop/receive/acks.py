@@ -127,6 +127,7 @@ class PopAcks:
             key = topic, request.group, queue_id
             self._ordered.ack(key, request.offset, handle.pop_time_ms)
             return None
+        self._check_popped(request.group, handle, request.offset)
         return self._merged((topic, request.group, queue_id), handle, request.offset)
 
     async def store(self, settlings: Sequence[Settling]) -> list[PutResult]:
@@ -156,6 +157,9 @@ class PopAcks:
         for batch in batches:
             is_ordered = batch.revive_queue == ORDER_REVIVE_QUEUE
             self._checks.check_place(broker_name, batch.revive_queue, is_ordered=is_ordered)
+            if not is_ordered:
+                of = batch.start_offset, batch.pop_time_ms, batch.invisible_ms
+                self._checks.popped(batch.group, *of)
         jobs = [self._acked_batch(batch) for batch in batches]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
         for outcome in outcomes:
@@ -182,6 +186,7 @@ class PopAcks:
         self._checks.check_invisible(request.invisible_ms)
         if handle.is_ordered:
             return self._changed_in_order(request, handle)
+        self._check_popped(request.group, handle, offset)
         now_ms = self._clock.now_ms()
         if handle.start_offset == offset:
             # Were all of it equal to the old one's, the acknowledgement of that would settle both.
@@ -230,6 +235,14 @@ class PopAcks:
         records = read_records(found.records, check_crc=False)
         is_it = found.next_begin_offset == request.offset + 1
         return is_it and all(is_visible(record, allowed) for record in records)
+
+    def _check_popped(self, group: str, handle: ReceiptHandle, offset: int) -> None:
+        """Check that a pop may have given a handle for the message at an offset."""
+        start = handle.start_offset
+        self._checks.popped(group, start, handle.pop_time_ms, handle.invisible_ms)
+        if offset < start:
+            text = f"the receipt handle names a checkpoint at offset {start}, behind {offset}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset of a queue, and the one behind its last."""

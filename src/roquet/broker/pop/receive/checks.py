@@ -34,6 +34,14 @@ INVISIBLE_MS_MAX = 10 * 366 * 86_400_000
 """No invisible time is longer; `timerMaxDelaySec` bounds it further."""
 
 
+AHEAD_MS_MAX = 60_000
+"""How far a pop time may lie ahead of the clock, which may have been set back, or be another
+broker's."""
+AGE_MS_MIN = 86_400_000
+"""Handles live so long at least, whatever the longest invisible time is: consumers may acknowledge
+what they popped before the broker stood still."""
+
+
 class TimerLimits(Protocol):
     """What the timer wheel takes."""
 
@@ -174,10 +182,31 @@ class PopChecks:
 
     def check_invisible(self, invisible_ms: int) -> None:
         """Check that a message may be invisible so long."""
-        most = min(self._timers.delay_max_s * 1000, INVISIBLE_MS_MAX)
+        most = self._invisible_max_ms
         if not 0 <= invisible_ms <= most:
             text = f"invisibleTime is {invisible_ms}: must be 0 to {most} ms (timerMaxDelaySec)"
             raise Refusal(Reason.INVALID_ARGUMENT, text)
+
+    def popped(self, group: str, start_offset: int, pop_time_ms: int, invisible_ms: int) -> None:
+        """Check that a pop of the group may have had such a checkpoint.
+
+        What cannot belong to any pop would be stored and remembered for nothing.
+        """
+        if self._groups.get(group) is None:
+            raise Refusal(Reason.UNKNOWN_GROUP, _no_group(group))
+        now_ms, most = self._clock.now_ms(), self._invisible_max_ms
+        oldest_ms = now_ms - max(most, AGE_MS_MIN)
+        if not oldest_ms <= pop_time_ms <= now_ms + AHEAD_MS_MAX:
+            text = f"the receipt handle is of a pop at {pop_time_ms}, now it is {now_ms} ms"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        if start_offset < 0:
+            text = f"the receipt handle names a checkpoint at offset {start_offset}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        self.check_invisible(invisible_ms)
+
+    @property
+    def _invisible_max_ms(self) -> int:
+        return min(self._timers.delay_max_s * 1000, INVISIBLE_MS_MAX)
 
     # --- parts of these ---------------------------------------------------------------------------
 
@@ -218,11 +247,14 @@ class PopChecks:
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)
         if group is None:
-            text = f"subscription group [{name}] does not exist, {FAQ}"
-            raise Refusal(Reason.UNKNOWN_GROUP, text)
+            raise Refusal(Reason.UNKNOWN_GROUP, _no_group(name))
         if not group.consume_enable:
             raise Refusal(Reason.FORBIDDEN, f"subscription group no permission, {name}")
         return group
+
+
+def _no_group(name: str) -> str:
+    return f"subscription group [{name}] does not exist, {FAQ}"
 
 
 def _no_queue(topic: TopicConfig, queue_id: int, client: str) -> str:

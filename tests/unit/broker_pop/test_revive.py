@@ -12,6 +12,7 @@ import pytest
 from pop_world import GROUP, IDENTITY, REVIVE, TOPIC, PopWorld
 from roquet.broker.pop.revive_queue import ReviveQueue
 from roquet.broker.pop.revive_rules import RE_PUT_STEPS_S, ReviveRules, re_put
+from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -441,9 +442,10 @@ def test_acks_without_a_checkpoint_are_forgotten_after_a_while(
 ) -> None:
     ack = PopAck(topic="T", group="g", queue_id=0, start_offset=7, pop_time_ms=1000, offset=7)
     for later_ms, unacked in ((wait_ms, []), (wait_ms + 1, [(0, 7)])):
-        queue = ReviveQueue(-1, "b")
+        strays = StrayAcks()
+        queue = ReviveQueue(-1, "b", strays)
         queue.take(0, {props.TAGS: "ack"}, ack.encode(), 1000)
-        queue.clock_is(1000 + later_ms, rules.ack_wait_ms)
+        strays.expire(1000 + later_ms, rules.ack_wait_ms)
         checkpoint = PopCheckpoint(
             topic="T",
             group="g",

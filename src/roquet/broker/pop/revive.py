@@ -19,6 +19,7 @@ from roquet.broker.pop import revive_rules
 from roquet.broker.pop.drafts import checkpoint_draft
 from roquet.broker.pop.revive_copies import Copies, Outcome
 from roquet.broker.pop.revive_queue import ReviveQueue
+from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.protocol import properties as props
 from roquet.protocol.pop.topics import REVIVE_GROUP, revive_topic
 from roquet.service.background import give_way
@@ -67,6 +68,7 @@ class ReviveService:
     ) -> None:
         """Read nothing yet."""
         self.copies = copies
+        self.strays = StrayAcks()
         self._store = store
         self._appends = appends
         self._offsets = offsets
@@ -103,6 +105,7 @@ class ReviveService:
     async def start(self) -> None:
         """Begin behind what is settled."""
         self._queues.clear()
+        self.strays.clear()
         self._committed.clear()
         self._slow = 0
 
@@ -110,6 +113,7 @@ class ReviveService:
         """Note how far each queue is settled; the next start begins there."""
         await self._commit()
         self._queues.clear()
+        self.strays.clear()
 
     def lag(self, queue_id: int) -> int:
         """Return how many records of a revive queue are not settled."""
@@ -145,6 +149,7 @@ class ReviveService:
         if passed_ms is not None and self._store.dispatch_behind() != 0:
             passed_ms = None
         busy = False
+        self.strays.expire(self._clock.now_ms(), self._rules.ack_wait_ms)
         for queue_id in self._queue_ids():
             try:
                 busy = await self._round(queue_id, passed_ms) or busy
@@ -173,7 +178,7 @@ class ReviveService:
         queue = self._opened(queue_id)
         before = queue.next_offset
         is_drained = await self._read(queue_id, queue)
-        queue.clock_is(self._clock.now_ms(), self._rules.ack_wait_ms)
+        queue.clock_is(self._clock.now_ms())
         if is_drained and passed_ms is not None:
             queue.caught_up(min(passed_ms, self._clock.now_ms()))
         await self._settle(queue_id, queue)
@@ -191,7 +196,7 @@ class ReviveService:
             settled = -1 if known is None else known
             if settled >= last and self._is_dispatched():
                 settled = last - 1
-            queue = self._queues[queue_id] = ReviveQueue(settled, self._identity.name)
+            queue = self._queues[queue_id] = ReviveQueue(settled, self._identity.name, self.strays)
             self._committed[queue_id] = settled
         return queue
 

@@ -66,3 +66,13 @@ def watch_revive(service: ReviveService, metrics: Metrics) -> None:
         "Records of the revive queues that are damaged",
         lambda: float(sum(queue.counts.unreadable for queue in service.queues.values())),
     )
+    metrics.watch(
+        "pop_revive_stray_acks",
+        "Acknowledgements that wait for a checkpoint that was not read yet",
+        lambda: float(len(service.strays)),
+    )
+    metrics.watch(
+        "pop_revive_stray_acks_pushed_out",
+        "Those that had to be forgotten before their time because there were too many",
+        lambda: float(service.strays.pushed_out),
+    )

@@ -8,7 +8,8 @@ Invariant: every checkpoint at or below `settled` is settled, so whoever starts 
 `settled` meets every checkpoint that is not, and all its acknowledgements behind it.
 
 The timer wheel brings a checkpoint one second before its acknowledgements. Only when it lags may
-they change places; an acknowledgement without a checkpoint is therefore remembered for a while.
+they change places; an acknowledgement without a checkpoint is therefore remembered for a while
+(`stray_acks`), together with those of the other revive queues.
 
 A Java broker reads the queue from the first unsettled record in every round; here a record is read
 once and waits in memory. What is known of the timer wheel also comes from the wheel itself, where
@@ -21,6 +22,7 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.protocol import properties as props
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.pop.records import (
@@ -42,8 +44,6 @@ SLACK_MS = 2000
 """How far the queue must be read behind a checkpoint's revive time."""
 EARLY_MS = 60_000
 """A checkpoint that is due so much later has no business here: it goes back to the timer wheel."""
-STRAY_ACKS_MAX = 100_000
-"""Acknowledgements remembered that came before their checkpoint."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -84,12 +84,15 @@ class ReviveCounts:
 class ReviveQueue:
     """The checkpoints of one revive queue between being read and being settled."""
 
-    def __init__(self, settled: int, broker_name: str) -> None:
-        """Begin behind the record at offset `settled`; -1 for the start of the queue."""
+    def __init__(self, settled: int, broker_name: str, strays: StrayAcks | None = None) -> None:
+        """Begin behind the record at offset `settled`; -1 for the start of the queue.
+
+        `strays` remembers acknowledgements without a checkpoint, also for other queues.
+        """
         self._broker_name = broker_name
         self._waiting: collections.deque[Waiting] = collections.deque()
         self._by_key: dict[MergeKey, list[Waiting]] = {}
-        self._strays: collections.OrderedDict[tuple[MergeKey, int], int] = collections.OrderedDict()
+        self._strays = StrayAcks() if strays is None else strays
         self._read_to_ms = 0
         self._settled = settled
         self.next_offset = settled + 1
@@ -139,14 +142,9 @@ class ReviveQueue:
         """Note that everything due up to a time has been read, Unix milliseconds."""
         self._read_to_ms = max(self._read_to_ms, to_ms)
 
-    def clock_is(self, now_ms: int, ack_wait_ms: int) -> None:
-        """Forget what lies in the future after the clock was set back, and old acknowledgements."""
+    def clock_is(self, now_ms: int) -> None:
+        """Forget what lies in the future after the clock was set back."""
         self._read_to_ms = min(self._read_to_ms, now_ms)
-        while self._strays:
-            read_ms = next(iter(self._strays.values()))
-            if read_ms <= now_ms and now_ms - read_ms <= ack_wait_ms:
-                break
-            self._strays.popitem(last=False)
 
     def _checkpoint(self, checkpoint: PopCheckpoint, offset: int) -> None:
         self.counts.checkpoints += 1
@@ -159,7 +157,7 @@ class ReviveQueue:
             return
         waiting = Waiting(checkpoint, offset, checkpoint.bits)
         for bit, message in enumerate(checkpoint.offsets()):
-            if self._strays.pop((key, message), None) is not None:
+            if self._strays.pop(key, message):
                 waiting.done(bit)
         same.append(waiting)
         self._waiting.append(waiting)
@@ -170,18 +168,13 @@ class ReviveQueue:
         for offset in ack.offsets:
             self.counts.acks += 1
             if found is None:
-                self._stray(key, offset, now_ms)
+                self.counts.stray_acks += 1
+                self._strays.add(key, offset, now_ms)
                 continue
             for waiting in found:
                 bit = waiting.checkpoint.index_of(offset)
                 if bit >= 0:
                     waiting.done(bit)
-
-    def _stray(self, key: MergeKey, offset: int, now_ms: int) -> None:
-        self.counts.stray_acks += 1
-        self._strays[key, offset] = now_ms
-        if len(self._strays) > STRAY_ACKS_MAX:
-            self._strays.popitem(last=False)
 
     # --- settling -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pytest
 from broker_harness import dispatched, ext, play, records
 from pop_harness import now_ms, pop_command
 from roquet.acl.credentials import Credentials
+from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -127,6 +128,7 @@ RETRIES = [f"%RETRY%{GROUP}{mark}{LIGHT}" for mark in "_+"]
 
 async def keep(it: Cluster, who: Credentials, offset: int, topic: str = LIGHT) -> Command:
     """Have a message become visible again soon, by a handle that no pop gave."""
+    it.broker.metadata.groups.put(SubscriptionGroupConfig(name=GROUP))
     fields = {
         "consumerGroup": GROUP,
         "topic": topic,

@@ -72,6 +72,7 @@ def settling(
             pop=pop,
         )
         it.set_topic("T", 4, 4, 0, 0, 4)
+        it.set_group("g", 0, [])
         store.put("T", 1, b"body", b"")
         until = time.monotonic() + 30
         while store.max_offset("T", 1) < 1:
@@ -97,7 +98,7 @@ def stored(folder: Path) -> list[tuple[str, int, dict[str, object], str]]:
 def test_acks_of_one_read_are_stored_and_answered(tmp_path: Path) -> None:
     with settling(tmp_path) as (it, _):
         burst = (
-            ack(1) + send(2) + ack(3, {"offset": "1", "extraInfo": f"7 {NOW} 1 0 0 broker-a 1 9"})
+            ack(1) + send(2) + ack(3, {"offset": "1", "extraInfo": f"1 {NOW} 1 0 0 broker-a 1 9"})
         )
         replies, frames, broken = feed(it, 1, burst, NOW + 10)
         assert (frames, broken) == ([], None)

@@ -39,6 +39,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # Most tests wait for something most of the time, so two run at once (WORKERS=1: one).
 # Neighbours stay together, as they may share a broker that a fixture of their module has started.
+# A file's tests stay together where they share a cluster (interop): one may need what another made.
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
@@ -107,7 +108,7 @@ interop-jars: setup ## fetch the RocketMQ jars
 	$(PY) -m roquet.testing.java fetch
 
 interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
-	$(PY) -m pytest tests/interop --timeout 300 $(PARALLEL)
+	$(PY) -m pytest tests/interop --timeout 300 -n $(WORKERS) --dist loadfile
 
 browser: setup ## the live page in a real browser (chromium)
 	$(PY) -m pytest tests/browser --timeout 120

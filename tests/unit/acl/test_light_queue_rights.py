@@ -28,6 +28,7 @@ LIGHT = "%LMQ%mixed"
 SENDER = Credentials("sender-one", "sender-secret")
 READER = Credentials("reader-one", "reader-secret")
 OWNER = Credentials("owner-one", "owner-secret")
+ONE_GROUP = Credentials("group-one", "group-secret")
 NOBODY = Credentials("nobody-one", "nobody-secret")
 ACCOUNTS = f"""\
 accounts:
@@ -45,6 +46,12 @@ accounts:
   defaultTopicPerm: SUB
   defaultGroupPerm: SUB
   topicPerms: ["%DLQ%readers=SUB"]
+- accessKey: {ONE_GROUP.access_key}
+  secretKey: {ONE_GROUP.secret_key}
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: ["open=SUB"]
+  groupPerms: ["readers=SUB"]
 - accessKey: {NOBODY.access_key}
   secretKey: {NOBODY.secret_key}
   defaultTopicPerm: DENY
@@ -213,6 +220,32 @@ def test_copies_for_a_retry_are_those_of_their_first_topic(tmp_path: Path, v2: b
         for _ in range(4):
             answer = await it.call(READER.sign(pop_command(LIGHT, consumerGroup=GROUP)))
             assert {one.body for one in records(answer)} <= {b"o1", b"o3"}
+
+    guarded(tmp_path, tell, enableRetryTopicV2=str(v2).lower())
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_retry_of_a_plain_message_needs_its_group_and_topic_alone(
+    tmp_path: Path, v2: bool
+) -> None:
+    topic = f"%RETRY%{GROUP}{'_+'[v2]}open"
+
+    async def tell(it: Cluster) -> None:
+        answer = await it.call(SENDER.sign(send_command("open", b"plain", 0)))
+        assert answer.code == 0, answer.remark
+        await dispatched(it)
+        assert (await keep(it, ONE_GROUP, 0, "open")).code == 0
+        await revived(it, topic, 1)
+        await dispatched(it)
+        noted = asks(RequestCode.NOTIFICATION, "open", pollTime="0", bornTime=str(now_ms()))
+        answer = await it.call(ONE_GROUP.sign(noted))
+        assert ext(answer)["hasMsg"] == "true"
+        answer = await it.call(ONE_GROUP.sign(pop_command("open", consumerGroup=GROUP)))
+        bodies = [one.body for one in records(answer)]
+        answer = await it.call(ONE_GROUP.sign(pop_command("open", consumerGroup=GROUP)))
+        bodies += [one.body for one in records(answer)]
+        # The message where it was first, which nobody popped, and its copy.
+        assert bodies == [b"plain", b"plain"]
 
     guarded(tmp_path, tell, enableRetryTopicV2=str(v2).lower())
 

@@ -79,9 +79,14 @@ def is_judged(topic: str, allowed: MayRead | None) -> bool:
     return allowed is not None and light_queues.is_of_others(topic)
 
 
-def is_visible(record: Record, allowed: MayRead | None) -> bool:
-    """Tell whether a message is one that the caller may read, wherever it lies."""
-    return allowed is None or allowed(light_queues.owner(record.topic, record.properties))
+def is_visible(record: Record, topic: str, allowed: MayRead | None) -> bool:
+    """Tell whether the caller, who may read `topic`, may read a message that lies there.
+
+    What is the topic's own is not judged by that name again: the retry topic of a group and a topic
+    (POP) looks like that of a group which nobody has a right on.
+    """
+    owner = light_queues.owner(record.topic, record.properties)
+    return allowed is None or owner == topic or allowed(owner)
 
 
 def read_allowed(
@@ -100,7 +105,7 @@ def read_allowed(
     first = chunk = store.get(*queue, offset, _AT_ONCE)
     if not first.messages:
         return first
-    taken = _Taken(most, codes, filter_by, allowed)
+    taken = _Taken(queue[0], most, codes, filter_by, allowed)
     at = offset
     while chunk.messages:
         tags = _codes(store, queue, at, chunk.next_begin_offset) if codes is not None else {}
@@ -122,6 +127,7 @@ class _Taken:
 
     def __init__(
         self,
+        topic: str,
         most: int,
         codes: Sequence[int] | None,
         filter_by: Filter | None,
@@ -133,7 +139,7 @@ class _Taken:
         self._codes = codes
         self._filter = filter_by
         self._allowed = allowed
-        self._known: dict[str, bool] = {}
+        self._known = {topic: True}
 
     def fill(
         self, found: Iterator[tuple[int, Record, bytes]], tags: Mapping[int, int]
@@ -153,7 +159,7 @@ class _Taken:
     def _wants(self, record: Record, code: int | None) -> bool:
         owner = light_queues.owner(record.topic, record.properties)
         if owner not in self._known:
-            self._known[owner] = is_visible(record, self._allowed)
+            self._known[owner] = self._allowed is None or self._allowed(owner)
         if not self._known[owner] or (self._codes is not None and code not in self._codes):
             return False
         return self._filter is None or self._filter.matches(record.properties)

@@ -234,7 +234,7 @@ class PopAcks:
         found = self._store.get(topic, request.queue_id, request.offset, 1)
         records = read_records(found.records, check_crc=False)
         is_it = found.next_begin_offset == request.offset + 1
-        return is_it and all(is_visible(record, allowed) for record in records)
+        return is_it and all(is_visible(record, topic, allowed) for record in records)
 
     def _check_popped(self, group: str, handle: ReceiptHandle, offset: int) -> None:
         """Check that a pop may have given a handle for the message at an offset."""

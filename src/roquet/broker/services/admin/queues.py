@@ -58,7 +58,7 @@ class QueueUnits:
             found = self._store.units(topic, queue_id, index, min(request.count, COUNT_MAX))
             allowed = may_read(self._access, caller)
             if is_judged(topic, allowed):
-                found = [unit for unit in found if self._is_visible(unit, allowed)]
+                found = [unit for unit in found if self._is_visible(unit, topic, allowed)]
             units = [self._unit(unit, subscription) for unit in found]
         return UnitsResult(
             min_index=self._store.min_offset(topic, queue_id),
@@ -67,9 +67,9 @@ class QueueUnits:
             subscription=subscription,
         )
 
-    def _is_visible(self, unit: tuple[int, int, int], allowed: MayRead | None) -> bool:
+    def _is_visible(self, unit: tuple[int, int, int], topic: str, allowed: MayRead | None) -> bool:
         record = self._store.record(*unit[:2])
-        return record is not None and is_visible(record, allowed)
+        return record is not None and is_visible(record, topic, allowed)
 
     def _unit(
         self, unit: tuple[int, int, int], subscription: SubscriptionData | None

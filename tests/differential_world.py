@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from roquet.remoting.codec import encode
 from roquet.roquet_native import decode_records
+from roquet.service.lanes import Lanes
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from roquet.broker.app import Broker
     from roquet.protocol.command import Command
 
 LINES = 3
@@ -32,6 +35,35 @@ async def connect(port: int, own_port: int) -> tuple[asyncio.StreamReader, async
     own.setblocking(False)
     await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", port))
     return await asyncio.open_connection(sock=own)
+
+
+class Quiet:
+    """Tells when a broker has done all that it read, and its queues have caught up with the log."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._store = broker.store
+        self._ends: dict[tuple[str, int], int] = {}
+        parts = (part.service for part in broker.app._parts)
+        (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
+        broker.store.on_arrivals(self._heard)
+
+    def _heard(self, arrivals: Sequence[tuple[str, int, int]]) -> None:
+        self._ends.update({(topic, queue_id): end for topic, queue_id, end in arrivals})
+
+    async def reached(self) -> None:
+        """Wait until it is so."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 60
+        while (
+            any(lane.running or lane.waiting for lane in self._lanes.all())
+            or self._store.dispatch_behind()
+            or any(
+                end and self._ends.get((topic, queue_id)) != end
+                for topic, queue_id, _, end in self._store.native.queues()
+            )
+        ):
+            assert loop.time() < until, "the dispatcher does not keep up"
+            await asyncio.sleep(0.001)
 
 
 def seen(command: Command) -> tuple[object, ...]:

@@ -30,7 +30,7 @@ from differential_frames import (
     Waiting,
     unsigned,
 )
-from differential_world import LINES, connect, free_ports, logged, seen
+from differential_world import LINES, Quiet, connect, free_ports, logged, seen
 from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
@@ -46,7 +46,6 @@ from roquet.protocol.command import Command
 from roquet.protocol.names import SCHEDULE_TOPIC
 from roquet.protocol.tags import subscribe
 from roquet.remoting.codec import decode, encode
-from roquet.service.lanes import Lanes
 from roquet.store.settings import StoreSettings
 from roquet.testing.clock import FakeClock
 
@@ -331,15 +330,9 @@ class Play:
         self._broker = broker
         self._clock = clock
         self.lines = lines
-        self._ends: dict[tuple[str, int], int] = {}
         self._held: list[tuple[Line, int]] = []
         self.began: dict[int, int] = {}
-        parts = (part.service for part in broker.app._parts)
-        (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
-        broker.store.on_arrivals(self._heard)
-
-    def _heard(self, arrivals: Sequence[tuple[str, int, int]]) -> None:
-        self._ends.update({(topic, queue_id): end for topic, queue_id, end in arrivals})
+        self._quiet = Quiet(broker)
 
     async def step(self, step: Step, cuts: random.Random) -> None:
         line, other = cuts.sample(self.lines, 2)
@@ -355,7 +348,7 @@ class Play:
         await line.answered({-1 - last.opaque})
         await other.write(last.frame[middle:], cuts)
         await other.answered({last.opaque})
-        await self._settled()
+        await self._quiet.reached()
         if step.change is not None:
             step.change(self._broker)
             # As the processors do that change topics: messages go only to durable ones.
@@ -374,22 +367,6 @@ class Play:
         begin = self._broker.store.max_offset(frame.topic, frame.queue_id)
         self.began[frame.command.opaque] = begin
         return frame.at(begin)
-
-    async def _settled(self) -> None:
-        """Wait until all that was read is done, and the queues have caught up with the log."""
-        store = self._broker.store
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 60
-        while (
-            any(lane.running or lane.waiting for lane in self._lanes.all())
-            or store.dispatch_behind()
-            or any(
-                end and self._ends.get((topic, queue_id)) != end
-                for topic, queue_id, _, end in store.native.queues()
-            )
-        ):
-            assert loop.time() < until, "the dispatcher does not keep up"
-            await asyncio.sleep(0.001)
 
 
 async def play(told: Script, settings: BrokerConfig) -> Outcome:

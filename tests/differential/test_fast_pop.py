@@ -21,7 +21,7 @@ import pytest
 from differential_accounts import ACCOUNTS, signed
 from differential_frames import unsigned
 from differential_pop import Flight, plain_ack, settles
-from differential_world import connect, free_ports, logged, seen
+from differential_world import Quiet, connect, free_ports, logged, seen
 from pop_harness import pop_command, popped
 from roquet.acl.files import AclRules
 from roquet.broker.app import Broker, build
@@ -36,7 +36,6 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.codec import decode, encode
-from roquet.service.lanes import Lanes
 from roquet.store.settings import StoreSettings
 from roquet.testing.clock import FakeClock
 
@@ -123,12 +122,7 @@ class World:
         self.answers: list[object] = []
         self._sign = sign
         self._opaque = 0
-        self._ends: dict[tuple[str, int], int] = {}
-        parts = (part.service for part in broker.app._parts)
-        (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
-        broker.store.on_arrivals(
-            lambda news: self._ends.update({(topic, queue): end for topic, queue, end in news})
-        )
+        self._quiet = Quiet(broker)
 
     async def open(self, own_port: int) -> None:
         self._reader, self._writer = await connect(self.broker.listeners.port, own_port)
@@ -158,26 +152,10 @@ class World:
                 some, used = decode(got)
                 got = got[used:]
                 found |= {each.opaque: each for each in some}
-        await self._settle()
+        await self._quiet.reached()
         ordered = [found[opaque] for opaque in sorted(found)]
         self.answers += [(each.opaque, seen(each)) for each in ordered]
         return ordered
-
-    async def _settle(self) -> None:
-        """Wait until all that was read is done, and the queues have caught up with the log."""
-        store = self.broker.store
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 60
-        while (
-            any(lane.running or lane.waiting for lane in self._lanes.all())
-            or store.dispatch_behind()
-            or any(
-                end and self._ends.get((topic, queue_id)) != end
-                for topic, queue_id, _, end in store.native.queues()
-            )
-        ):
-            assert loop.time() < until, "the dispatcher does not keep up"
-            await asyncio.sleep(0.001)
 
     async def furnish(self) -> None:
         """Make topics and groups of every kind."""

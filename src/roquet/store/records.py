@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquet._native import decode_records
 from roquet.protocol import light_queues, names
 from roquet.protocol import properties as props
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Record(NamedTuple):
@@ -36,6 +39,17 @@ class Record(NamedTuple):
 def read_records(data: bytes, *, check_crc: bool = True) -> list[Record]:
     """Take apart records that follow each other without a gap. Raises ValueError."""
     return [Record(*fields) for fields in decode_records(data, check_crc)]
+
+
+def slices(data: bytes) -> Iterator[tuple[Record, bytes]]:
+    """Yield the records that follow each other without a gap, and the bytes of each.
+
+    Their checksums are not looked at. Raises ValueError.
+    """
+    at = 0
+    for record in read_records(data, check_crc=False):
+        yield record, data[at : at + record.size]
+        at += record.size
 
 
 def offset_in(record: Record, topic: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.refusal import Refusal
 from roquet.protocol import light_queues
-from roquet.store.records import offset_in, read_records
+from roquet.store.records import offset_in, slices
 from roquet.store.results import GetStatus
 
 if TYPE_CHECKING:
@@ -192,9 +192,7 @@ def _codes(store: Reader, queue: tuple[str, int], begin: int, end: int) -> dict[
 
 def _each(result: GetResult, topic: str) -> Iterator[tuple[int, Record, bytes]]:
     """Yield the offset, the fields and the bytes of each message that a read found."""
-    at = 0
-    for record in read_records(result.records, check_crc=False):
+    for record, data in slices(result.records):
         place = offset_in(record, topic)
         assert place is not None, "the store gives what is in the queue"
-        yield place, record, result.records[at : at + record.size]
-        at += record.size
+        yield place, record, data

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
 from roquet.broker.clients.long_polling import Held, LongPolling
@@ -17,7 +17,7 @@ from roquet.broker.services.light_reads import is_judged, may_read, read_allowed
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
@@ -25,36 +25,12 @@ if TYPE_CHECKING:
     from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.pull_rules import PullRules
-    from roquet.broker.services.light_reads import MayRead
+    from roquet.broker.services.light_reads import MayRead, Reader
     from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
-    from roquet.store.filters import Filter
     from roquet.store.offsets import OffsetTable
 
 SUSPEND_MS_MAX = 60_000
 """How long a read is held at most, whatever it asks for."""
-
-
-class Reader(Protocol):
-    """What pulls and pops need of the message store."""
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int,
-        *,
-        tag_codes: Sequence[int] | None = None,
-        filter_by: Filter | None = None,
-    ) -> GetResult:
-        """Read from a queue. Raises StoreFault."""
-        ...
-
-    def units(
-        self, topic: str, queue_id: int, offset: int, count: int
-    ) -> list[tuple[int, int, int]]:
-        """Return (physical offset, size, tags code) of messages of a queue."""
-        ...
 
 
 class Receives:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.broker.services.light_reads import Reader as QueueReader
 from roquet.broker.services.light_reads import is_judged, may_have, read_allowed
-from roquet.broker.services.receive import Reader as QueueReader
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.pop.topics import is_for_group, pop_retry_topic
 from roquet.protocol.records import encode_record
-from roquet.store.records import offset_in, read_records
+from roquet.store.records import offset_in, read_records, slices
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -109,12 +109,11 @@ def read_for(
     topic = queue[0]
     if not result.messages or not names.is_retry(topic):
         return result
-    mine: list[bytes] = []
-    at = 0
-    for record in read_records(result.records, check_crc=False):
-        if is_for_group(topic, group, props.read(record.properties)):
-            mine.append(result.records[at : at + record.size])
-        at += record.size
+    mine = [
+        data
+        for record, data in slices(result.records)
+        if is_for_group(topic, group, props.read(record.properties))
+    ]
     if len(mine) == result.messages:
         return result
     status = result.status if mine else GetStatus.NO_MATCHED_MESSAGE

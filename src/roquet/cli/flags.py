@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CODES = "exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 5 not found"
 
@@ -56,3 +62,14 @@ def signed(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 12):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(text)
+
+
+def settings_of(texts: Iterable[str]) -> dict[str, str]:
+    """Read settings written as KEY=VALUE. Raises UsageError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{text[:80]!r} should look like KEY=VALUE")
+        found[key] = value
+    return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import NotFound, Refused, RoquetError, UsageError
+from roquet.base.errors import NotFound, Refused, RoquetError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.exits import EXIT_LEFT_OUT
+from roquet.cli.flags import settings_of
 
 if TYPE_CHECKING:
     import argparse
@@ -64,12 +65,7 @@ async def get_config(admin: Admin, options: argparse.Namespace) -> int:
 
 async def set_config(admin: Admin, options: argparse.Namespace) -> int:
     """Change settings of a running broker, all or none."""
-    changes: dict[str, str] = {}
-    for text in options.change:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{text!r} should look like KEY=VALUE")
-        changes[key] = value
+    changes = settings_of(options.change)
     before = await admin.brokers.config(options.broker)
     for key in changes:
         if key not in before and _meant(key, before):

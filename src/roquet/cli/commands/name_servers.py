@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import NotFound, RoquetError, UsageError
+from roquet.base.errors import NotFound, RoquetError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.exits import EXIT_LEFT_OUT
+from roquet.cli.flags import settings_of
 
 if TYPE_CHECKING:
     import argparse
@@ -48,12 +49,7 @@ async def get_config(admin: Admin, options: argparse.Namespace) -> int:
 
 async def set_config(admin: Admin, options: argparse.Namespace) -> int:
     """Change settings of every running name server."""
-    changes: dict[str, str] = {}
-    for text in options.change:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{text[:80]!r} should look like KEY=VALUE")
-        changes[key] = value
+    changes = settings_of(options.change)
     shown = ", ".join(f"{key}={value}" for key, value in changes.items())
     ask(f"{shown} at {', '.join(admin.name_servers.addresses)}", options)
     await admin.name_servers.set_config(changes)

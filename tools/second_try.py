@@ -8,7 +8,6 @@ the log, and `count_tests` names them as unstable: a test that needs this is to 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +32,8 @@ def main(report: Path) -> int:
         return 1
     print("second try of", *failed, sep="\n  ", flush=True)
     again = report.with_name(f"{report.stem}-second.xml")
-    environment = {name: text for name, text in os.environ.items() if name != "PYTEST_ADDOPTS"}
     command = [sys.executable, "-m", "pytest", "--timeout", "600", f"--junitxml={again}", *failed]
-    return subprocess.run(command, check=False, env=environment).returncode
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -207,9 +207,9 @@ class Process:
 
 
 def java_command(jars: Path, home: Path, main: str, *arguments: str, heap: str) -> list[str]:
-    """Return the command line of a JVM whose logs stay below `home`."""
+    """Return the command line of a JVM whose logs and passing files stay below `home`."""
     memory = [f"-Xms{heap}", f"-Xmx{heap}"]
-    where = [f"-Duser.home={home}", "-cp", f"{jars}/*"]
+    where = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", "-cp", f"{jars}/*"]
     return ["java", *JVM_FLAGS, *memory, *where, main, *arguments]
 
 

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from bench import weights
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import CreateTopicRequest
@@ -25,10 +25,10 @@ from roquet.testing import java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from bench.access import Access
 
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 START_LIMIT_S = 180.0
 _LAG = re.compile(r'loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 _LAG_MAX = re.compile(r"^\w*loop_lag_max_seconds ([0-9.e+-]+)$", re.MULTILINE)
@@ -77,21 +77,11 @@ class Broker:
 
     def cpu_s(self) -> float:
         """User plus system seconds so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) * TICK_S
+        return weights.cpu_s(self.process.pid)
 
     def memory_mib(self) -> dict[str, float]:
         """Resident memory: whole, and without mapped file pages."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        kib = {
-            line.split(":")[0]: int(line.split()[1])
-            for line in status.splitlines()
-            if line.startswith(("VmRSS", "RssAnon", "RssShmem"))
-        }
-        return {
-            "rss": kib["VmRSS"] / 1024,
-            "private": (kib["RssAnon"] + kib["RssShmem"]) / 1024,
-        }
+        return weights.memory_mib(self.process.pid)
 
     def runtime_info(self) -> dict[str, str]:
         """Ask for GET_BROKER_RUNTIME_INFO."""

@@ -24,6 +24,7 @@ import uvloop
 
 from bench.relay_peers import Fleet, Peer, frame
 from bench.run import commit
+from bench.weights import cpu_s, memory_mib
 from roquet.relay.config_server import ConfigServer
 
 if TYPE_CHECKING:
@@ -33,24 +34,9 @@ BODY = 256
 BATCH = 128
 IN_FLIGHT = 10_000
 RATE = 2_000
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 LIMIT_S = 120.0
 
 Figures = dict[str, float]
-
-
-def cpu_s(process: subprocess.Popen[str]) -> float:
-    """User plus system seconds of a process so far."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
-def rss_kib(process: subprocess.Popen[str]) -> int:
-    """Resident memory of a process."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1])
-    raise RuntimeError("no VmRSS")
 
 
 class World:
@@ -140,9 +126,9 @@ async def forwarding(
     """Measure one pour and one trickle through a process."""
     packet = frame(sender.server_id, receiver.server_id, bytes(BODY))
     await pour(sender, receiver, packet, count // 10)
-    before = cpu_s(process)
+    before = cpu_s(process.pid)
     seconds = await pour(sender, receiver, packet, count)
-    used = cpu_s(process) - before
+    used = cpu_s(process.pid) - before
     done = count // BATCH * BATCH
     latency = await trickle(sender, receiver, receiver.server_id, 2.0)
     return {"packets_s": done / seconds, "cpu_us": used / done * 1e6, **latency}
@@ -200,15 +186,15 @@ async def registering(count: int) -> Figures:
         try:
             process = await world.start()
             await asyncio.sleep(0.5)
-            idle, before = rss_kib(process), cpu_s(process)
+            idle, before = memory_mib(process.pid)["rss"], cpu_s(process.pid)
             begun = time.perf_counter()
             world.publish(fleet.entries())
             await fleet.whole(LIMIT_S)
             seconds = time.perf_counter() - begun
             return {
                 "register_s": seconds,
-                "register_cpu_s": cpu_s(process) - before,
-                "kib_a_server": (rss_kib(process) - idle) / count,
+                "register_cpu_s": cpu_s(process.pid) - before,
+                "kib_a_server": (memory_mib(process.pid)["rss"] - idle) * 1024 / count,
             }
         finally:
             world.stop()

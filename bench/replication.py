@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.processes import TICK_S
+from bench import weights
 from bench.run import HERE, commit, loadgen
 from bench.scenarios import Scenario
 from roquet.protocol.codes import RequestCode
@@ -81,11 +81,7 @@ def start(pair: Pair, kind: str) -> None:
 
 def cpu_s(pair: Pair) -> float:
     """Return user plus system seconds of all brokers of a pair so far."""
-    total = 0
-    for process in pair.running.values():
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        total += int(fields[11]) + int(fields[12])
-    return total * TICK_S
+    return sum(weights.cpu_s(process.pid) for process in pair.running.values())
 
 
 def measure(pair: Pair, kind: str, load: Scenario, secs: float) -> Figures:

@@ -1,4 +1,4 @@
-"""Run the scenarios on both brokers in turn and keep the figures.
+"""Run the scenarios on the brokers in turn and keep the figures.
 
 `python -m bench.run [--quick | --full] [--only TEXT,TEXT] [--kinds roquet,java] [--no-read-back]`
 says how long it will take before it begins. `--pairs`, `--secs` and `--warm-up` change a plan.
@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from bench import checks, processes, recovery, report, scenarios
+from bench.peers import kafka, nats
+from bench.peers.server import Peer
 from bench.plan import FULL, QUICK, RECOVERY_S, START_S, Plan, Watch, minutes
 from bench.scenarios import Scenario
 
@@ -45,8 +47,13 @@ FILL = Scenario(
     {"conns": 4, "depth": 32, "size": 1024, "tags": 10},
     topic=scenarios.FILLED,
 )
+SETTLE_S = 1.0
+"""What servers that cannot be asked are given to finish what they do behind a load."""
 OPEN_RATE = 20_000
 """Rate to take the half of when the scenario itself was left out."""
+
+PEERS = ("nats", "kafka")
+"""What else is measured where a load can be compared."""
 
 Figures = dict[str, float]
 
@@ -61,6 +68,8 @@ def loadgen(
         command += [f"--{name}", str(value)]
     if scenario.mode == "pop":
         command += ["--broker", f"bench-{kind}"]
+    if kind in PEERS:
+        command += ["--wire", kind]
     return command + (access.load_options() if access else [])
 
 
@@ -68,6 +77,26 @@ def topics_of(scenario: Scenario) -> list[str]:
     """Return the topics that a load writes to."""
     many = int(scenario.options.get("topics", 1))
     return [TOPIC] if many == 1 else [f"{TOPIC}-{index}" for index in range(many)]
+
+
+def measure_peer(scenario: Scenario, peer: Peer, secs: float) -> Figures:
+    """Run one load on a server of another protocol."""
+    before = peer.cpu_s()
+    load = loadgen(scenario, peer.address, secs, kind=peer.kind)
+    figures = _done(subprocess.run(load, capture_output=True, text=True, check=False), peer.kind)
+    time.sleep(SETTLE_S)
+    figures["cpu_us"] = (peer.cpu_s() - before) * 1e6 / max(1.0, figures["messages"])
+    return figures
+
+
+def _done(done: subprocess.CompletedProcess[str], what: str) -> Figures:
+    """Return what a load generator counted. Raises RuntimeError when it did not get so far."""
+    if not done.stdout:
+        raise RuntimeError(f"{what}: {done.stderr}")
+    if done.stderr:
+        print(f"{what}: {done.stderr.strip()[:300]}", file=sys.stderr)
+    counted = json.loads(done.stdout).items()
+    return {name: value for name, value in counted if isinstance(value, int | float)}
 
 
 def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool = False) -> Figures:
@@ -88,19 +117,11 @@ def measure(scenario: Scenario, broker: Broker, secs: float, *, read_back: bool 
     before = broker.cpu_s()
     load = loadgen(scenario, broker.address, secs, broker.access, kind=broker.kind)
     done = subprocess.run(load, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise RuntimeError(f"{scenario.name} on {broker.kind}: {done.stderr}")
-    figures: Figures = {
-        name: value
-        for name, value in json.loads(done.stdout).items()
-        if isinstance(value, int | float)
-    }
+    figures = _done(done, f"{broker.kind} {scenario.name}")
     if delayed:
         checks.wait_for(broker, begin, int(figures["messages"]))
     broker.settle()
     cpu_us = (broker.cpu_s() - before) * 1e6
-    if done.stderr:
-        print(f"{broker.kind} {scenario.name}: {done.stderr.strip()[:300]}", file=sys.stderr)
     if beside is not None:
         beside.wait()
     figures["cpu_us"] = cpu_us / max(1.0, figures["messages"])
@@ -128,18 +149,17 @@ def run_group(
     """Run a list of scenarios with its brokers up, alternating between them."""
     rows: list[dict[str, object]] = []
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=arguments.folder))
-    brokers: list[Broker] = []
+    brokers: list[Broker | Peer] = []
     try:
         # One by one: those that run are stopped below when the next cannot start.
         for kind in group.kinds:
-            extra = group.config.get(kind, ())
-            place = folder / kind
-            brokers.append(processes.start(kind, group.flush, place, extra, group.access))
-            if group.access:
-                checks.refuses_strangers(brokers[-1])
-            prepare(brokers[-1])
-            if any(each.topic for each in group.scenarios):
-                measure(FILL, brokers[-1], plan.secs)
+            if kind in PEERS:
+                brokers.append(_start_peer(kind, folder / kind))
+            else:
+                extra = group.config.get(kind, ())
+                started = processes.start(kind, group.flush, folder / kind, extra, group.access)
+                brokers.append(started)
+                _prepare(started, group, plan)
             _warm_up(brokers[-1], plan.warm_up)
             watch.done(f"{group.name}: {kind} is warm", plan.warm_up + START_S)
         rows += _rows(group, plan, watch, brokers, read_back=not arguments.no_read_back)
@@ -154,8 +174,22 @@ def run_group(
     return rows
 
 
+def _prepare(broker: Broker, group: Group, plan: Plan) -> None:
+    if group.access:
+        checks.refuses_strangers(broker)
+    prepare(broker)
+    if any(each.topic for each in group.scenarios):
+        measure(FILL, broker, plan.secs)
+
+
+def _start_peer(kind: str, place: Path) -> Peer:
+    if kind == "nats":
+        return nats.start(place, TOPIC, LOADGEN)
+    return kafka.start(place, TOPIC, QUEUES)
+
+
 def _rows(
-    group: Group, plan: Plan, watch: Watch, brokers: list[Broker], *, read_back: bool
+    group: Group, plan: Plan, watch: Watch, brokers: list[Broker | Peer], *, read_back: bool
 ) -> list[dict[str, object]]:
     reached: dict[str, float] = {}
     runs: dict[str, dict[str, list[Figures]]] = {}
@@ -165,8 +199,8 @@ def _rows(
         mine = runs.setdefault(scenario.name, {kind: [] for kind in group.kinds})
         secs = plan.shape_secs if scenario.is_shape else plan.secs
         for broker in brokers:
-            figures = measure(scenario, broker, secs, read_back=read_back)
-            if scenario.is_shape:
+            figures = _measure(scenario, broker, secs, read_back=read_back)
+            if scenario.is_shape and not isinstance(broker, Peer):
                 beside = measure(scenarios.REFERENCE, broker, secs)
                 figures["to_reference"] = figures["cpu_us"] / beside["cpu_us"]
             mine[broker.kind].append(figures)
@@ -194,19 +228,27 @@ def at_half(scenario: Scenario, reached: dict[str, float]) -> Scenario:
     )
 
 
-def _warm_up(broker: Broker, secs: float) -> None:
+def _measure(
+    scenario: Scenario, broker: Broker | Peer, secs: float, *, read_back: bool = False
+) -> Figures:
+    if isinstance(broker, Peer):
+        return measure_peer(scenario, broker, secs)
+    return measure(scenario, broker, secs, read_back=read_back)
+
+
+def _warm_up(broker: Broker | Peer, secs: float) -> None:
     if secs <= 0:
         return
     load = Scenario("warm-up", "send", {"conns": 4, "depth": 32, "size": 1024})
-    measure(load, broker, secs / 2)
-    measure(Scenario("warm-up", "pull", {"conns": 4, "batch": 32}), broker, secs / 2)
+    _measure(load, broker, secs / 2)
+    _measure(Scenario("warm-up", "pull", {"conns": 4, "batch": 32}), broker, secs / 2)
 
 
 def start_times(arguments: argparse.Namespace, count: int) -> dict[str, object]:
     """Measure exec to first SEND_OK (default file sizes, existing topic) and idle memory."""
     found: dict[str, list[float]] = {}
     idle: dict[str, list[float]] = {}
-    for kind in arguments.kinds.split(","):
+    for kind in _rocketmq(arguments):
         folder = Path(tempfile.mkdtemp(prefix="roquet-start-", dir=arguments.folder))
         with processes.start(kind, "async", folder) as broker:
             broker.create_topic(TOPIC)
@@ -263,8 +305,14 @@ def _wanted(name: str, arguments: argparse.Namespace) -> bool:
     return any(text in name for text in arguments.only.split(","))
 
 
+def _rocketmq(arguments: argparse.Namespace) -> list[str]:
+    """Return which of the brokers to measure speak RocketMQ's protocol."""
+    return [kind for kind in arguments.kinds.split(",") if kind not in PEERS]
+
+
 def _groups(arguments: argparse.Namespace) -> list[Group]:
-    kinds: list[str] = arguments.kinds.split(",")
+    kinds = _rocketmq(arguments)
+    every: list[str] = arguments.kinds.split(",")
     ours = [kind for kind in kinds if kind == "roquet"]
     shapes = scenarios.frame_shapes(arguments.seed)
     groups = [
@@ -276,6 +324,7 @@ def _groups(arguments: argparse.Namespace) -> list[Group]:
         Group("pop buffer", "async", kinds, scenarios.POP_BUFFER, scenarios.POP_BUFFER_CONFIG),
         Group("processors", "async", kinds, scenarios.SLOW, scenarios.SLOW_CONFIG),
         Group("secure", "async", kinds, scenarios.SECURE, access=scenarios.ACCESS),
+        Group("peers", "async", every, scenarios.PEERS),
     ]
     chosen = [
         dataclasses.replace(
@@ -308,7 +357,7 @@ def main() -> int:
     parser.add_argument("--secs", type=float, default=None)
     parser.add_argument("--warm-up", type=float, default=None, dest="warm_up")
     parser.add_argument("--only", default="", help="scenarios whose name contains this text")
-    parser.add_argument("--kinds", default="roquet,java")
+    parser.add_argument("--kinds", default="roquet,java,nats,kafka")
     parser.add_argument("--folder", default=None, help="where the stores are made")
     parser.add_argument("--seed", type=int, default=1, help="draws the frame shapes")
     parser.add_argument("--no-read-back", action="store_true", help="check no run's messages")
@@ -337,7 +386,7 @@ def main() -> int:
     if "recovery" in extra:
         load = Scenario("fill", "send", {"conns": 4, "depth": 32, "size": 1024, "keys": 1})
         fill = functools.partial(measure, load, secs=plan.secs)
-        rows += recovery.rows(arguments.kinds.split(","), arguments.folder, fill)
+        rows += recovery.rows(_rocketmq(arguments), arguments.folder, fill)
         watch.done("recovery", extra["recovery"])
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",

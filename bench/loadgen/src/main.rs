@@ -1,7 +1,9 @@
-//! Load on one broker over the remoting protocol; prints one JSON line. See `options.rs`.
+//! Load on one broker over RocketMQ's remoting protocol, Kafka's or NATS's; prints one JSON line. See `options.rs`.
 
 mod frames;
+mod kafka;
 mod measure;
+mod nats;
 mod options;
 mod pop;
 mod pull;
@@ -23,12 +25,19 @@ fn main() {
         eprintln!("{usage}");
         std::process::exit(2);
     }));
-    let (work, count): (Work, u64) = match options.mode.as_str() {
-        "send" => (send::run, options.number("conns", 1)),
-        "transactions" => (send::transactions, options.number("conns", 1)),
-        "pull" => (pull::run, options.number("conns", 1)),
-        "pop" => (pop::run, options.number("conns", 1)),
-        "tail" => (pull::tail, options.number("groups", 1)),
+    let conns = options.number("conns", 1);
+    let wire = options.text("wire", "rocketmq");
+    let (work, count): (Work, u64) = match (wire.as_str(), options.mode.as_str()) {
+        ("rocketmq", "send") => (send::run, conns),
+        ("rocketmq", "transactions") => (send::transactions, conns),
+        ("rocketmq", "pull") => (pull::run, conns),
+        ("rocketmq", "pop") => (pop::run, conns),
+        ("rocketmq", "tail") => (pull::tail, options.number("groups", 1)),
+        ("kafka", "send") => (kafka::send, conns),
+        ("kafka", "pull") => (kafka::pull, conns),
+        ("nats", "create") => (nats::create, 1),
+        ("nats", "send") => (nats::send, conns),
+        ("nats", "pull") => (nats::pull, conns),
         _ => {
             eprintln!("{}", options::USAGE);
             std::process::exit(2);

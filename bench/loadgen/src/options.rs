@@ -7,12 +7,13 @@ use crate::signer::Signer;
 pub const USAGE: &str = "\
 usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
   all:   --conns 1  --secs 10  --queues 4  --seed 1  --topics 1 (TOPIC, or TOPIC-0 .. TOPIC-n)
+         --wire rocketmq|kafka|nats (of Kafka's and NATS JetStream's only send and pull; nats create makes the stream)
          --access-key KEY --secret-key KEY (sign every request)  --tls 0|1 (takes any certificate)
   send:  --depth 1 (frames in flight a connection)  --window 0|1 (1: refill one by one)
          --rate 0 (messages a second over all connections; 0: as fast as answers come)
          --size 1024  --header json|binary  --properties 3  --keys 0|1  --random 0|1
          --tags 0 (n: tags Tag0 .. Tag(n-1) in turn, and the property `part` with the number)
-         --delay 0 (level)
+         --delay 0 (level)  --batched 0|1 (Kafka: all that is in flight in one request, as its producers do)
   transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)
          --filter none|tag|sql (Tag0, or an expression that is true for the same; counts what was delivered)

@@ -1,0 +1,1 @@
+"""Brokers that speak other protocols, measured beside ours: Kafka and NATS JetStream."""

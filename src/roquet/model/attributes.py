@@ -6,6 +6,7 @@ A change is asked for one attribute at a time, by its key and a sign (Java: Attr
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 from roquet.model.topic import MESSAGE_TYPES
@@ -17,6 +18,20 @@ MESSAGE_TYPE = "message.type"
 PRIORITY_FACTOR = "priority.factor"
 """Share of a group's pops, per cent, that go by priority."""
 PRIORITY_FACTOR_DEFAULT = 100
+LIGHT = "LITE"
+"""The message type of parents of light topics."""
+LIGHT_EXPIRATION = "lite.topic.expiration"
+"""Minutes after its last message at which a light topic goes; -1: never."""
+LIGHT_BIND_TOPIC = "lite.bind.topic"
+LIGHT_MODEL = "lite.sub.model"
+LIGHT_RESET_EXCLUSIVE = "lite.sub.reset.offset.exclusive"
+LIGHT_RESET_UNSUBSCRIBE = "lite.sub.reset.offset.unsubscribe"
+LIGHT_CLIENT_QUOTA = "lite.sub.client.quota"
+LIGHT_EVENTS_MAX = "lite.sub.client.max.event.cnt"
+LIGHT_WILDCARD = "lite.sub.wildcard"
+LONG_MAX = 2**63 - 1
+TEXT_LENGTH_MAX = 255
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}|\+?9223372036854775807", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,24 +45,30 @@ class AttributeChange:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """What one attribute may say; without values and bounds it is a number of any size."""
+    """What one attribute may say: text, one of some values, or a number."""
 
     may_change: bool = True
     values: frozenset[str] | None = None
-    low: int | None = None
-    high: int | None = None
+    low: int = 0
+    high: int = LONG_MAX
+    is_text: bool = False
+    is_boolean: bool = False
 
     def wrong(self, key: str, value: str) -> str | None:
         """Return why `value` cannot be set, None if it can."""
         if self.values is not None:
             good = value in self.values
             return None if good else f"value is not in set: {sorted(self.values)}"
-        if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        if self.is_boolean:
+            good = value.lower() in ("true", "false")
+            return None if good else "boolean attribute format is wrong."
+        if self.is_text:
+            good = len(value) <= TEXT_LENGTH_MAX and value.isprintable()
+            return None if good else f"value is not a text of {TEXT_LENGTH_MAX} characters. {key}"
+        if _NUMBER.fullmatch(value) is None:
             return f"value is not a number. key: {key}"
-        number = int(value)
-        low, high = self.low, self.high
-        if (low is not None and number < low) or (high is not None and number > high):
-            return f"value is not in range({low}, {high})"
+        if not self.low <= int(value) <= self.high:
+            return f"value is not in range({self.low}, {self.high})"
         return None
 
 
@@ -109,30 +130,27 @@ TOPIC_ATTRIBUTES = Attributes(
         "queue.type": Attribute(values=frozenset({"SimpleCQ"}), may_change=False),
         "cleanup.policy": Attribute(values=frozenset({"DELETE"}), may_change=False),
         "topic.reserve.time": Attribute(),
+        LIGHT_EXPIRATION: Attribute(low=-1, high=43_200),
     },
     planned={
         ("queue.type", "BatchCQ"): "batch consume queues",
         ("queue.type", "RocksDBCQ"): "consume queues in RocksDB",
         ("cleanup.policy", "COMPACTION"): "compacted topics",
-        ("lite.topic.expiration", ""): "lite topics",
-        (MESSAGE_TYPE, "LITE"): "lite topics",
     },
 )
 
 GROUP_ATTRIBUTES = Attributes(
-    known={PRIORITY_FACTOR: Attribute(low=0, high=100)},
-    planned={
-        (key, ""): "lite topics"
-        for key in (
-            "lite.bind.topic",
-            "lite.sub.model",
-            "lite.sub.reset.offset.exclusive",
-            "lite.sub.reset.offset.unsubscribe",
-            "lite.sub.client.quota",
-            "lite.sub.client.max.event.cnt",
-            "lite.sub.wildcard",
-        )
+    known={
+        PRIORITY_FACTOR: Attribute(low=0, high=100),
+        LIGHT_BIND_TOPIC: Attribute(is_text=True),
+        LIGHT_MODEL: Attribute(values=frozenset({"Shared", "Exclusive"})),
+        LIGHT_RESET_EXCLUSIVE: Attribute(is_boolean=True),
+        LIGHT_RESET_UNSUBSCRIBE: Attribute(is_boolean=True),
+        LIGHT_CLIENT_QUOTA: Attribute(low=-1),
+        LIGHT_EVENTS_MAX: Attribute(low=10),
+        LIGHT_WILDCARD: Attribute(is_text=True),
     },
+    planned={},
 )
 
 
@@ -159,3 +177,14 @@ def priority_factor(attributes: Mapping[str, str]) -> int:
     text = attributes.get(PRIORITY_FACTOR, "")
     good = text.isascii() and text.isdigit() and len(text) <= 18
     return int(text) if good else PRIORITY_FACTOR_DEFAULT
+
+
+def light_expiration_minutes(attributes: Mapping[str, str]) -> int:
+    """Return after how many minutes without a message a light topic goes; below 1: never."""
+    return number_of(attributes, LIGHT_EXPIRATION, -1)
+
+
+def number_of(attributes: Mapping[str, str], key: str, default: int) -> int:
+    """Return a number; what tables of other makes say that is none counts as not said."""
+    text = attributes.get(key, "")
+    return int(text) if _NUMBER.fullmatch(text) is not None else default

@@ -185,6 +185,11 @@ class TopicTable:
             return TopicConfig(name=name, read_queues=1, write_queues=1, perm=READ_WRITE)
         return self._topics.get(name)
 
+    @property
+    def has_light_queues(self) -> bool:
+        """Whether the broker has light queues."""
+        return self._light_queues
+
     def is_light(self, name: str) -> bool:
         """Whether a name is that of a light queue, which is no topic of its own."""
         return self._light_queues and names.is_lmq(name)

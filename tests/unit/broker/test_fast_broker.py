@@ -265,7 +265,8 @@ PLAIN = {"message.type": "NORMAL", "cleanup.policy": "DELETE", "topic.reserve.ti
     ("attributes", "is_fast"),
     [
         (PLAIN, True),
-        *(({"message.type": kind}, kind != "LITE") for kind in sorted(MESSAGE_TYPES)),
+        *(({"message.type": kind}, True) for kind in sorted(MESSAGE_TYPES)),
+        ({"message.type": "LITE", "lite.topic.expiration": "30"}, True),
         ({"queue.type": "BatchCQ"}, False),
         ({"cleanup.policy": "COMPACTION"}, False),
         ({"unheard.of": "x"}, False),

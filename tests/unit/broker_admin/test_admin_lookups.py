@@ -100,8 +100,6 @@ def test_attributes_of_missing_features_are_refused_by_the_features_name(tmp_pat
             ("+queue.type=BatchCQ", "batch consume queues"),
             ("+queue.type=RocksDBCQ", "consume queues in RocksDB"),
             ("+cleanup.policy=COMPACTION", "compacted topics"),
-            ("+lite.topic.expiration=30", "lite topics"),
-            ("+message.type=LITE", "lite topics"),
         ):
             fields = {**TOPIC, "attributes": attribute}
             answer = await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
@@ -110,6 +108,9 @@ def test_attributes_of_missing_features_are_refused_by_the_features_name(tmp_pat
         for attribute, remark in (
             ("+queue.type=Odd", "value is not in set"),
             ("+odd=1", "unsupported key"),
+            ("+lite.topic.expiration=-2", "value is not in range(-1, 43200)"),
+            ("+lite.topic.expiration=43201", "value is not in range(-1, 43200)"),
+            ("+lite.topic.expiration=soon", "value is not a number"),
         ):
             fields = {**TOPIC, "attributes": attribute}
             answer = await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)

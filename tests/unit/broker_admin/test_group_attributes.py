@@ -35,7 +35,17 @@ def test_group_attributes_change_one_by_one(tmp_path: Path) -> None:
             ({"+priority.factor": "x"}, "value is not a number"),
             ({"+odd": "1"}, "unsupported key: odd"),
             ({"+": "1"}, "kv string format wrong"),
-            ({"+lite.bind.topic": "t"}, "not supported by this broker yet: lite topics"),
+            ({"+lite.bind.topic": "t" * 256}, "value is not a text of 255 characters"),
+            ({"+lite.sub.model": "shared"}, "value is not in set: ['Exclusive', 'Shared']"),
+            ({"+lite.sub.reset.offset.exclusive": "1"}, "boolean attribute format is wrong."),
+            ({"+lite.sub.reset.offset.unsubscribe": ""}, "boolean attribute format is wrong."),
+            ({"+lite.sub.client.quota": "-2"}, "value is not in range(-1, 9223372036854775807)"),
+            ({"+lite.sub.client.quota": "9" * 19}, "value is not a number"),
+            (
+                {"+lite.sub.client.max.event.cnt": "9"},
+                "value is not in range(10, 9223372036854775807)",
+            ),
+            ({"lite.sub.wildcard": "x", "+lite.sub.wildcard": "y"}, "alter duplication key"),
         ):
             answer = await set_group(it, **wrong)
             assert (answer.code, remark in (answer.remark or "")) == (1, True), answer.remark
@@ -55,5 +65,32 @@ def test_group_attributes_change_one_by_one(tmp_path: Path) -> None:
             1,
             "attempt to delete a nonexistent key: priority.factor",
         )
+
+    play(tmp_path, tell)
+
+
+def test_attributes_of_light_topics_are_kept_as_given(tmp_path: Path) -> None:
+    wanted = {
+        "lite.bind.topic": "chats",
+        "lite.sub.model": "Exclusive",
+        "lite.sub.reset.offset.exclusive": "TRUE",
+        "lite.sub.reset.offset.unsubscribe": "false",
+        "lite.sub.client.quota": "-1",
+        "lite.sub.client.max.event.cnt": "9223372036854775807",
+        "lite.sub.wildcard": "",
+    }
+
+    async def tell(it: Cluster) -> None:
+        signed = {f"+{key}": value for key, value in wanted.items()}
+        assert (await set_group(it, **signed)).code == 0
+        config = it.broker.metadata.groups.get(GROUP)
+        assert config is not None
+        assert dict(config.attributes) == wanted
+        # What a value cannot be changes nothing else of the request either.
+        wrong = {"-lite.sub.wildcard": "", "+lite.sub.client.quota": "x"}
+        assert (await set_group(it, **wrong)).code == 1
+        config = it.broker.metadata.groups.get(GROUP)
+        assert config is not None
+        assert dict(config.attributes) == wanted
 
     play(tmp_path, tell)

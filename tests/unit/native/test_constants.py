@@ -102,6 +102,7 @@ LISTS: dict[str, frozenset[str]] = {
         props.POP_CK,
         props.INNER_NUM,
         props.INNER_MULTI_DISPATCH,
+        props.LITE_TOPIC,
         props.CRC32,
     },
     "SPECIAL_IN_A_BATCH": (props.TIMER_DELAYS - {props.TIMER_DELAY_LEVEL})
@@ -110,6 +111,7 @@ LISTS: dict[str, frozenset[str]] = {
         props.TRANSACTION_PREPARED,
         props.INNER_NUM,
         props.INNER_MULTI_DISPATCH,
+        props.LITE_TOPIC,
     },
     "SPECIAL_IN_A_HALF": frozenset(
         {props.TRANSACTION_CHECK_TIMES, props.TRANSACTION_PREPARED_QUEUE_OFFSET}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.broker.clients.expressions import Choice
 from roquet.broker.fastpath.pop_rows import SETTLES
 from roquet.broker.services.receive import SUSPEND_MS_MAX
+from roquet.model.attributes import LIGHT_EXPIRATION
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
 from roquet.protocol import light_queues, names, sys_flag
@@ -54,12 +55,12 @@ ROWS_AT_ONCE = 1_000
 """Rows written between two looks at sockets: some five milliseconds."""
 
 PLAIN_ATTRIBUTES: Mapping[str, frozenset[str]] = {
-    "message.type": MESSAGE_TYPES - {"LITE"},
+    "message.type": MESSAGE_TYPES,
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
 }
 """Values of topic attributes with which plain messages are stored as without them."""
-FREE_ATTRIBUTES = frozenset({"topic.reserve.time"})
+FREE_ATTRIBUTES = frozenset({"topic.reserve.time", LIGHT_EXPIRATION})
 """Attributes with which they are, whatever the value."""
 
 BARRIER = (

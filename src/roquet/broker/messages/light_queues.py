@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol import light_queues, names
+from roquet.protocol import light_queues, light_topics, names
+from roquet.protocol import properties as props
 from roquet.store.results import PutResult, PutStatus
 from roquet.store.settings import LIGHT_QUEUES_MAX
 
@@ -53,6 +54,9 @@ class LightQueues:
             wanted = light_queues.named(draft.properties)
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=str(error))
+        other = light_topics.wrong_parent(_topic_of(draft), wanted) if is_new else None
+        if other is not None:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"{other!r} is of another topic")
         most = LIGHT_QUEUES_MAX
         if self._settings.light_quota:
             most = self._settings.light_queues_max
@@ -62,6 +66,12 @@ class LightQueues:
         if not fresh or self._queues.light_queues() + len(fresh) <= most:
             return None
         return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+
+
+def _topic_of(draft: Draft) -> str:
+    """Return the topic that a message is sent to; a half message waits in another by now."""
+    waits = names.is_waiting_room(draft.topic)
+    return draft.properties.get(props.REAL_TOPIC, draft.topic) if waits else draft.topic
 
 
 class LightOffsets:

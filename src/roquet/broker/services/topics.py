@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.topics import PutTopic, TopicListing
-from roquet.model.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES
+from roquet.model.attributes import LIGHT, MESSAGE_TYPE, TOPIC_ATTRIBUTES
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.service.slices import in_slices
@@ -124,6 +124,10 @@ class Topics:
         attributes = self._altered(config.name, request.changes)
         if attributes.get(MESSAGE_TYPE) == "MIXED" and not self._allow_mixed:
             raise Refusal(Reason.INVALID_ARGUMENT, "MIXED message type is not supported.")
+        if attributes.get(MESSAGE_TYPE) == LIGHT and not self._topics.has_light_queues:
+            # RocketMQ takes it, and its messages then reach nobody.
+            text = "light topics need enableLmq=true and enableMultiDispatch=true"
+            raise Refusal(Reason.INVALID_ARGUMENT, f"LITE message type is not supported: {text}")
         return TopicConfig(
             name=config.name,
             read_queues=config.read_queues,

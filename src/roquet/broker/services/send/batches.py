@@ -26,6 +26,7 @@ _NOT_IN_A_BATCH = (
     props.TRANSACTION_PREPARED,
     props.INNER_NUM,
     props.INNER_MULTI_DISPATCH,
+    props.LITE_TOPIC,
 )
 
 

@@ -22,7 +22,7 @@ from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
 from roquet.model.topic import FilterType, TopicConfig
-from roquet.protocol import hosts, names, sys_flag
+from roquet.protocol import hosts, light_topics, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.batch import messages_max
 from roquet.protocol.message_id import offset_id
@@ -176,6 +176,7 @@ class Sends:
         """Make the draft of a message that the topic may take. Raises Refusal."""
         properties = request.properties
         queue_id = self._queue(request, config, _priority(properties))
+        self._name_queue(request.topic, properties)
         body = request.body
         draft = Draft(
             topic=request.topic,
@@ -343,6 +344,13 @@ class Sends:
             return True
         self._check_bits(draft.sys_flag)
         return False
+
+    def _name_queue(self, topic: str, properties: dict[str, str]) -> None:
+        """Have a message of a light topic name its queue."""
+        try:
+            light_topics.name_queue(topic, properties)
+        except ValueError as error:
+            self._refuse(PutStatus.MESSAGE_ILLEGAL, str(error))
 
     def _check_inner(self, properties: dict[str, str], flag: int) -> None:
         """Refuse what readers would take apart as a batch within a record (B7)."""

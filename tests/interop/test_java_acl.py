@@ -6,6 +6,8 @@ import asyncio
 import base64
 import dataclasses
 import random
+import time
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ import pytest
 
 import roquet
 from interop_world import our_broker, our_name_server, registered, until
-from roquet.base.errors import Refused
+from roquet.base.errors import Refused, UsageError
 from roquet.testing.java import (
     OLD_VERSION,
     PROGRAMS,
@@ -204,6 +206,32 @@ def test_mqadmin_changes_our_accounts(signed: Signed) -> None:
     assert "success" in gone, gone
     with pytest.raises(JavaError, match="Check signature failed for accessKey=made-by-tool"):
         signed.ask("send", tool, topic="Tools", bodies=encoded(BODIES[:1]))
+
+
+def test_our_client_delays_by_exact_levels_at_an_old_broker(signed: Signed) -> None:
+    topic = make_topic(signed, signed.java, "Signed3")
+
+    async def main() -> None:
+        async with roquet.connect(f"rmq://{signed.namesrv}", credentials=ADMIN) as mq:
+            async with mq.producer("ours") as producer:
+                sent_ms = time.time() * 1000
+                await producer.send(topic, b"level 2", delay=timedelta(seconds=5))
+                with pytest.raises(UsageError, match="no delay level of 1500 ms"):
+                    await producer.send(topic, b"no level", delay=1.5)
+                with pytest.raises(UsageError, match="no timers"):
+                    await producer.send(topic, b"a time", at=datetime.now(UTC))
+            options = roquet.ConsumerOptions(handover_s=0.0)
+            consumer = mq.consumer("late", topic, start="earliest", options=options)
+            async with asyncio.timeout(60), consumer:
+                received = await consumer.receive()
+                assert received is not None
+                assert received.body == b"level 2"
+                # At this broker, whose levels are short, the second one is a second.
+                assert received.message.store_timestamp >= sent_ms + 999
+                assert received.properties["REAL_TOPIC"] == topic
+                assert await consumer.receive(0.5) is None
+
+    asyncio.run(main())
 
 
 def test_our_client_signs_for_the_java_broker(signed: Signed) -> None:

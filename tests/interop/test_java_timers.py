@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+import roquet
 from interop_world import has_route, make_topic, until
 from roquet.protocol.bodies.timers import TimerMetricsBody
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -159,6 +162,31 @@ def test_java_clients_with_timers_of_each_kind_get_each_once_in_time(
     assert sorted(one["body"] for one in received) == [b"at", b"even", b"ms", b"past", b"s"]
     time.sleep(max(0.0, (begun + 9000 - now_ms()) / 1000))
     due = {b"s": begun + 2000, b"ms": begun + 2500, b"at": begun + 3001, b"even": even, b"past": 0}
+    assert_once_and_in_time(broker.delivered(topic), due)
+
+
+@pytest.mark.parametrize("make", OTHER)
+def test_our_client_delays_and_recalls_at_brokers_of_both_makes(
+    twins: dict[str, TimerBroker], driver: Driver, make: str
+) -> None:
+    broker, topic = twins[make], f"OurClient-{make}"
+    make_topic(driver, broker.plan.namesrv, broker.plan, topic, 1)
+
+    async def tell() -> dict[bytes, int]:
+        async with (
+            roquet.connect(f"rmq://{broker.plan.namesrv}") as mq,
+            mq.producer("ours") as producer,
+        ):
+            at = datetime.now(UTC) + timedelta(seconds=2.5)
+            begun_ms = now_ms()
+            await producer.send(topic, b"at", at=at)
+            await producer.send(topic, b"delay", delay=2)
+            gone = await producer.send(topic, b"gone", delay=5)
+            await producer.recall(gone)
+            return {b"at": int(at.timestamp() * 1000), b"delay": begun_ms + 2000}
+
+    due = asyncio.run(tell())
+    time.sleep(8)
     assert_once_and_in_time(broker.delivered(topic), due)
 
 

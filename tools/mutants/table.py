@@ -104,7 +104,7 @@ AREAS = (
             "client/_offsets.py",
             "client/_rebalance.py",
             "client/_balancer.py",
-            "client/_retry.py",
+            "client/_sending/retry.py",
         ),
         ("unit/client",),
     ),

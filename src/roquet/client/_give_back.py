@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
-from roquet.client._receipt import STATUS_OF_CODE
 from roquet.client._requests import request
 from roquet.client._routes import publish_queues
+from roquet.client._sending.receipt import STATUS_OF_CODE
 from roquet.protocol import names, properties, sys_flag
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import SendMessageRequest

@@ -12,33 +12,34 @@ import itertools
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
-from roquet.client._encode import Encoded, compose, encode_batches, encode_one
-from roquet.client._receipt import STATUS_OF_CODE, SendReceipt
 from roquet.client._replies import reply_properties, request_properties
 from roquet.client._requests import request as make_request
-from roquet.client._retry import may_retry
 from roquet.client._routes import auto_created, publish_queues
+from roquet.client._sending.choosing import choose_by
+from roquet.client._sending.due import due_of
+from roquet.client._sending.encode import Encoded, compose, encode_batches, encode_one
+from roquet.client._sending.receipt import SendReceipt, receipts_of
+from roquet.client._sending.retry import may_retry
 from roquet.model.message import Message, StoredMessage
-from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.header import HeaderError
-from roquet.protocol.headers.message import SendMessageRequest, SendMessageResponse
-from roquet.protocol.java_hash import java_hash
-from roquet.remoting.refusals import cannot_heal, refused
+from roquet.protocol.headers.message import RecallMessageRequest, SendMessageRequest
+from roquet.protocol.recall_handle import RecallHandle
+from roquet.remoting.refusals import cannot_heal
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
 
     from roquet.client._options import ProducerOptions
     from roquet.client._received import Received
     from roquet.client._replies import Replies
+    from roquet.client._sending.choosing import Chooser
     from roquet.client._session import Session
+    from roquet.model.queue import MessageQueue
     from roquet.protocol.command import Command
     from roquet.protocol.message_id import UniqueIds
-
-    _Chooser = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 _RESTART_PAUSE_S = 0.1
@@ -101,6 +102,8 @@ class Producer:
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
         delay_level: int = 0,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
@@ -115,6 +118,11 @@ class Producer:
         queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
         the one that the producer would make.
 
+        `delay` (a timedelta or seconds, up to ten years) or `at` (a datetime with a time zone) is
+        when consumers get the message: a timer on brokers of RocketMQ 5, which come to within a
+        second and may allow less (timerMaxDelaySec, three days). Brokers before 5 have levels
+        alone: a delay that is exactly one works there, any other raises UsageError.
+
         A broker that cannot be reached is tried until `timeout_s` (3 s) is over, so that a restart
         is no failure. Raises UsageError (fix the call), Refused (the broker said no), Unreachable
         (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
@@ -122,10 +130,35 @@ class Producer:
         message = compose(
             topic, body, tag, keys, user_properties=properties, delay_level=delay_level
         )
-        encoded = encode_one(message, unique_key or self._next_id(), self._options)
+        message_id = unique_key or self._next_id()
+        encoded = encode_one(message, message_id, self._options, due=due_of(delay, at))
         chooser = choose_by(message, order_key, queue, selector)
         receipts = await self._deliver(encoded, chooser, timeout_s)
         return receipts[0]
+
+    async def recall(self, receipt: SendReceipt | str, *, timeout_s: float = 3.0) -> None:
+        """Take back a message that waits for its time: its receipt, or the receipt's handle.
+
+        The broker has to allow it (recallMessageEnable). Success means that the request is stored;
+        in the last second before the message is due it may come too late. Raises UsageError for a
+        message that has no handle, Refused (not allowed, due already), Unreachable and
+        OutcomeUnknown.
+        """
+        self._check_open()
+        text = receipt if isinstance(receipt, str) else receipt.recall_handle
+        if text is None:
+            raise UsageError(f"message {receipt} waits for no time: nothing to recall")
+        try:
+            handle = RecallHandle.decode(text)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        await self._session.route(handle.topic, timeout_s)
+        header = RecallMessageRequest(
+            producer_group=self.group, topic=handle.topic, recall_handle=text
+        )
+        address = self._session.master(handle.broker_name)
+        command = make_request(RequestCode.RECALL_MESSAGE, header)
+        await self._session.ask(address, command, timeout_s)
 
     async def send_batch(
         self,
@@ -194,18 +227,22 @@ class Producer:
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> asyncio.Future[SendReceipt]:
         """Begin a send and return the future of its receipt; waits while too many are under way.
 
-        A failure is the future's exception, and `flush` raises the first of them.
+        A failure is the future's exception, and `flush` raises the first of them. The arguments
+        are those of `send`.
         """
         await self._slots.acquire()
         try:
             self._check_open()
             message = compose(topic, body, tag, keys, user_properties=properties)
-            encoded = encode_one(message, self._next_id(), self._options)
+            due = due_of(delay, at)
+            encoded = encode_one(message, self._next_id(), self._options, due=due)
             chooser = choose_by(message, order_key, queue, None)
         except BaseException:
             self._slots.release()
@@ -292,7 +329,7 @@ class Producer:
     # --- inside ------------------------------------------------------------------------------
 
     async def _submitted(
-        self, encoded: Encoded, chooser: _Chooser | None, future: asyncio.Future[SendReceipt]
+        self, encoded: Encoded, chooser: Chooser | None, future: asyncio.Future[SendReceipt]
     ) -> None:
         try:
             # The producer may be closing by now: it waits for what was submitted before.
@@ -311,13 +348,13 @@ class Producer:
             self._slots.release()
 
     async def _deliver(
-        self, encoded: Encoded, chooser: _Chooser | None, timeout_s: float | None
+        self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
     ) -> list[SendReceipt]:
         self._check_open()
         return await self._tried(encoded, chooser, timeout_s)
 
     async def _tried(
-        self, encoded: Encoded, chooser: _Chooser | None, timeout_s: float | None
+        self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
     ) -> list[SendReceipt]:
         budget_s = self._options.timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
@@ -351,10 +388,14 @@ class Producer:
         self, encoded: Encoded, queue: MessageQueue, timeout_s: float
     ) -> list[SendReceipt]:
         address = self._session.master(queue.broker_name)
+        if encoded.due is not None:
+            version = await self._session.version(address)
+            text = encoded.due.properties_for(version, self._options.delay_levels)
+            encoded = dataclasses.replace(encoded, properties=encoded.properties + text)
         answer = await self._session.client.call(
             address, self._request(encoded, queue), max(0.001, timeout_s)
         )
-        return _receipts(answer, encoded, queue)
+        return receipts_of(answer, encoded, queue)
 
     def _request(self, encoded: Encoded, queue: MessageQueue) -> Command:
         header = SendMessageRequest(
@@ -382,7 +423,7 @@ class Producer:
     async def _choose(
         self,
         topic: str,
-        chooser: _Chooser | None,
+        chooser: Chooser | None,
         last: MessageQueue | None,
         timeout_s: float,
     ) -> MessageQueue:
@@ -429,45 +470,3 @@ class Producer:
     def _check_open(self) -> None:
         if not self._open:
             raise UsageError("the producer is not started: use it within `async with`")
-
-
-def choose_by(
-    message: Message,
-    order_key: str | None,
-    queue: MessageQueue | None,
-    selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None,
-) -> _Chooser | None:
-    if (order_key is not None) + (queue is not None) + (selector is not None) > 1:
-        raise UsageError("give one of order_key, queue and selector")
-    if queue is not None:
-        if queue.topic != message.topic:
-            raise UsageError(f"{queue} is no queue of topic {message.topic}")
-        return lambda _: queue
-    if selector is not None:
-        return lambda queues: selector(queues, message)
-    if order_key is not None:
-        number = java_hash(order_key)
-        return lambda queues: queues[number % len(queues)]
-    return None
-
-
-def _receipts(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[SendReceipt]:
-    status = STATUS_OF_CODE.get(answer.code)
-    if status is None:
-        raise refused(answer.code, answer.remark)
-    try:
-        header = SendMessageResponse.decode(answer.ext)
-    except HeaderError as error:
-        raise OutcomeUnknown(f"stored, but the answer cannot be read: {error}") from error
-    placed = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-    offset_ids = header.msg_id.split(",")
-    return [
-        SendReceipt(
-            status=status,
-            message_id=message_id,
-            offset_id=offset_ids[index] if index < len(offset_ids) else header.msg_id,
-            queue=placed,
-            queue_offset=header.queue_offset + index,
-        )
-        for index, message_id in enumerate(encoded.message_ids)
-    ]

@@ -56,6 +56,7 @@ class Session:
         self._wanted: set[str] = set()
         self._asking: dict[str, asyncio.Lock] = {}
         self._beaten: set[str] = set()
+        self._versions: dict[str, int] = {}
         self.heartbeat_refusals: dict[str, Refused] = {}
         """What brokers answered to the last heartbeat, where it was no."""
         self._beating = asyncio.Lock()
@@ -162,9 +163,22 @@ class Session:
         if self._unbeaten():
             await self.beat()
 
+    async def version(self, address: str) -> int:
+        """Return a broker's version (Java's ordinal), which it says in answers to heartbeats.
+
+        Call it with a member in the client. Raises Unreachable when the broker does not answer.
+        """
+        if address not in self._versions:
+            await self._beat_one(address, self.members.heartbeat().encode())
+        version = self._versions.get(address)
+        if version is None:
+            raise Unreachable(f"{address} does not answer a heartbeat: its version is not known")
+        return version
+
     def connection_closed(self, peer: Peer) -> None:
         """Hear that a connection is gone: the next one needs a heartbeat of its own."""
         self._beaten.discard(peer.address)
+        self._versions.pop(peer.address, None)
 
     async def unregister(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell all brokers that a group of this client has gone. Never raises for one of them."""
@@ -198,6 +212,7 @@ class Session:
             self._beaten.discard(address)
             log.debug("no heartbeat to %s: %s", address, error)
             return
+        self._versions[address] = answer.version
         if answer.code == ResponseCode.SUCCESS:
             self._beaten.add(address)
             self.heartbeat_refusals.pop(address, None)

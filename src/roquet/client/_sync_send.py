@@ -11,8 +11,9 @@ from roquet.client._sync_receive import Received
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Mapping
+    from datetime import datetime, timedelta
 
-    from roquet.client._receipt import SendReceipt
+    from roquet.client._sending.receipt import SendReceipt
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
 
@@ -28,6 +29,8 @@ class Producer(producer.Producer):
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> concurrent.futures.Future[SendReceipt]:
@@ -49,6 +52,8 @@ class Producer(producer.Producer):
                 tag=tag,
                 keys=keys,
                 properties=properties,
+                delay=delay,
+                at=at,
                 order_key=order_key,
                 queue=queue,
             )

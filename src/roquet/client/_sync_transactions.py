@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from roquet.client import _transactions
-    from roquet.client._receipt import SendReceipt
+    from roquet.client._sending.receipt import SendReceipt
     from roquet.client._transactions import TransactionState
     from roquet.model.message import Message
     from roquet.model.queue import MessageQueue

@@ -87,6 +87,9 @@ RESERVED = frozenset(
 TIMER_DELAYS = frozenset({TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DELAY_LEVEL})
 """Any of these asks for a delivery at a time of the producer's choice."""
 
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""What DELAY = 1, 2 … stands for, unless a broker is configured otherwise."""
+
 NAME_END = "\x01"
 VALUE_END = "\x02"
 KEY_SEPARATOR = " "

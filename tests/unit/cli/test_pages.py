@@ -70,6 +70,7 @@ RUN_BY = {
     "docs/guide/configuration.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/command-line.md": "tests/unit/cli/test_guides_at_work.py",
     "README.md": "tests/unit/cli/test_reader_blocks.py",
+    "docs/guide/python-client.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/pop.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/first-steps.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/backup.md": "tests/unit/cli/test_backup_guide.py",

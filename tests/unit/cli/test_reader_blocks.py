@@ -55,7 +55,7 @@ def test_commands_of_the_page_work(dev: tuple[str, Path], page: str) -> None:
         assert out or words[0] == "sub", line
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/guide/pop.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/guide/pop.md", "docs/guide/python-client.md"])
 def test_python_blocks_of_the_page_run_as_scripts(dev: tuple[str, Path], page: str) -> None:
     address, home = dev
     found = [block for block in blocks(page, "python") if "spark" not in block]

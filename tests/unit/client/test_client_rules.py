@@ -8,12 +8,12 @@ import pytest
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.client import _target
-from roquet.client._encode import compose, encode_batches, encode_one
 from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._process_queue import NOTHING, ProcessQueue
 from roquet.client._rebalance import average
-from roquet.client._retry import may_retry
 from roquet.client._routes import RouteBook, auto_created, publish_queues, subscribe_queues
+from roquet.client._sending.encode import compose, encode_batches, encode_one
+from roquet.client._sending.retry import may_retry
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute

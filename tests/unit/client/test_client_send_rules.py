@@ -13,7 +13,7 @@ from demo.servers import free_port
 import roquet
 from roquet.base.errors import Unreachable, UsageError
 from roquet.client import ProducerOptions
-from roquet.client._encode import compose, encode_one
+from roquet.client._sending.encode import compose, encode_one
 from roquet.model.message import Message
 from roquet.remoting.refusals import refused
 from roquet.testing.cluster import running_broker, running_name_server

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""Default of `messageDelayLevel`."""
-
 LEVELS_MAX = 1_000
 BATCH = 32
 """Messages that one level may deliver before the next has its turn."""
@@ -65,7 +62,7 @@ _HOPELESS = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 class DelayLevels:
     """The pauses that a level number stands for; level 1 is the first."""
 
-    def __init__(self, text: str = LEVELS) -> None:
+    def __init__(self, text: str = props.DELAY_LEVELS) -> None:
         """Read Java's form: numbers with s, m, h or d, separated by blanks. Raises UsageError."""
         self._ms: list[int] = []
         for word in text.split():

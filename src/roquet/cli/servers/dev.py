@@ -84,6 +84,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
             "storePathCommitLog": str(folder / "store" / "commitlog"),
             "autoCreateTopicEnable": True,
             "enablePropertyFilter": True,
+            "recallMessageEnable": True,
             "bindAddress": plan.bind,
             "brokerIP1": plan.advertise,
             "metricsExporterType": None if plan.health_port is None else "PROM",

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
 
     from roquet.client import _producer
-    from roquet.client._receipt import SendReceipt
+    from roquet.client._sending.receipt import SendReceipt
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.service.loop_thread import LoopThread
@@ -47,6 +48,8 @@ class Producer:
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
         delay_level: int = 0,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
@@ -61,6 +64,11 @@ class Producer:
         queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
         the one that the producer would make.
 
+        `delay` (a timedelta or seconds, up to ten years) or `at` (a datetime with a time zone) is
+        when consumers get the message: a timer on brokers of RocketMQ 5, which come to within a
+        second and may allow less (timerMaxDelaySec, three days). Brokers before 5 have levels
+        alone: a delay that is exactly one works there, any other raises UsageError.
+
         A broker that cannot be reached is tried until `timeout_s` (3 s) is over, so that a restart
         is no failure. Raises UsageError (fix the call), Refused (the broker said no), Unreachable
         (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
@@ -72,6 +80,8 @@ class Producer:
                 tag=tag,
                 keys=keys,
                 properties=properties,
+                delay=delay,
+                at=at,
                 delay_level=delay_level,
                 order_key=order_key,
                 queue=queue,
@@ -80,6 +90,16 @@ class Producer:
                 timeout_s=timeout_s,
             )
         )
+
+    def recall(self, receipt: SendReceipt | str, *, timeout_s: float = 3.0) -> None:
+        """Take back a message that waits for its time: its receipt, or the receipt's handle.
+
+        The broker has to allow it (recallMessageEnable). Success means that the request is stored;
+        in the last second before the message is due it may come too late. Raises UsageError for a
+        message that has no handle, Refused (not allowed, due already), Unreachable and
+        OutcomeUnknown.
+        """
+        self._loop.run(self._inner.recall(receipt, timeout_s=timeout_s))
 
     def send_batch(
         self,

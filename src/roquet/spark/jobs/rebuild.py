@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from roquet.base.errors import UsageError
-from roquet.broker.messages.schedule import LEVELS, DelayLevels
+from roquet.broker.messages.schedule import DelayLevels
 from roquet.protocol import names
+from roquet.protocol.properties import DELAY_LEVELS
 from roquet.spark.jobs import metrics
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
@@ -76,7 +77,7 @@ class RebuildOptions:
             raise UsageError("out must be a folder that all machines see by one path")
         slots, entries = given.number("maxHashSlotNum"), given.number("maxIndexNum")
         size = given.number("mappedFileSizeConsumeQueue") or 6_000_000
-        levels = DelayLevels(given.text("messageDelayLevel") or LEVELS)
+        levels = DelayLevels(given.text("messageDelayLevel") or DELAY_LEVELS)
         folder = Path(os.path.abspath(out))  # noqa: PTH100  (links stay as they are given)
         index = (
             None if given.choice("index") == "none" else (slots or 5_000_000, entries or 20_000_000)

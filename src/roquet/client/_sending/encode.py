@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
+from roquet.client._sending.due import check_room
 from roquet.model.message import Message
 from roquet.protocol import batch, compression, names, properties
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from roquet.client._options import ProducerOptions
+    from roquet.client._sending.due import Due
 
 BATCH_MAX = batch.messages_max(20)
 """Messages of a batch that every broker takes, whatever its address."""
@@ -71,6 +73,8 @@ class Encoded:
     flag: int = 0
     is_batch: bool = False
     is_reply: bool = False
+    due: Due | None = None
+    """When it is to be delivered; the broker's version decides how that is written."""
 
 
 def encode_one(
@@ -78,16 +82,19 @@ def encode_one(
     message_id: str,
     options: ProducerOptions,
     system: Mapping[str, str] | None = None,
+    due: Due | None = None,
 ) -> Encoded:
     """Make a single message ready. `system` are properties of RocketMQ's own. Raises UsageError."""
     text = _properties(message, message_id, system or {}, options)
     _check(message, options)
+    if due is not None:
+        _check_due(message, text)
     body, sys_flag = message.body, 0
     if 0 < options.compress_over <= len(body):
         packed = compression.compress(body, options.compression, options.compression_level)
         if len(packed) < len(body):
             body, sys_flag = packed, options.compression.flag
-    return Encoded(message.topic, body, text, (message_id,), sys_flag, message.flag)
+    return Encoded(message.topic, body, text, (message_id,), sys_flag, message.flag, due=due)
 
 
 def encode_batches(
@@ -126,6 +133,12 @@ def _batch(first: Message, elements: list[batch.Element], ids: list[str]) -> Enc
     head = {} if first.wait_store_ok else {properties.WAIT: "false"}
     text = properties.write({**head, properties.UNIQ_KEY: ",".join(ids[:1])})
     return Encoded(first.topic, batch.encode(elements), text, tuple(ids), is_batch=True)
+
+
+def _check_due(message: Message, text: str) -> None:
+    if message.delay_level or not properties.TIMER_DELAYS.isdisjoint(message.properties):
+        raise UsageError("give one of delay, at, delay_level and a timer property")
+    check_room(text)
 
 
 def _check_member(message: Message, first: Message) -> None:

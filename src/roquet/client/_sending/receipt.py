@@ -6,10 +6,16 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import OutcomeUnknown
+from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.header import HeaderError
+from roquet.protocol.headers.message import SendMessageResponse
+from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
-    from roquet.model.queue import MessageQueue
+    from roquet.client._sending.encode import Encoded
+    from roquet.protocol.command import Command
 
 
 class SendStatus(enum.StrEnum):
@@ -45,8 +51,34 @@ class SendReceipt:
     """Where it lies; brokers find it by this at once."""
     queue: MessageQueue
     queue_offset: int
+    recall_handle: str | None = None
+    """Of a message that waits for its time: what `recall` takes."""
 
     @property
     def is_durable(self) -> bool:
         """Whether the broker kept its whole promise; otherwise a crash may lose the message."""
         return self.status is SendStatus.OK
+
+
+def receipts_of(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[SendReceipt]:
+    """Read the answer to a send: a receipt for each message. Raises Refused, OutcomeUnknown."""
+    status = STATUS_OF_CODE.get(answer.code)
+    if status is None:
+        raise refused(answer.code, answer.remark)
+    try:
+        header = SendMessageResponse.decode(answer.ext)
+    except HeaderError as error:
+        raise OutcomeUnknown(f"stored, but the answer cannot be read: {error}") from error
+    placed = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
+    offset_ids = header.msg_id.split(",")
+    return [
+        SendReceipt(
+            status=status,
+            message_id=message_id,
+            offset_id=offset_ids[index] if index < len(offset_ids) else header.msg_id,
+            queue=placed,
+            queue_offset=header.queue_offset + index,
+            recall_handle=header.recall_handle,
+        )
+        for index, message_id in enumerate(encoded.message_ids)
+    ]

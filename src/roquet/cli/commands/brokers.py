@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import NotFound, Refused, RoquetError
+from roquet.admin.health import troubles
+from roquet.base.errors import NotFound, RoquetError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.exits import EXIT_LEFT_OUT
@@ -130,61 +131,9 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
 
 async def health(admin: Admin, options: argparse.Namespace) -> int:
     """Show what is wrong first; exit code 1 when something is."""
-    rows = await troubles(admin)
+    rows = [(level, place, output.plain(text)) for level, place, text in await troubles(admin)]
     output.listed(("state", "where", "what"), rows, options.output)
     return 1 if any(row[0] == "problem" for row in rows) else 0
-
-
-async def troubles(admin: Admin) -> list[tuple[str, str, str]]:
-    """Return level (problem, warning, fine), place and text, the worst first."""
-    rows: list[tuple[str, str, str]] = []
-    known = await admin.brokers.cluster()
-    if not known.brokers:
-        rows.append(("problem", "cluster", "no broker is registered; start one: roquet broker"))
-    rows += [
-        ("problem", name, "it left and is not back: what only it has cannot be read; start it")
-        for name in await admin.brokers.departed()
-        if name not in known.brokers
-    ]
-    drained = await admin.brokers.drained()
-    for name, data in sorted(known.brokers.items()):
-        if data.master is None:
-            rows.append(("problem", name, "it has no master: nothing can be sent to it"))
-        for number, address in sorted(data.addresses.items()):
-            where = f"{name}:{number}"
-            rows += [(level, where, text) for level, text in await _look(admin, address)]
-        if data.master is not None and name in drained:
-            text = f"drained: producers send it nothing; back: roquet broker undrain {name}"
-            rows.append(("warning", name, text))
-    rows.sort(key=lambda row: ("problem", "warning", "fine").index(row[0]))
-    return rows
-
-
-async def _look(admin: Admin, address: str) -> list[tuple[str, str]]:
-    """Return what there is to say of one broker, each as level and text."""
-    try:
-        found = await admin.brokers.runtime(address)
-    except RoquetError as error:
-        said = "refuses to say how it is" if isinstance(error, Refused) else "does not answer"
-        return [("problem", f"{address} {said}: {output.plain(str(error))}")]
-    rows: list[tuple[str, str]] = []
-    full = float(found.get("commitLogDiskRatio") or 0)
-    if full >= 0.85:
-        rows.append(("problem", f"its disk is full to {full:.0%}: sends are refused from 90 % on"))
-    elif full >= 0.75:
-        rows.append(("warning", f"its disk is full to {full:.0%}: old files are deleted early"))
-    damaged = int(found.get("damagedReads") or 0) + int(found.get("queueConflicts") or 0)
-    if damaged:
-        text = f"{damaged} damaged messages were passed over; see: roquet store check"
-        rows.append(("problem", text))
-    waits = int(found.get("timerWaits") or 0)
-    if waits:
-        rows.append(("warning", f"due timers had to wait {waits} times for the store"))
-    return rows or [("fine", f"{found.get('brokerVersionDesc', '?')}, up {_uptime(found)}")]
-
-
-def _uptime(found: Mapping[str, str]) -> str:
-    return found.get("runtime", "?").strip("[ ]")
 
 
 def _rate(found: Mapping[str, str], key: str) -> int | None:

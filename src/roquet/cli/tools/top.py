@@ -7,10 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from roquet.admin.health import troubles
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.cli import output
-from roquet.cli.commands.brokers import troubles
 from roquet.cli.times import shown_time
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def frame(before: Look | None, now: Look, rows: int) -> list[str]:
         return None if old is None else max(0, getattr(now, table)[name] - old) / elapsed_s
 
     lines = [f"{shown_time(now.now_ms)}  {len(now.stored)} topics, {len(now.lag)} groups"]
-    lines += [f"{level}: {place}: {text}" for level, place, text in now.troubles]
+    lines += [f"{level}: {place}: {output.plain(text)}" for level, place, text in now.troubles]
     topics = sorted(now.stored, key=lambda it: (-(rate("stored", it) or 0), it))
     lines += ["", f"{'topic':<40}{'messages/s':>12}{'in all':>14}"]
     lines += [

@@ -149,6 +149,7 @@ class World:
         self.on_store: Callable[[], object] = lambda: None
         self.contended: list[tuple[str, str, int]] = []
         self.alarms: list[Any] = []
+        self.pulled: list[tuple[Any, ...]] = []
         self.locks = PopLocks()
         self.orders = PopOrders(JsonFile(folder / "orders.json"), self.clock)
         self.in_flight = PopInFlight(self.clock, is_enabled=True)
@@ -192,7 +193,7 @@ class World:
             ),
             in_flight=self.in_flight,
             alarms=cast("Any", SimpleNamespace(set=self.alarms.append)),
-            traffic=cast("Any", SimpleNamespace(pulled=lambda *_: None)),
+            traffic=cast("Any", SimpleNamespace(pulled=lambda *news: self.pulled.append(news))),
             broker_name="b",
             clock=self.clock,
             on_contended=self._on_contended,

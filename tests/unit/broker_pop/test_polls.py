@@ -422,6 +422,14 @@ def test_every_so_many_messages_of_a_queue_wake_a_poll_whatever_its_filter(
     assert world.woken == (["filtered"] if forced else [])
 
 
+@pytest.mark.parametrize("retry", ["%RETRY%g_t", "%RETRY%g+t"])
+def test_redelivered_message_wakes_the_only_poll_of_its_group(retry: str) -> None:
+    world, _ = alarmed()
+    world.hold("only")
+    world.polls.arrived(retry, 0, 1)
+    assert world.woken == ["only"]
+
+
 def test_retry_topics_wake_a_group_while_a_poll_of_it_waits() -> None:
     world, _ = alarmed()
     world.hold("one")

@@ -10,6 +10,8 @@ import pytest
 from roquet.broker.api.pop import MESSAGES_MAX, NotificationRequest, PeekRequest, PopRequest
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.checks import (
+    AGE_MS_MIN,
+    AHEAD_MS_MAX,
     INVISIBLE_MS_MAX,
     LATE_MS,
     PopChecks,
@@ -50,7 +52,7 @@ class Checks:
         }
         self.checks = PopChecks(
             cast("Any", self.topics),
-            cast("Any", SimpleNamespace(find=self.groups.get)),
+            cast("Any", SimpleNamespace(find=self.groups.get, get=self.groups.get)),
             identity=cast("Any", SimpleNamespace(ip="10.0.0.1", name=NAME)),
             state=self.state,
             timers=cast("Any", SimpleNamespace(**{"enabled": True, "delay_max_s": 60} | timers)),
@@ -170,6 +172,30 @@ def test_expression_says_what_is_wanted() -> None:
         )
 
 
+def test_priority_of_the_group_counts_for_unordered_pops_of_a_priority_topic_alone() -> None:
+    it = Checks()
+    urgent = TopicConfig(name="t", attributes={"message.type": "PRIORITY"})
+    plain = TopicConfig(name="t", attributes={"message.type": "NORMAL"})
+    it.groups["half"] = SubscriptionGroupConfig(name="half", attributes={"priority.factor": "50"})
+
+    def percent(topic: TopicConfig, group: str, *, is_ordered: bool = False) -> int:
+        request = PopRequest(
+            topic="t",
+            group=group,
+            queue_id=-1,
+            max_messages=1,
+            invisible_ms=0,
+            poll_ms=0,
+            born_ms=0,
+            is_ordered=is_ordered,
+        )
+        return it.checks.urgent_percent(topic, request)
+
+    assert [percent(urgent, group) for group in ("g", "half", "none")] == [100, 50, 0]
+    assert percent(urgent, "g", is_ordered=True) == 0
+    assert percent(plain, "g") == 0
+
+
 # --- what settles messages -----------------------------------------------------------------------
 
 
@@ -213,6 +239,25 @@ def test_handle_names_this_broker_and_a_revive_queue_that_it_has() -> None:
     it.checks.check_place(NAME, 0, is_ordered=True)
 
 
+@pytest.mark.parametrize(
+    ("delay_max_s", "age_ms"), [(60, AGE_MS_MIN), (2 * 86_400, 2 * AGE_MS_MIN)]
+)
+def test_pop_time_of_a_handle_is_within_a_day_or_the_longest_delay_and_a_minute_ahead(
+    delay_max_s: int, age_ms: int
+) -> None:
+    it = Checks(delay_max_s=delay_max_s)
+    now_ms = it.clock.now_ms()
+    for pop_time_ms in (now_ms - age_ms, now_ms + AHEAD_MS_MAX):
+        it.checks.popped("g", 0, pop_time_ms, 0)
+    for pop_time_ms in (now_ms - age_ms - 1, now_ms + AHEAD_MS_MAX + 1):
+        refused(
+            Reason.INVALID_ARGUMENT,
+            lambda ms=pop_time_ms: it.checks.popped("g", 0, ms, 0),  # type: ignore[misc]
+        )
+    refused(Reason.INVALID_ARGUMENT, lambda: it.checks.popped("g", -1, now_ms, 0))
+    refused(Reason.UNKNOWN_GROUP, lambda: it.checks.popped("none", 0, now_ms, 0))
+
+
 # --- messages in flight -----------------------------------------------------------------------
 
 
@@ -230,7 +275,8 @@ def test_messages_are_in_flight_until_their_time_or_their_acknowledgements() -> 
     it.settled(("t", "h", 0), (now_ms, 0))
     assert it.count(KEY) == 1
     it.settled(KEY, (now_ms, 0))
-    assert (it.count(KEY), it._queues) == (0, {})
+    assert it._queues == {}
+    assert it.count(KEY) == 0
     it.popped(KEY, (now_ms, 0), now_ms + 1, 2)
     it.popped(KEY, (now_ms, 2), now_ms + 1, 2)
     it.settled(KEY, (now_ms, 0), 2)
@@ -242,7 +288,22 @@ def test_messages_are_in_flight_until_their_time_or_their_acknowledgements() -> 
     assert (it.count(KEY), it._queues) == (0, {})
     off = PopInFlight(clock, is_enabled=False)
     off.popped(KEY, (now_ms, 0), now_ms + 1, 3)
-    assert off.count(KEY) == 0
+    assert (off.count(KEY), off.is_idle) == (0, True)
+
+
+def test_messages_in_flight_are_forgotten_when_nobody_counts_them_any_more() -> None:
+    clock = FakeClock()
+    it = PopInFlight(clock, is_enabled=True)
+    it.popped(KEY, (1, 0), clock.now_ms() + 1, 3)
+    it.enable(is_enabled=True)
+    assert (it.count(KEY), it.is_idle) == (3, False)
+    it.enable(is_enabled=False)
+    assert (it.count(KEY), it.is_idle) == (0, True)
+    it.popped(KEY, (1, 0), clock.now_ms() + 1, 3)
+    assert it.count(KEY) == 0
+    it.enable(is_enabled=True)
+    it.popped(KEY, (1, 0), clock.now_ms() + 1, 3)
+    assert it.count(KEY) == 3
 
 
 def test_lock_is_held_once_and_tells_who_was_turned_away() -> None:
@@ -369,7 +430,11 @@ def test_position_that_was_reset_counts_once_and_a_full_table_gives_none() -> No
     offsets, it = positions(0, 9)
     offsets.known["t"], offsets.reset = 7, 2
     assert (it.seen("g", "t", 0), it.rest("g", "t", 0)) == (2, 7)
+    # What was popped meanwhile counts no more.
+    it.passed("g", "t", 0, 8)
+    assert (it.is_reset(KEY), it.seen("g", "t", 0)) == (True, 2)
     assert it.begin("g", "t", 0, from_first=True) == (2, True)
+    assert (it.is_reset(KEY), it.seen("g", "t", 0)) == (False, 2)
     assert it.begin("g", "t", 0, from_first=True) == (2, False)
     offsets.has_room = False
     assert it.begin("g", "other", 0, from_first=True) is None

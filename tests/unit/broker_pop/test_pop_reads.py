@@ -65,6 +65,7 @@ def test_queue_has_something_wanted_among_as_many_as_are_looked_at(by: str) -> N
     assert not has(0, 3, nothing, 3)
     assert has(0, 3, nothing, 2)
     assert not has(3, 3, nothing, -1)
+    assert not has(2, 3, nothing, 1)
 
 
 def test_filtered_look_ends_where_a_read_does_not_go_on() -> None:
@@ -77,6 +78,12 @@ def test_filtered_look_ends_where_a_read_does_not_go_on() -> None:
     ):
         store.answers["t", 0] = [answer]
         assert has_wanted(store, ("t", 0), 0, 3, wanted=wanted, most=9) is has
+    stands = [
+        result(GetStatus.NO_MATCHED_MESSAGE, 1, 3),
+        result(GetStatus.NO_MATCHED_MESSAGE, 1, 3),
+    ]
+    store.answers["t", 0] = [*stands, result(GetStatus.FOUND, 2, 3)]
+    assert not has_wanted(store, ("t", 0), 0, 3, wanted=wanted, most=9)
 
 
 def test_redelivered_message_is_shown_under_its_own_topic_with_its_handle() -> None:
@@ -109,6 +116,7 @@ def test_peek_takes_nothing_and_counts_what_is_left(tmp_path: Path, draw: int, f
 
     names, messages, rest = peek(1)
     assert (names, messages, rest) == ([first], 1, 4)
+    assert len(it.store.reads) == 1, "what does not fit is counted, not read"
     assert peek(3)[1:] == (3, 2)
     assert peek(5)[1:] == (5, 0)
     assert peek(9)[1:] == (5, 0)

@@ -11,6 +11,8 @@ from pop_queues import RETRY, RETRY_V2, World, result, shown
 from remoting_harness import on_loop
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
 from roquet.broker.clients.expressions import EVERYTHING, Choice
+from roquet.broker.pop.receive import orders
+from roquet.broker.pop.receive.rules import PopRules
 from roquet.store.records import read_records
 from roquet.store.results import GetStatus, PutStatus, StoreFault
 
@@ -128,6 +130,69 @@ async def test_pop_of_too_much_in_flight_gives_no_more_and_counts_what_is_there(
     # A reset forgets them.
     it.in_flight.forget(("t", "g", 0))
     assert (await it.pop(1)).messages == 1
+
+
+@on_loop
+async def test_limit_in_flight_that_is_set_later_counts_from_then_on(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.store.fill("t", 0, 1, 1, 1)
+    assert (await it.pop(2)).messages == 2
+    it.service.follow(PopRules(limits_in_flight=True, in_flight_max=1))
+    assert (await it.pop(1)).messages == 0
+
+
+@on_loop
+async def test_read_of_a_pop_is_counted_with_the_time_it_took(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    it.store.fill("t", 0, 1, 1)
+    get = it.store.get
+    for passes_ms, took_ms in ((0, 0), (7, 7), (-7, 0)):
+
+        def later(*where: Any, by_ms: int = passes_ms, **how: Any) -> Any:
+            it.clock.be_busy(by_ms / 1000)
+            return get(*where, **how)
+
+        it.store.get = later  # type: ignore[method-assign]
+        it.known.clear()
+        await it.pop(2, queue_id=0)
+        group, topic, queue_id, read, took = it.pulled.pop()
+        assert (group, topic, queue_id, read.messages, took) == ("g", "t", 0, 2, took_ms)
+        assert it.pulled == []
+
+
+@pytest.mark.parametrize("why", ["reset", "moved"])
+@on_loop
+async def test_offset_is_not_set_while_what_was_popped_is_in_memory_alone(
+    tmp_path: Path, why: str
+) -> None:
+    it = World(tmp_path)
+    it.store.fill("t", 0, 1, 1, 1)
+    it.known["t", 0] = 1
+    if why == "reset":
+        it.resets = {"t"}
+    else:
+        it.store.answers["t", 0] = [result(GetStatus.OFFSET_TOO_SMALL, 2, 3)]
+
+    async def settle(_key: object) -> bool:
+        return False
+
+    it.service._buffer = cast("Any", SimpleNamespace(settle=settle, merge=it.service._buffer.merge))
+    got = await it.pop(queue_id=0)
+    # What is there is counted, and nothing moves.
+    assert (got.messages, got.rest, it.known, it.stored) == (0, 2, {("t", 0): 1}, [])
+
+
+@on_loop
+async def test_ordered_batch_for_which_there_is_no_room_stays_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = World(tmp_path)
+    it.store.fill("t", 0, 1, 1)
+    monkeypatch.setattr(orders, "BATCHES_MAX", 0)
+    got = await it.pop(queue_id=0, is_ordered=True)
+    assert (got.messages, got.rest, it.known) == (0, 2, {})
+    monkeypatch.setattr(orders, "BATCHES_MAX", 1)
+    assert (await it.pop(queue_id=0, is_ordered=True)).messages == 2
 
 
 @on_loop

@@ -103,10 +103,7 @@ class ReviveService:
         self.copies.rules = rules
 
     async def start(self) -> None:
-        """Begin behind what is settled."""
-        self._queues.clear()
-        self.strays.clear()
-        self._committed.clear()
+        """Begin with the first round, behind what is settled: nothing is known before it."""
         self._slow = 0
 
     async def stop(self) -> None:

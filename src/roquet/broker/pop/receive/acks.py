@@ -132,7 +132,7 @@ class PopAcks:
 
     async def store(self, settlings: Sequence[Settling]) -> list[PutResult]:
         """Store acknowledgements together; each has an outcome of its own."""
-        results = await self._revive_log.acks([it[:3] for it in settlings])
+        results = await self._revive_log.acks(settlings)
         for settling, result in zip(settlings, results, strict=True):
             if result.status.is_stored:
                 ack = settling.ack

@@ -29,6 +29,23 @@ def test_one_is_found_once_and_by_all_that_it_says() -> None:
     assert (len(strays), strays.bytes, strays.pushed_out) == (0, 0, 0)
 
 
+def test_bytes_are_those_of_acks_and_of_the_names_of_their_groups() -> None:
+    strays = StrayAcks()
+    strays.add(key(), 0, 1000)
+    one = strays.bytes
+    assert one > ACK_BYTES + GROUP_BYTES
+    strays.add(key(), 1, 1000)
+    assert strays.bytes == one + ACK_BYTES
+    strays.add(key(group="g" * 1001), 0, 1000)
+    assert strays.bytes == 2 * one + ACK_BYTES + 1000
+    strays.clear()
+    assert (len(strays), strays.bytes) == (0, 0)
+    strays.add(key(), 0, 1000)
+    assert strays.bytes == one
+    strays._push_out()
+    assert (len(strays), strays.bytes, strays.pushed_out) == (0, 0, 1)
+
+
 def test_a_flood_pushes_out_its_own_and_the_oldest_first() -> None:
     strays = StrayAcks(bytes_max=100 * ACK_BYTES + 30 * GROUP_BYTES)
     for number in range(20):

@@ -24,6 +24,7 @@ from roquet.protocol.bodies.timers import TimerMetricsBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.recall_handle import RecallHandle
+from roquet.service.metrics import Metrics
 from roquet.store.files import JsonFile
 from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
 from roquet.testing.clock import FakeClock
@@ -148,6 +149,21 @@ def test_delay_is_as_long_as_the_limit() -> None:
     refused = it.it.divert(draft(TIMER_DELAY_MS="60001"))
     assert refused is not None
     assert (refused.status, "delay of 60 s" in refused.why) == (ILLEGAL, True)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "rules", "limits"),
+    [
+        (0, {"delay_max_s": 60, "precision_ms": 500}, (60_000, 500)),
+        (0, {"enabled": False}, None),
+        (None, {}, None),
+        (0, {"congestion": 2**31 - 2}, None),
+    ],
+)
+def test_limits_alone_decide_where_steps_are_never_crowded(
+    waiting: int | None, rules: dict[str, Any], limits: tuple[int, int] | None
+) -> None:
+    assert Conversion(waiting, **rules).it.limits() == limits
 
 
 def test_nothing_is_taken_without_a_wheel() -> None:
@@ -387,8 +403,12 @@ def test_wheel_that_is_off_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         await it.start()
         assert (it.is_on, it.waiting_at(5), it.passed_ms()) == (False, None, None)
         assert (it.checkpoint(), it.export()) == (None, None)
-        assert it.runtime()["timerCongestNum"] == "0"
+        await service.clock.advance(1)
         await it.look()
+        assert {float(text) for text in it.runtime().values()} == {0.0}
+        metrics = Metrics()
+        it.watch(metrics)
+        assert "timer_waiting{" not in metrics.render().decode()
         await it.persist()
         await it.stop()
         assert (service.wheel.said, service.file.exists()) == ([], False)
@@ -487,6 +507,12 @@ def test_rates_are_of_a_second_and_never_below_zero(
         rates = it.runtime()
         assert (rates["timerEnqueueTps"], rates["timerReadBehind"]) == ("0.0", "0")
         assert it._within() == {str(bound): float(bound) for bound in BOUNDS_S}
+        service.wheel.rows = [("t", 3, 20)]
+        metrics = Metrics()
+        it.watch(metrics)
+        shown = metrics.render().decode().splitlines()
+        assert 'roquet_timer_waiting{topic="t"} 3.0' in shown
+        assert 'roquet_timer_waiting_within{seconds="300"} 300.0' in shown
 
     asyncio.run(run())
 

@@ -39,9 +39,6 @@ class _Most(Generic[Name]):
         self._names: dict[int, dict[Name, None]] = {}
         self._top = 0
 
-    def __len__(self) -> int:
-        return len(self._counts)
-
     @property
     def name(self) -> Name:
         """The one that has most, of several the one that has had so much for the longest time."""

@@ -51,7 +51,6 @@ class SteadyTime:
     def __init__(self, reserved_ms: int, known: Known | None = None) -> None:
         """Messages are kept for `reserved_ms`; without `known` the first look is believed."""
         self._reserved_ms = reserved_ms
-        self._hold_ms = min(JUMP_HOLD_MS, reserved_ms)
         self._time_ms = known.time_ms if known else None
         self._held_ms = known.held_ms if known else 0
         self._lead_ms: int | None = None
@@ -65,6 +64,10 @@ class SteadyTime:
     def keep_for(self, reserved_ms: int) -> None:
         """Judge jumps of the clock by another time that files are kept for."""
         self._reserved_ms = reserved_ms
+
+    @property
+    def _hold_ms(self) -> int:
+        return min(JUMP_HOLD_MS, self._reserved_ms)
 
     def look(self, wall_ms: int, steady_ms: int) -> int:
         """Return the time to go by; `steady_ms` never goes back."""

@@ -123,7 +123,7 @@ class MessageStore:
             return
         asyncio.get_running_loop().remove_reader(native.event_fd())
         await asyncio.to_thread(native.close)
-        self._wake(native.flushed_offset() if self._failure is None else self._flushed)
+        self._wake(native.flushed_offset())
         self._fail_waiters("the store was closed")
 
     def on_arrival(self, listener: Callable[[str, int, int], None]) -> None:
@@ -179,7 +179,7 @@ class MessageStore:
         except (StoreError, StoreFault, ValueError) as error:
             if len(drafts) == 1:
                 return [_failed_put(error)]
-            placed, store_time = [], 0
+            return [self.append((draft,))[0] for draft in drafts]
         results = [PutResult(_OK, at, size, offset, store_time) for _, at, size, offset in placed]
         if len(placed) == len(drafts) and not any(status for status, *_ in placed):
             return results

@@ -19,16 +19,18 @@ from roquet.store import files
 from roquet.store import filters as filter_module
 from roquet.store import groups as group_module
 from roquet.store import offsets as offset_module
+from roquet.store import room as room_module
 from roquet.store import topics as topic_module
 from roquet.store.files import JsonFile
 from roquet.store.filters import FilterTable
 from roquet.store.groups import GroupRules, GroupTable
 from roquet.store.offsets import OffsetTable
-from roquet.store.room import Room
+from roquet.store.room import Room, in_reserved_slices
 from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -52,6 +54,56 @@ def test_room_full_takes_nothing_more_and_counts_it() -> None:
     assert (room.entries, room.used, room.refused) == (2, 100, 2)
     room.begin(5, 500)
     assert room.fits(-1, -10), "a table that was loaded too large may shrink"
+
+
+@pytest.mark.parametrize(
+    ("entries", "used", "fits"),
+    [(0, 0, True), (-1, 0, True), (0, -1, True), (-1, 1, False), (1, -1, False), (0, 1, False)],
+)
+def test_room_of_a_table_that_is_too_large_takes_what_makes_it_no_larger(
+    entries: int, used: int, *, fits: bool
+) -> None:
+    room = Room("things", 2, 100)
+    room.begin(5, 500)
+    assert room.fits(entries, used) is fits
+    assert room.refused == (not fits)
+
+
+@pytest.mark.parametrize("fails_at", [None, 0, 2, 4])
+def test_rows_in_slices_take_their_room_at_once_and_give_back_what_is_not_put(
+    monkeypatch: pytest.MonkeyPatch, fails_at: int | None
+) -> None:
+    turns: list[int] = []
+
+    async def give_way() -> None:
+        turns.append(room.entries)
+
+    monkeypatch.setattr(room_module, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(room_module, "give_way", give_way)
+    room, rows = Room("things", 9, 99), list(range(5))
+    room.take(1, 1)
+    there: list[int] = []
+
+    def put(*part: int) -> None:
+        if fails_at in part:
+            raise ValueError("a test says so")
+        room.take(len(part), 10 * len(part))
+        there.extend(part)
+
+    def growth(part: Sequence[int]) -> tuple[int, int]:
+        return len(part), 10 * len(part)
+
+    work = in_reserved_slices(room, rows, growth, put)
+    if fails_at is None:
+        asyncio.run(work)
+        assert there == rows
+        # Others have their turn after each slice, while the room for all is taken.
+        assert turns == [1, 1, 1, 6, 6, 6]
+    else:
+        with pytest.raises(ValueError, match="a test says so"):
+            asyncio.run(work)
+        assert there == rows[:fails_at]
+    assert (room.entries, room.used) == (1 + len(there), 1 + 10 * len(there))
 
 
 def test_topic_table_clients_create_none_beyond_their_share_and_admins_may(tmp_path: Path) -> None:

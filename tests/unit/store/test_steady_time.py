@@ -20,6 +20,7 @@ from roquet.store.steady_time import (
     DOWN_MS,
     HOUR_MS,
     JUMP_HOLD_MS,
+    JUMP_MS,
     SAVE_MS,
     KeptTime,
     Known,
@@ -86,6 +87,85 @@ def test_what_is_kept_for_less_than_a_day_is_waited_for_that_long() -> None:
     time.look(NOW, 0)
     assert time.look(NOW + YEARS, HOUR_MS) == NOW + HOUR_MS
     assert time.look(NOW + YEARS, 3 * HOUR_MS) == NOW + YEARS
+
+
+def test_time_that_files_are_kept_for_counts_from_when_it_is_set() -> None:
+    time = SteadyTime(RESERVED)
+    time.keep_for(2 * HOUR_MS)
+    time.look(NOW, 0)
+    assert time.look(NOW + YEARS, HOUR_MS) == NOW + HOUR_MS
+    assert time.look(NOW + YEARS, 3 * HOUR_MS) == NOW + YEARS
+    kept = KeptTime(RESERVED, None)
+    kept.keep_for(2 * HOUR_MS)
+    kept.load(None)
+    kept.look(NOW, 0)
+    assert kept.look(NOW + YEARS, HOUR_MS) == NOW + HOUR_MS
+    assert kept.look(NOW + YEARS, 3 * HOUR_MS) == NOW + YEARS
+
+
+def test_jump_is_more_than_a_few_minutes_also_after_a_wait() -> None:
+    running = SteadyTime(RESERVED)
+    running.look(NOW, 0)
+    assert running.look(NOW + JUMP_MS, 0) == NOW + JUMP_MS
+    assert running.look(NOW + 2 * JUMP_MS + 1, 0) == NOW + JUMP_MS
+    # A start wonders at less when the clock stood ahead before it.
+    for lead_ms, is_believed in ((JUMP_MS, True), (JUMP_MS + 1, False)):
+        time = SteadyTime(RESERVED, Known(NOW, 5))
+        assert time.look(NOW + lead_ms, 0) == NOW + lead_ms * is_believed
+
+
+@pytest.mark.parametrize(("further_ms", "held_ms"), [(JUMP_MS, 2000), (JUMP_MS + 1, 1000)])
+def test_clock_that_jumps_once_more_is_waited_for_anew(further_ms: int, held_ms: int) -> None:
+    time = SteadyTime(RESERVED)
+    time.look(NOW, 0)
+    ahead = NOW + 2 * HOUR_MS
+    assert time.look(ahead + 1000, 1000) == NOW + 1000
+    assert time.look(ahead + further_ms + 2000, 2000) == NOW + 2000
+    assert time.known == Known(NOW + 2000, held_ms)
+
+
+@pytest.mark.parametrize(("passed_ms", "is_believed"), [(999, False), (1000, True)])
+def test_clock_is_believed_once_time_is_made_up_for_but_for_a_jump(
+    passed_ms: int, *, is_believed: bool
+) -> None:
+    time = SteadyTime(RESERVED, Known(NOW, JUMP_HOLD_MS))
+    wall = NOW + JUMP_MS + 3000
+    assert time.look(wall, 0) == NOW
+    # A second brings four.
+    expected = wall + passed_ms if is_believed else NOW + 4 * passed_ms
+    assert time.look(wall + passed_ms, passed_ms) == expected
+    held = 0 if is_believed else JUMP_HOLD_MS + passed_ms
+    assert time.known == Known(expected, held)
+
+
+def test_each_jump_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    time = SteadyTime(RESERVED)
+    time.look(NOW, 0)
+    for lead_ms, said in (
+        (2 * HOUR_MS, ["7200 s"]),
+        (2 * HOUR_MS, []),
+        (3 * HOUR_MS, ["10800 s"]),
+        # Put right, and wrong again by less.
+        (0, []),
+        (HOUR_MS, ["3600 s"]),
+    ):
+        caplog.clear()
+        time.look(NOW + lead_ms, 0)
+        warned = [it for it in caplog.messages if "s ahead of the time" in it]
+        assert [it.split(" is ")[1].split(" ahead")[0] for it in warned] == said
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "held_ms", "is_one"), [(1, 0, True), (0, 0, False), (-1, 0, False), (1, -1, False)]
+)
+def test_file_has_a_time_behind_0_and_no_wait_below_it(
+    tmp_path: Path, time_ms: int, held_ms: int, *, is_one: bool
+) -> None:
+    path = tmp_path / "time.json"
+    path.write_text(json.dumps({"timeMs": time_ms, "heldMs": held_ms}))
+    kept = KeptTime(RESERVED, JsonFile(path))
+    kept.load(NOW)
+    assert kept.look(NOW + YEARS, 0) == (time_ms if is_one else NOW)
 
 
 def test_g10_a_clock_that_is_put_right_again_counts_at_once() -> None:

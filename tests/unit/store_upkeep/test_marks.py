@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from durable_calls import DurableCalls
 from roquet.store import diverged
-from roquet.store.self_check import SelfCheck
+from roquet.store.self_check import SHOWN_MAX, SelfCheck
 from roquet.store.upkeep.check import (
     UNIT,
     Finding,
@@ -48,6 +49,39 @@ def test_check_names_each_mark_that_a_start_goes_by(
             (tmp_path / name).write_text("")
     found = list(_check_marks(tmp_path))
     assert [(it.level, it.where) for it in found] == said
+
+
+def test_mark_is_durable_with_its_name_and_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = DurableCalls(monkeypatch)
+    for why, synced in (("a", True), ("a", False), ("b", True)):
+        diverged.mark(tmp_path, why)
+        assert diverged.read(tmp_path) == why
+        assert calls.made == [("sync", diverged.NAME), ("sync", tmp_path.name)] * synced
+        calls.made.clear()
+    diverged.clear(tmp_path)
+    assert (diverged.read(tmp_path), calls.made) == (None, [("sync", tmp_path.name)])
+    diverged.clear(tmp_path)
+    assert len(calls.made) == 1, "there is nothing to remove"
+
+
+def test_mark_names_what_an_operator_types(tmp_path: Path) -> None:
+    diverged.mark(tmp_path, "it differs")
+    finding = next(_check_marks(tmp_path))
+    assert finding.helps.startswith(f"mv {tmp_path} {tmp_path}.set-aside, and start")
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2])
+def test_self_check_says_the_first_problems_and_how_many_there_are_more(
+    caplog: pytest.LogCaptureFixture, more: int
+) -> None:
+    found = [f"p{number}" for number in range(SHOWN_MAX + more)]
+    it = SelfCheck(cast("Any", SimpleNamespace(self_check=lambda: found)))
+    asyncio.run(it.check())
+    said = [f"the store is damaged: {problem}" for problem in found[:SHOWN_MAX]]
+    rest = [f"and {more} places more"] if more > 0 else []
+    assert (caplog.messages, it.problems) == (said + rest, tuple(found))
 
 
 def test_damage_is_told_as_it_grows_and_each_kind_by_itself(

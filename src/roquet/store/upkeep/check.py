@@ -217,9 +217,7 @@ def _units(folder: Path, first: int, end: int) -> Iterator[tuple[int, tuple[int,
         if not is_log_name(path.name):
             continue
         begin = int(path.name) // UNIT.size
-        data_size = path.stat().st_size
-        low = max(first - begin, 0)
-        high = min(end - begin, data_size // UNIT.size)
+        low, high = max(first - begin, 0), end - begin
         if low >= high:
             continue
         with path.open("rb") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import mmap
+import re
 import struct
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,7 +24,9 @@ MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 NAME_DIGITS = 20
 _HEAD = struct.Struct(">II")
-_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+_MAGIC = re.compile(b"|".join(re.escape(it.to_bytes(4, "big")) for it in (MAGIC_V1, MAGIC_V2)))
+_MAGIC_AT = 4
+"""Where a record has it."""
 _ZEROS = bytes(1 << 16)
 
 
@@ -129,19 +132,12 @@ def record_at(data: mmap.mmap | bytes, at: int, base: int) -> Record | str:
 
 def _next_record(data: mmap.mmap, at: int, base: int) -> int | None:
     """Return where the next whole record begins, None when there is none."""
-    places = [_find(data, magic, at) for magic in _MAGICS]
-    while any(place >= 0 for place in places):
-        nearest = min(place for place in places if place >= 0)
-        if isinstance(record_at(data, nearest, base), Record):
-            return nearest
-        index = places.index(nearest)
-        places[index] = _find(data, _MAGICS[index], nearest + 1)
+    begin = at + _MAGIC_AT
+    while (found := _MAGIC.search(data, begin)) is not None:
+        place, begin = found.start() - _MAGIC_AT, found.end()
+        if isinstance(record_at(data, place, base), Record):
+            return place
     return None
-
-
-def _find(data: mmap.mmap, magic: bytes, at: int) -> int:
-    """Return where the record around the next magic number would begin, -1 without one."""
-    return max(data.find(magic, at + 4) - 4, -1)
 
 
 def _is_zero(data: mmap.mmap, at: int) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeGuard
 from roquet.acl.credentials import Credentials, from_environment
 from roquet.admin import Admin
 from roquet.base.clock import SystemClock
+from roquet.base.config import env_name
 from roquet.base.errors import UsageError
 from roquet.client import _target
 from roquet.client._admin import SessionCalls
@@ -23,6 +24,7 @@ from roquet.client._give_back import GiveBack, TryHere
 from roquet.client._local_offsets import LocalOffsets
 from roquet.client._members import Members
 from roquet.client._name_servers import NameServers
+from roquet.client._namespace import Namespace
 from roquet.client._offsets import Offsets
 from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._producer import Producer
@@ -39,7 +41,7 @@ from roquet.protocol import names, tags
 from roquet.protocol.message_id import UniqueIds
 from roquet.protocol.sql92.compiler import compile_sql
 from roquet.remoting.client import Client
-from roquet.remoting.tls import TlsOptions, client_tls, environment_options
+from roquet.remoting.tls import TLS_ENABLE, TlsOptions, client_tls, environment_options
 from roquet.service.address_server import AddressLookup
 
 if TYPE_CHECKING:
@@ -76,6 +78,12 @@ class MQ:
     ) -> None:
         """Connect to nothing yet. Raises UsageError for a bad URL."""
         target = _target.parse(url)
+        if target.credentials is not None and credentials is not None:
+            raise UsageError("give credentials in the URL or as an argument, not both")
+        credentials = credentials or target.credentials
+        if target.is_tls and tls is None:
+            tls = TlsOptions()
+        self._namespace = Namespace(target.namespace)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
         address = _local_address(target.probe)
@@ -101,6 +109,7 @@ class MQ:
             members=self._members,
             clock=self._clock,
             lookup=lookup,
+            namespace=self._namespace,
         )
         self._calls = BrokerCalls(self._session)
         self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
@@ -139,7 +148,7 @@ class MQ:
         self, group: str = names.DEFAULT_PRODUCER_GROUP, *, options: ProducerOptions | None = None
     ) -> Producer:
         """Make a producer. Raises UsageError for a bad group name."""
-        _check_group(group)
+        group = self._group(group)
         made = Producer(
             session=self._session,
             group=group,
@@ -159,7 +168,7 @@ class MQ:
         It is asked about every open transaction of the group, also about those of members that
         have died. Raises UsageError for a bad group name.
         """
-        _check_group(group)
+        group = self._group(group)
         made = TransactionProducer(
             session=self._session,
             group=group,
@@ -187,14 +196,14 @@ class MQ:
         time in Unix milliseconds. An ordered consumer gets each queue's messages one by one.
         Raises UsageError.
         """
-        _check_group(group)
+        group = self._group(group)
         chosen = options or ConsumerOptions()
         if chosen.broadcast and ordered:
             raise UsageError("a broadcasting consumer locks no queues: it cannot be an ordered one")
         helpers = self._helpers(group, start, chosen)
         made = Consumer(
             group=group,
-            subscriptions=_subscriptions(subscriptions, self._clock.now_ms()),
+            subscriptions=self._subscriptions(subscriptions),
             helpers=helpers,
             options=chosen,
             ordered=ordered,
@@ -224,7 +233,7 @@ class MQ:
 
     def pull_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> PullConsumer:
         """Make a pull consumer. Raises UsageError for a bad group name."""
-        _check_group(group)
+        group = self._group(group)
         made = PullConsumer(
             session=self._session,
             calls=self._calls,
@@ -247,13 +256,13 @@ class MQ:
         `subscriptions` and `start` are as for `consumer`; members own no queues, and each message
         goes to whoever asks. Raises UsageError.
         """
-        _check_group(group)
+        group = self._group(group)
         if start not in ("earliest", "latest"):
             raise UsageError("start has to be 'earliest' or 'latest'")
         made = SimpleConsumer(
             session=self._session,
             group=group,
-            subscriptions=_subscriptions(subscriptions, self._clock.now_ms()),
+            subscriptions=self._subscriptions(subscriptions),
             options=options or ConsumerOptions(),
             starts_latest=start == "latest",
         )
@@ -291,6 +300,28 @@ class MQ:
     def _connection_closed(self, peer: Peer) -> None:
         self._session.connection_closed(peer)
 
+    def _group(self, group: str) -> str:
+        wrapped = self._namespace.group(group)
+        wrong = names.check_group(wrapped)
+        if wrong is not None:
+            raise UsageError(wrong)
+        return wrapped
+
+    def _subscriptions(self, given: Subscriptions) -> list[SubscriptionData]:
+        if isinstance(given, str):
+            table: Mapping[str, str | Sql | None] = {given: "*"}
+        elif _is_table(given):
+            table = given
+        else:
+            table = dict.fromkeys(given, "*")
+        if not table:
+            raise UsageError("a consumer subscribes to at least one topic")
+        now_ms = self._clock.now_ms()
+        return [
+            _subscription(self._namespace.topic(topic), expression, now_ms)
+            for topic, expression in table.items()
+        ]
+
     def _nanos(self) -> int:
         return self._clock.now_ms() * 1_000_000 + self._rng.randrange(1_000_000)
 
@@ -300,19 +331,29 @@ def connect(
 ) -> MQ:
     """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
 
-    An `http://` URL is that of an address server's page, which has the list of name servers.
+    `rmq://key:secret@host?namespace=shop` signs requests and puts `shop%` before names of topics
+    and groups; `%40` stands for @ in a secret. `rmqs://` is the same over TLS. An `http://` URL is
+    that of an address server's page, which has the list of name servers.
+
     Use it as `async with roquet.connect(...) as mq:`. `tls` is how connections are secured: True
     for certificates that this system trusts, None for what the environment says (ROQUET_TLS_ENABLE
-    and its like; without them, no TLS). `credentials` sign all requests; without the argument
-    those of the environment do (ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY, or
-    ROQUET_CREDENTIALS_FILE), if there are any. Raises UsageError for a bad URL or environment; a
-    name server that is away shows at the first use.
+    and its like; without them, no TLS unless the URL asks for it). `credentials` sign all requests;
+    without the argument and those of the URL the environment's do (ROQUET_ACCESS_KEY and
+    ROQUET_SECRET_KEY, or ROQUET_CREDENTIALS_FILE), if there are any. Raises UsageError for a bad
+    URL or environment; a name server that is away shows at the first use.
     """
+    target = _target.parse(url)
     if tls is None:
-        tls = environment_options(os.environ)
+        # The environment has the certificates, whoever asks for TLS.
+        asked = {env_name(TLS_ENABLE): "true"} if target.is_tls else {}
+        tls = environment_options({**os.environ, **asked})
+    elif tls is False and target.is_tls:
+        raise UsageError("a rmqs:// URL asks for TLS, tls=False for none")
     elif isinstance(tls, bool):
         tls = TlsOptions() if tls else None
-    return MQ(url, tls=tls, credentials=credentials or from_environment(os.environ))
+    if credentials is None and target.credentials is None:
+        credentials = from_environment(os.environ)
+    return MQ(url, tls=tls, credentials=credentials)
 
 
 def _local_address(name_server: str) -> str:
@@ -326,36 +367,19 @@ def _local_address(name_server: str) -> str:
         return "127.0.0.1"
 
 
-def _subscriptions(given: Subscriptions, now_ms: int) -> list[SubscriptionData]:
-    if isinstance(given, str):
-        table: Mapping[str, str | Sql | None] = {given: "*"}
-    elif _is_table(given):
-        table = given
-    else:
-        table = dict.fromkeys(given, "*")
-    if not table:
-        raise UsageError("a consumer subscribes to at least one topic")
-    found: list[SubscriptionData] = []
-    for topic, expression in table.items():
-        wrong = names.check_topic(topic)
-        if wrong is not None:
-            raise UsageError(wrong)
-        kind = ExpressionType.SQL92 if isinstance(expression, Sql) else ExpressionType.TAG
-        text = expression.expression if isinstance(expression, Sql) else expression
-        try:
-            if isinstance(expression, Sql):
-                compile_sql(expression.expression)
-            found.append(tags.subscribe(topic, text, version=now_ms, expression_type=kind))
-        except tags.ExpressionError as error:
-            raise UsageError(f"{topic}: {error}") from error
-    return found
+def _subscription(topic: str, expression: str | Sql | None, now_ms: int) -> SubscriptionData:
+    wrong = names.check_topic(topic)
+    if wrong is not None:
+        raise UsageError(wrong)
+    kind = ExpressionType.SQL92 if isinstance(expression, Sql) else ExpressionType.TAG
+    text = expression.expression if isinstance(expression, Sql) else expression
+    try:
+        if isinstance(expression, Sql):
+            compile_sql(expression.expression)
+        return tags.subscribe(topic, text, version=now_ms, expression_type=kind)
+    except tags.ExpressionError as error:
+        raise UsageError(f"{topic}: {error}") from error
 
 
 def _is_table(given: object) -> TypeGuard[Mapping[str, str | Sql | None]]:
     return isinstance(given, Mapping)
-
-
-def _check_group(group: str) -> None:
-    wrong = names.check_group(group)
-    if wrong is not None:
-        raise UsageError(wrong)

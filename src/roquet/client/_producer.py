@@ -127,7 +127,7 @@ class Producer:
         is no failure. Raises UsageError (fix the call), Refused (the broker said no), Unreachable
         (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
         """
-        message = compose(
+        message = self._composed(
             topic, body, tag, keys, user_properties=properties, delay_level=delay_level
         )
         message_id = unique_key or self._next_id()
@@ -175,7 +175,11 @@ class Producer:
         stored. `unique_keys`, one a message, replace those that the producer would make, so that a
         batch sent again can be recognized. Raises as `send` does.
         """
-        made = [item if isinstance(item, Message) else compose(topic, item) for item in messages]
+        topic = self._session.namespace.topic(topic)
+        made = [
+            self._session.namespace.message(it) if isinstance(it, Message) else compose(topic, it)
+            for it in messages
+        ]
         if any(message.topic != topic for message in made):
             raise UsageError("the messages of a batch go to one topic")
         ids = [self._next_id() for _ in made] if unique_keys is None else unique_keys
@@ -212,7 +216,7 @@ class Producer:
 
         Raises UsageError, Unreachable, and Refused when the topic has no route.
         """
-        message = compose(topic, body, tag, keys, user_properties=properties)
+        message = self._composed(topic, body, tag, keys, user_properties=properties)
         encoded = encode_one(message, self._next_id(), self._options)
         chooser = choose_by(message, None, queue, None)
         found = await self._choose(encoded.topic, chooser, None, self._options.timeout_s)
@@ -240,7 +244,7 @@ class Producer:
         await self._slots.acquire()
         try:
             self._check_open()
-            message = compose(topic, body, tag, keys, user_properties=properties)
+            message = self._composed(topic, body, tag, keys, user_properties=properties)
             due = due_of(delay, at)
             encoded = encode_one(message, self._next_id(), self._options, due=due)
             chooser = choose_by(message, order_key, queue, None)
@@ -277,7 +281,7 @@ class Producer:
 
         Raises as `send` does, and OutcomeUnknown when no answer came in time.
         """
-        message = compose(topic, body, tag, keys, user_properties=properties)
+        message = self._composed(topic, body, tag, keys, user_properties=properties)
         chooser = choose_by(message, order_key, queue, None)
         correlation_id, future = self._replies.expect()
         try:
@@ -324,7 +328,7 @@ class Producer:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that the topic's messages go to. Raises Refused when it has none."""
         self._check_open()
-        return await self._queues(topic, self._options.timeout_s)
+        return await self._queues(self._session.namespace.topic(topic), self._options.timeout_s)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -463,6 +467,21 @@ class Producer:
             session.book.forget(topic)
             raise Unreachable(f"topic {topic} has no queue that can be written to now")
         return queues
+
+    def _composed(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        *,
+        user_properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+    ) -> Message:
+        message = compose(
+            topic, body, tag, keys, user_properties=user_properties, delay_level=delay_level
+        )
+        return self._session.namespace.message(message)
 
     def _next_id(self) -> str:
         return self._ids.make(self._session.clock.now_ms())

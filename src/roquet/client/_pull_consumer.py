@@ -91,6 +91,7 @@ class PullConsumer:
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic. Raises Refused when it has none."""
+        topic = self._session.namespace.topic(topic)
         return subscribe_queues(topic, await self._session.refresh_route(topic))
 
     async def assign(
@@ -278,7 +279,7 @@ class PullConsumer:
             while reading.fetched and len(found) < max_messages:
                 message = reading.fetched.popleft()
                 reading.position = message.queue_offset + 1
-                found.append(message)
+                found.append(self._session.namespace.shown(message))
             if not reading.fetched and not reading.fetching:
                 reading.position = max(reading.position, reading.fetch_from)
         return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.client._assigned_queue import AssignedQueue
+from roquet.client._consuming.handout import Handout
 from roquet.client._direct import NOWHERE, consume_directly
 from roquet.client._fetch import Fetcher, OffsetMoved
 from roquet.client._locks import RENEW_EVERY_S, Locks
@@ -82,14 +83,12 @@ class Consumer:
         self._start = start
         self._subscriptions = {it.topic: it for it in subscriptions}
         self._lanes: dict[MessageQueue, AssignedQueue] = {}
-        self._ready: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._handout = Handout(self._is_ours)
         self._tasks = Tasks()
         self._returning = Tasks()
         self._changed = asyncio.Event()
         self._balancing = asyncio.Lock()
         self._open = False
-        self._stopping = False
-        self._failure: RoquetError | None = None
         self._started_ms = 0
         self._troubles = Troubles(group, self._session, options.on_error, self._fail)
         self._shares = Shares(helpers.balancer, self._troubles, group)
@@ -124,7 +123,7 @@ class Consumer:
         self._started_ms = session.clock.now_ms()
         session.members.add_consumer(self.group, self)
         self._open = True
-        self._stopping, self._failure = False, None
+        self._handout.open()
         self._tasks.spawn(self._say_that_it_waits(), f"first answer for {self.group}")
         for topic in tuple(self._subscriptions):
             try:
@@ -167,7 +166,7 @@ class Consumer:
         if self._ordered:
             await self._locks.unlock(self._lanes)
         self._lanes.clear()
-        self._ready.put_nowait(None)
+        self._handout.end()
         self._session.members.remove_consumer(self.group)
         await self._session.unregister(consumer=self.group)
 
@@ -185,7 +184,7 @@ class Consumer:
         consumer is an ordered one.
         """
         self._check_open()
-        while (received := await self._next()) is not None:
+        while (received := await self._handout.next()) is not None:
             yield received
             received.ack()
 
@@ -197,7 +196,7 @@ class Consumer:
         self._check_open()
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._next()
+                return await self._handout.next()
         except TimeoutError:
             return None
 
@@ -224,8 +223,7 @@ class Consumer:
 
     def stop(self) -> None:
         """Give out no more messages: loops end after the one in hand; `close` commits."""
-        self._stopping = True
-        self._ready.put_nowait(None)
+        self._handout.stop()
 
     @property
     def assigned(self) -> frozenset[MessageQueue]:
@@ -236,20 +234,14 @@ class Consumer:
         """Commit what is acknowledged; happens by itself every few seconds and at close."""
         await self._offsets.write(tuple(self._lanes))
 
-    async def _next(self) -> Received | None:
-        while True:
-            received = None if self._stopping else await self._ready.get()
-            if received is None or self._stopping:
-                self._ready.put_nowait(None)  # for the other loops
-                if self._failure is not None:
-                    raise self._failure
-                return None
-            lane = self._lanes.get(received.queue)
-            if lane is not None and lane.held.holds(received.queue_offset):
-                lane.held.last_consume_ms = self._session.clock.now_ms()
-                return received
-            if lane is None and received.queue.broker_name == NOWHERE:
-                return received  # given directly by a tool
+    def _is_ours(self, received: Received) -> bool:
+        lane = self._lanes.get(received.queue)
+        if lane is None:
+            return received.queue.broker_name == NOWHERE  # given directly by a tool
+        if not lane.held.holds(received.queue_offset):
+            return False
+        lane.held.last_consume_ms = self._session.clock.now_ms()
+        return True
 
     # --- what happens to messages ------------------------------------------------------------
 
@@ -264,10 +256,11 @@ class Consumer:
                 self._hand_out(lane, message)
 
     def _hand_out(self, lane: AssignedQueue, message: StoredMessage) -> None:
-        def settled(received: Received, outcome: Outcome, delay_level: int) -> None:
-            self._settled(lane, received, outcome, delay_level)
+        def settled(_: Received, outcome: Outcome, delay_level: int) -> None:
+            self._settled(lane, message, outcome, delay_level)
 
-        self._ready.put_nowait(Received(message, lane.held.queue, settled))
+        shown = self._session.namespace.shown(message)
+        self._handout.put(Received(shown, lane.held.queue, settled))
 
     def _broken(self, held: ProcessQueue, message: StoredMessage) -> None:
         lane = self._lanes.get(held.queue)
@@ -275,14 +268,18 @@ class Consumer:
             self._returning.spawn(self._give(lane, message, DEAD_LETTER), "dead letter")
 
     def _settled(
-        self, lane: AssignedQueue, received: Received, outcome: Outcome, delay_level: int
+        self,
+        lane: AssignedQueue,
+        message: StoredMessage,
+        outcome: Outcome,
+        delay_level: int,
     ) -> None:
         if lane.held.dropped:
             return  # somebody else has it, or will
         if outcome is Outcome.ACK:
-            self._finish(lane, received.queue_offset)
+            self._finish(lane, message.queue_offset)
         else:
-            self._returning.spawn(self._give(lane, received.message, delay_level), "give back")
+            self._returning.spawn(self._give(lane, message, delay_level), "give back")
 
     def _finish(self, lane: AssignedQueue, offset: int) -> None:
         commit = lane.held.remove(offset)
@@ -327,7 +324,8 @@ class Consumer:
             if not done.done():
                 done.set_result((outcome, delay_level))
 
-        self._ready.put_nowait(Received(message, lane.held.queue, settled))
+        shown = self._session.namespace.shown(message)
+        self._handout.put(Received(shown, lane.held.queue, settled))
         return await done
 
     # --- who has which queue -----------------------------------------------------------------
@@ -382,10 +380,8 @@ class Consumer:
             await self._troubles.met(FIRST_ANSWER, reason, topic=topic)
 
     def _fail(self, error: RoquetError) -> None:
-        if self._failure is None:
+        if self._handout.fail(error):
             log.info("consumer %s ends: %s", self.group, error)
-            self._failure = error
-            self._ready.put_nowait(None)
 
     async def _take(self, queue: MessageQueue) -> bool:
         held = ProcessQueue(queue, self._session.clock.now_ms())
@@ -489,8 +485,9 @@ class Consumer:
 
     async def consume_directly(self, message: StoredMessage) -> ConsumedDirectly:
         """Give one message to the application, outside of any queue; offsets do not move."""
-        give, clock = self._ready.put_nowait, self._session.clock
-        return await consume_directly(message, give, clock, ordered=self._ordered)
+        give, clock = self._handout.put, self._session.clock
+        shown = self._session.namespace.shown(message)
+        return await consume_directly(shown, give, clock, ordered=self._ordered)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.client._members import Members
     from roquet.client._name_servers import NameServers
+    from roquet.client._namespace import Namespace
     from roquet.client._routes import RouteBook
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
@@ -44,8 +45,10 @@ class Session:
         members: Members,
         clock: Clock,
         lookup: AddressLookup | None = None,
+        namespace: Namespace,
     ) -> None:
         """Take what `connect` has built."""
+        self.namespace = namespace
         self._lookup = lookup
         self.client = client
         self.name_servers = name_servers

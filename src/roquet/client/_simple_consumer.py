@@ -258,16 +258,19 @@ class SimpleConsumer:
             decode_records(answer.body), broker, body_size_max=self._options.body_size_max
         )
         try:
-            return popped_of(found, PopMessageResponse.decode(answer.ext), broker)
+            popped = popped_of(found, PopMessageResponse.decode(answer.ext), broker)
         except (HeaderError, HandleError) as error:
             raise Unreachable(f"{address} answers a pop that cannot be read: {error}") from error
+        shown = session.namespace.shown
+        return [one._replace(message=shown(one.message)) for one in popped]
 
     async def _ask(self, popped: Popped, command: Command) -> Command:
         self._check_open()
         return await self._session.ask(self._session.master(popped.handle.broker_name), command)
 
     def _lies_in(self, popped: Popped) -> str:
-        return real_topic(popped.topic, self.group, popped.handle.retry_flag)
+        topic = self._session.namespace.topic(popped.topic)
+        return real_topic(topic, self.group, popped.handle.retry_flag)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -16,7 +16,7 @@ from roquet.base.overriding import override
 from roquet.client._producer import Producer
 from roquet.client._requests import request
 from roquet.client._sending.choosing import choose_by
-from roquet.client._sending.encode import compose, encode_one
+from roquet.client._sending.encode import encode_one
 from roquet.client._sending.receipt import CODE_OF_STATUS, SendReceipt
 from roquet.protocol import message_id, properties, sys_flag
 from roquet.protocol.codes import RequestCode
@@ -160,7 +160,7 @@ class TransactionProducer(Producer):
         `send` does; a message that the broker did not keep as it promised is rolled back and
         refused.
         """
-        message = compose(topic, body, tag, keys, user_properties=properties)
+        message = self._composed(topic, body, tag, keys, user_properties=properties)
         if message.delay_level or not _TIMERS.isdisjoint(message.properties):
             raise UsageError("a transaction has no delayed messages")
         unique = self._next_id()
@@ -232,7 +232,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """Tell a broker how the work for a message ended."""
         try:
-            state = await self._check(message)
+            state = await self._check(self._session.namespace.shown(message))
         except Exception:
             log.exception("the check of %s failed: the broker will ask again", message.unique_key)
             return

@@ -38,6 +38,7 @@ RELOAD_S = 0.5
 FILE_SIZE_MAX = 1024 * 1024
 
 FILE_KEY = "tls.config.file"
+TLS_ENABLE = "tls.enable"
 _FILE_DEFAULT = "/etc/rocketmq/tls.properties"
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
@@ -75,7 +76,7 @@ class TlsRules:
     server_key: str = setting("tls.server.keyPath", "", "Its private key, PEM.")
     server_password: str = setting("tls.server.keyPassword", "", "Opens that key.", secret=True)
     server_trust: str = setting("tls.server.trustCertPath", "", "Who signs clients' certificates.")
-    enable: bool = setting("tls.enable", False, "Whether the connections that we open use TLS.")
+    enable: bool = setting(TLS_ENABLE, False, "Whether the connections that we open use TLS.")
     test_mode: bool = setting(
         "tls.test.mode.enable",
         False,

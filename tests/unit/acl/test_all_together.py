@@ -201,3 +201,21 @@ async def test_b20_what_peers_say_cannot_begin_a_line_of_the_log(tmp_path: Path)
         assert "\u2028" not in line
         in_trace = line.startswith("Traceback") or (in_trace and not line[:2].isdigit())
         assert in_trace or line[:4].isdigit(), line
+
+
+@on_loop
+async def test_a_url_has_the_credentials_and_asks_for_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shut(tmp_path) as it:
+        where = f"operator:canary-of-operator@{it.name_server}"
+        # Whom to trust is the machine's business; that TLS is wanted says the URL.
+        name = "ROQUET_TLS_CLIENT_TRUST_CERT_PATH"
+        monkeypatch.setenv(name, it.env[name])
+        async with roquet.connect(f"rmqs://{where}") as mq:
+            await mq.admin().topics.create("by-url", queues=1)
+            async with mq.producer("p") as producer:
+                assert (await producer.send("by-url", b"x")).is_durable
+        async with roquet.connect(f"rmq://{where}") as mq, mq.producer("p") as producer:
+            with pytest.raises(Unreachable, match="TLS"):
+                await producer.send("by-url", b"x", timeout_s=0.5)

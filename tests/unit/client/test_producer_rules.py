@@ -13,6 +13,7 @@ import pytest
 
 from remoting_harness import on_loop
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.client._namespace import Namespace
 from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._process_queue import ProcessQueue
 from roquet.client._producer import Producer
@@ -91,6 +92,7 @@ class World:
             add_producer=self.members.add, remove_producer=self._removed, client_id="c"
         )
         session = SimpleNamespace(
+            namespace=Namespace(),
             members=members,
             book=book,
             client=SimpleNamespace(call=self._call),

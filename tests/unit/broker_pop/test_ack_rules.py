@@ -38,6 +38,7 @@ class Desk:
         self.clock = FakeClock(6000)
         self.store = Queues()
         self.stored: list[Any] = []
+        self.status = PutStatus.PUT_OK
         self.merges: list[tuple[int, ...]] = []
         self.in_flight = PopInFlight(self.clock, is_enabled=True)
         config = {name: TopicConfig(name=name, read_queues=1) for name in ("t", "bad", RETRY)}
@@ -82,7 +83,7 @@ class Desk:
 
     async def _acks(self, acks: Sequence[Any]) -> list[PutResult]:
         self.stored += [ack for ack, _, _ in acks]
-        return [PutResult(PutStatus.PUT_OK)] * len(acks)
+        return [PutResult(self.status, why="a test says so")] * len(acks)
 
     async def _checkpoint(self, checkpoint: Any, _queue: int) -> PutResult:
         self.stored.append(checkpoint)
@@ -122,6 +123,19 @@ async def test_batch_of_which_one_fails_is_answered_when_all_the_others_are_stor
     with pytest.raises(StoreFault, match="disk"):
         await desk.it.ack_batch("b", [batch("bad"), batch("t")])
     assert [ack.topic for ack in desk.stored] == ["t"]
+
+
+@on_loop
+async def test_ack_that_is_not_stored_is_refused_and_its_message_stays_in_flight() -> None:
+    desk = Desk()
+    desk.store.fill("t", 0, 1)
+    key = "t", "g", 0
+    desk.in_flight.popped(key, (5000, 0), 65_000, 1)
+    desk.status = PutStatus.SERVICE_NOT_AVAILABLE
+    request = PopAckRequest(topic="t", group="g", queue_id=0, offset=0, handle="")
+    with pytest.raises(Refusal, match="put ack msg error: SERVICE_NOT_AVAILABLE a test says so"):
+        await desk.it.ack(request, "c")
+    assert desk.in_flight.count(key) == 1
 
 
 @on_loop

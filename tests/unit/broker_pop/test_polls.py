@@ -430,6 +430,17 @@ def test_redelivered_message_wakes_the_only_poll_of_its_group(retry: str) -> Non
     assert world.woken == ["only"]
 
 
+@pytest.mark.parametrize(("every", "woken"), [(0, []), (1, ["filtered"])])
+def test_every_message_or_none_wakes_a_poll_whatever_its_filter(
+    every: int, woken: list[str]
+) -> None:
+    world, _ = alarmed()
+    world.polls.follow(PopRules(force_interval=every))
+    world.hold("filtered", matches=lambda *_: False)
+    world.polls.arrived("t", 0, 5)
+    assert world.woken == woken
+
+
 def test_retry_topics_wake_a_group_while_a_poll_of_it_waits() -> None:
     world, _ = alarmed()
     world.hold("one")

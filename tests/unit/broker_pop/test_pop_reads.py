@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from pop_queues import RETRY, Queues, World, record, result
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
 from roquet.broker.clients.expressions import EVERYTHING, Choice
-from roquet.broker.pop.receive.reads import as_original, has_wanted, offsets_of, read_for
+from roquet.broker.pop.receive.reads import Draw, as_original, has_wanted, offsets_of, read_for
+from roquet.broker.pop.receive.rules import PopRules
 from roquet.protocol import properties as props
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.store.records import read_records
@@ -61,6 +63,8 @@ def test_queue_has_something_wanted_among_as_many_as_are_looked_at(by: str) -> N
     assert not has(3, 3, wanted)
     assert not has(3, 3, EVERYTHING)
     assert has(2, 3, EVERYTHING)
+    if by == "codes":
+        assert not has(1, 2, wanted), "what lies behind the end is not looked at"
     # More than are looked at: it may be so.
     assert not has(0, 3, nothing, 3)
     assert has(0, 3, nothing, 2)
@@ -84,6 +88,20 @@ def test_filtered_look_ends_where_a_read_does_not_go_on() -> None:
     ]
     store.answers["t", 0] = [*stands, result(GetStatus.FOUND, 2, 3)]
     assert not has_wanted(store, ("t", 0), 0, 3, wanted=wanted, most=9)
+
+
+def test_of_a_hundred_requests_as_many_as_per_cent_look_at_redelivered_messages_first() -> None:
+    for percent in (0, 1, 99, 100):
+        rules = PopRules(retry_percent=percent)
+        asked: list[int] = []
+
+        def draw(most: int, asked: list[int] = asked) -> int:
+            asked.append(most)
+            return len(asked) - 1
+
+        rng = cast("Any", SimpleNamespace(randrange=draw))
+        assert sum(Draw(rules, rng).retry_first for _ in range(100)) == percent
+        assert set(asked) == {100}
 
 
 def test_redelivered_message_is_shown_under_its_own_topic_with_its_handle() -> None:

@@ -43,6 +43,11 @@ async def test_pop_goes_from_queue_to_queue_while_there_is_room(tmp_path: Path) 
     it.store.fill("t", 1, 1, 1)
     got = await it.pop(2)
     assert (shown(got), got.rest) == ([("t", 1, [3, 4])], 1)
+    # Of a queue that has no more nothing is left, also when its offset is behind its end.
+    it.known["t", 0] = 9
+    it.store.fill("t", 1, 1)
+    got = await it.pop(1)
+    assert (shown(got), got.rest) == ([("t", 1, [5])], 0)
     assert len(it.locks) == 0
 
 

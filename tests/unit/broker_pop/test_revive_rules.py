@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +18,14 @@ from roquet.broker.pop.revive_queue import ReviveQueue
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.pop.records import PopCheckpoint
+from roquet.protocol.pop.records import PopAck, PopCheckpoint
 from roquet.protocol.pop.topics import REVIVE_GROUP
 from roquet.service.metrics import Metrics
 from roquet.store.results import PutStatus, StoreFault
 
 if TYPE_CHECKING:
     from roquet.store.records import Record
+    from roquet.store.results import Draft, PutResult
 
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"
 DLQ = names.dlq_topic(GROUP)
@@ -56,6 +58,7 @@ async def test_service_that_starts_again_makes_its_pauses_short_again() -> None:
     it = world.service
     (timer,) = it.timers
     await it.start()
+    assert timer.pause_s == 1.0
     for _ in range(5):
         await it.tick()
     assert timer.pause_s == 4.0
@@ -80,6 +83,33 @@ async def test_queue_begins_behind_what_is_settled_and_behind_its_last_record_at
         world.tables.commit(REVIVE_GROUP, REVIVE, 0, known)
     world.log.behind = behind
     assert world.service._opened(0).next_offset == begins
+
+
+@on_loop
+async def test_wheel_that_is_off_is_said_once_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    world = PopWorld()
+    for is_on, said in ((False, 1), (False, 0), (True, 0), (False, 1), (False, 0)):
+        caplog.clear()
+        world.log.is_on = is_on
+        await world.service.tick()
+        assert len(caplog.messages) == said
+
+
+@on_loop
+async def test_checkpoint_that_is_stored_again_waits_for_no_flush() -> None:
+    """Offsets move behind a flush of their own; a wait for each record would be one a message."""
+    world = PopWorld()
+    append, waits = world.log.append, list[bool | None]()
+
+    async def noted(draft: Draft, *, wait: bool | None = None) -> PutResult:
+        waits.append(wait)
+        return await append(draft)
+
+    await world.pop([world.send(b"x")], 5000)
+    world.log.append = noted  # type: ignore[method-assign]
+    world.log.faults = {0}
+    await world.run(8)
+    assert waits == [False]
 
 
 @on_loop
@@ -260,6 +290,31 @@ def test_read_up_to_now_though_a_record_says_later() -> None:
         assert queue.is_due() is is_due
 
 
+def test_ack_of_a_checkpoint_that_is_settled_is_without_one() -> None:
+    checkpoint = PopCheckpoint(
+        topic="T",
+        group="g",
+        queue_id=0,
+        start_offset=7,
+        pop_time_ms=0,
+        invisible_ms=0,
+        broker_name="b",
+        count=1,
+    )
+    ack = PopAck(topic="T", group="g", queue_id=0, start_offset=7, pop_time_ms=0, offset=7)
+    other = dataclasses.replace(checkpoint, invisible_ms=1)
+    queue = ReviveQueue(-1, "b")
+    for offset, one in enumerate((checkpoint, other)):
+        queue.take(offset, {props.TAGS: "ck"}, one.encode(), 0)
+    # The second has the same key: the first alone is settled.
+    assert queue.settle().checkpoint == checkpoint
+    queue.take(2, {props.TAGS: "ack"}, ack.encode(), 0)
+    assert queue.counts.stray_acks == 0
+    assert queue.settle().unacked() == []
+    queue.take(3, {props.TAGS: "ack"}, ack.encode(), 0)
+    assert (queue.counts.stray_acks, queue._by_key) == (1, {})
+
+
 def test_time_of_a_record_has_eighteen_digits_at_most() -> None:
     checkpoint = PopCheckpoint(
         topic="T", group="g", queue_id=0, start_offset=7, pop_time_ms=0, invisible_ms=0, count=1
@@ -363,6 +418,18 @@ async def _popped_from(world: PopWorld, queue_id: int) -> PopCheckpoint:
     place = world.log.queues[TOPIC, 0].pop()
     world.log.queues.setdefault((TOPIC, queue_id), []).append(place)
     return await world.pop([0], 5000, queue_id=queue_id)
+
+
+@on_loop
+async def test_copies_of_a_message_of_light_queues_name_its_topic() -> None:
+    world = PopWorld()
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "LMQ_ORIGIN_TOPIC": "forged"}
+    checkpoint = await world.pop(
+        [world.send(b"x", **light), world.send(b"dead", tries=3, **light)], 5000
+    )
+    await world.service.copies.store(checkpoint, [0, 1])
+    for draft in (*world.again(), *world.log.of(DLQ)):
+        assert draft.properties["LMQ_ORIGIN_TOPIC"] == TOPIC
 
 
 @on_loop

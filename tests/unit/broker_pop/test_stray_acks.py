@@ -72,6 +72,8 @@ def test_old_ones_and_those_of_the_future_expire() -> None:
     strays.expire(1101, 100)
     assert [strays.pop(key(topic), n) for n, topic in enumerate(("T", "U", "T", "V"))] == [True] * 4
     strays.add(key("T"), 0, 5000)
+    strays.expire(5000, 0)
+    assert len(strays) == 1, "it was read just now"
     strays.add(key("U"), 1, 3000)
     strays.expire(4000, 999)
     assert (len(strays), strays.bytes) == (0, 0)

@@ -487,13 +487,13 @@ def test_rates_are_of_a_second_and_never_below_zero(
         service.wheel.figures = {"enqueued": 30, "fired": 10, "behind": 4, "waits": 3}
         await service.clock.advance(2)
         await it.look()
-        service.wheel.figures |= {"write_ms": 9_500, "read_ms": 5_000}
+        service.wheel.figures |= {"write_ms": 10_000, "read_ms": 5_000}
         assert it.runtime() == {
             "timerCongestNum": "2007",
             "timerDequeueTps": "5.0",
             "timerEnqueueTps": "15.0",
             "timerOffsetBehind": "4",
-            "timerReadBehind": "4",
+            "timerReadBehind": "5",
             "timerWaits": "3",
         }
         service.wheel.figures = {"enqueued": 40, "fired": 11}
@@ -508,9 +508,18 @@ def test_rates_are_of_a_second_and_never_below_zero(
         assert (rates["timerEnqueueTps"], rates["timerReadBehind"]) == ("0.0", "0")
         assert it._within() == {str(bound): float(bound) for bound in BOUNDS_S}
         service.wheel.rows = [("t", 3, 20)]
+        counted = ("enqueued", "fired", "rolled", "cancelled", "unreadable", "refused", "waits")
+        service.wheel.figures = {
+            name: at for at, name in enumerate((*counted, "broken_chains", "behind"), 1)
+        }
         metrics = Metrics()
         it.watch(metrics)
         shown = metrics.render().decode().splitlines()
+        for at, name in enumerate((*counted, "broken_chains", "enqueue_behind"), 1):
+            assert any(
+                line.startswith(f"roquet_timer_{name}") and line.endswith(f" {at}.0")
+                for line in shown
+            ), name
         assert 'roquet_timer_waiting{topic="t"} 3.0' in shown
         assert 'roquet_timer_waiting_within{seconds="300"} 300.0' in shown
 

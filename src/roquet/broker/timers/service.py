@@ -162,14 +162,14 @@ class TimerService:
     def runtime(self) -> dict[str, str]:
         """Return the lines of the broker's runtime information."""
         stats = self._stats()
-        late_ms = max(0, stats.get("write_ms", 0) - stats.get("read_ms", 0))
+        late_s = max(0, (stats.get("write_ms", 0) - stats.get("read_ms", 0)) // 1000)
         congested = self.waiting_at(self._clock.now_ms()) or 0
         return {
             "timerCongestNum": str(congested),
             "timerDequeueTps": str(self._rates[1]),
             "timerEnqueueTps": str(self._rates[0]),
             "timerOffsetBehind": str(stats.get("behind", 0)),
-            "timerReadBehind": str(late_ms // 1000),
+            "timerReadBehind": str(late_s),
             "timerWaits": str(stats.get("waits", 0)),
         }
 

@@ -377,6 +377,7 @@ def main() -> int:
     total += sum(extra.values())
     print(f"{plan}: about {minutes(total)}", flush=True)
     watch = Watch(total, functools.partial(print, flush=True))
+    measured = commit()
     rows: list[dict[str, object]] = []
     for group in groups:
         rows += run_group(group, plan, watch, arguments)
@@ -391,13 +392,13 @@ def main() -> int:
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
         "python": platform.python_version(),
-        "commit": commit(),
+        "commit": measured,
         "command": "python -m bench.run " + " ".join(sys.argv[1:]),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": arguments.seed,
         "rows": rows,
     }
-    target = HERE / "results" / f"{datetime.now(UTC):%Y%m%d-%H%M}-{commit()}.json"
+    target = HERE / "results" / f"{datetime.now(UTC):%Y%m%d-%H%M}-{measured}.json"
     target.write_text(json.dumps(result, indent=1) + "\n")
     report.show(result, Console())
     print(f"written to {target}")

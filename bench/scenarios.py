@@ -148,15 +148,15 @@ PEERS = [
     Scenario("peers: send 16x1", "send", {"size": 1024, "conns": 16, "depth": 1}),
     Scenario("peers: send 4x32", "send", {"size": 1024, "conns": 4, "depth": 32}),
     Scenario(
-        "peers: send 4x32, Kafka in batches",
+        "peers: send 4x32 in batches",
         "send",
         {"size": 1024, "conns": 4, "depth": 32, "batched": 1},
     ),
     Scenario("peers: pull 1 consumer, 32 a pull", "pull", {"conns": 1, "batch": 32}),
 ]
-"""What brokers of other protocols are measured by as well. A message is a request of its own, but
-for Kafka in the load that says so: there one request has all that is in flight, as its producers
-do it. Nothing waits for the disk, and nothing is replicated."""
+"""What brokers of other protocols are measured by as well. A message is a request of its own; in
+batches one request has all that is in flight, as Kafka's producers do it (NATS has no such request
+and gets the same as before). Nothing waits for the disk, and nothing is replicated."""
 
 
 ACCESS = Access("bench-account", "secret-of-bench")

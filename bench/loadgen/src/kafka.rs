@@ -1,7 +1,7 @@
 //! Kafka's protocol: produce (v3) and fetch (v4), as far as a load needs them.
 //!
-//! A request carries one message, as RocketMQ's do, or with `--batched 1` all that is in flight, as
-//! Kafka's own producers do it.
+//! A request carries one message, or with `--batched 1` all that is in flight, as Kafka's own
+//! producers do it.
 
 use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;

@@ -13,7 +13,7 @@ usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
          --rate 0 (messages a second over all connections; 0: as fast as answers come)
          --size 1024  --header json|binary  --properties 3  --keys 0|1  --random 0|1
          --tags 0 (n: tags Tag0 .. Tag(n-1) in turn, and the property `part` with the number)
-         --delay 0 (level)  --batched 0|1 (Kafka: all that is in flight in one request, as its producers do)
+         --delay 0 (level)  --batched 0|1 (all that is in flight in one request)
   transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)
          --filter none|tag|sql (Tag0, or an expression that is true for the same; counts what was delivered)

@@ -69,6 +69,31 @@ impl<'a> Frames<'a> {
         push(out, self.options, 37, END | (number & 0x3FFF_FFFF) as u32, &fields, &[]);
     }
 
+    /// Adds one frame with `count` messages of one queue; its opaque is the number of its first.
+    fn push_batch(&mut self, out: &mut Vec<u8>, count: usize) {
+        let (options, first) = (self.options, self.count);
+        self.count += count as u64;
+        let mut body = Vec::new();
+        for number in first..self.count {
+            let message = &self.bodies[number as usize % self.bodies.len()];
+            let properties = self.unique_key(number);
+            let size = 4 * 5 + message.len() + 2 + properties.len();
+            for field in [size, 0, 0, 0, message.len()] {
+                body.extend_from_slice(&(field as u32).to_be_bytes());
+            }
+            body.extend_from_slice(message);
+            body.extend_from_slice(&(properties.len() as u16).to_be_bytes());
+            body.extend_from_slice(properties.as_bytes());
+        }
+        let queue = ((first / count as u64 + self.conn) % options.number("queues", 4)).to_string();
+        let (topic, born, properties) = (options.topic(self.conn), now_ms().to_string(), self.unique_key(first));
+        let fields = [
+            ("a", "loadgen"), ("b", topic.as_str()), ("c", "TBW102"), ("d", "4"), ("e", &queue), ("f", "0"),
+            ("g", &born), ("h", "0"), ("i", &properties), ("j", "0"), ("k", "false"), ("m", "true"),
+        ];
+        push(out, options, 320, (first & 0x7FFF_FFFF) as u32, &fields, &body);
+    }
+
     /// Adds the next frame; its opaque is its number on this connection.
     fn push(&mut self, out: &mut Vec<u8>) {
         let (options, number) = (self.options, self.count);
@@ -123,14 +148,19 @@ pub fn run(options: &Arc<Options>, conn: u64, shared: &Arc<Shared>) -> io::Resul
 /// Keeps `depth` frames in flight; a burst waits for all its answers, a window refills at each.
 fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: Stream) -> io::Result<()> {
     let depth = options.number("depth", 1) as usize;
-    let window = options.flag("window");
+    let (window, batched) = (options.flag("window"), options.flag("batched"));
     let (mut frames, mut answers) = (Frames::new(options, conn), Answers::new());
     let mut sent_at = vec![Instant::now(); RING];
     let (mut out, mut times, mut in_flight) = (Vec::new(), Vec::new(), 0);
     while shared.running() {
         out.clear();
         let start = Instant::now();
-        if window || in_flight == 0 {
+        if batched && in_flight == 0 {
+            sent_at[frames.count as usize % RING] = start;
+            frames.push_batch(&mut out, depth);
+            in_flight = 1;
+            stream.write_all(&out)?;
+        } else if window || in_flight == 0 {
             while in_flight < depth {
                 sent_at[frames.count as usize % RING] = start;
                 frames.push(&mut out);
@@ -140,6 +170,9 @@ fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: Stream
         }
         in_flight -= answers.read(&mut stream, |header, _| {
             count(shared, header);
+            if batched && number(header, "code") == Some(0) {
+                shared.messages.fetch_add(depth as u64 - 1, Relaxed);
+            }
             let opaque = number(header, "opaque").unwrap_or(0) as usize;
             times.push(sent_at[opaque % RING].elapsed().as_micros() as u32);
         })?;

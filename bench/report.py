@@ -1,7 +1,7 @@
 """From runs to rows, and from rows to a table for people.
 
-`python -m bench.report RESULT.json ...` prints the Markdown table of docs/performance.md, and a
-list of what has no place in it.
+`python -m bench.report RESULT.json ...` prints the Markdown tables of
+docs/reference/measurements.md, and a list of what has no place in them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from bench.scenarios import Scenario
 
 
+NAMES = {
+    "roquet": "Roquet",
+    "java": "RocketMQ 5.5.0",
+    "nats": "NATS JetStream 2.15.2",
+    "kafka": "Kafka 4.1.1",
+}
 FIGURES = (
     "per_second",
     "cpu_us",
@@ -161,7 +167,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
         if "spread" in line:
             cells = [line["name"], *["-"] * 7, _spread_verdict(line)]
             lines.append(f"| {' | '.join(cells)} |")
-        if kinds is None:
+        if kinds is None or "nats" in kinds or "kafka" in kinds:
             continue
         ours, java = _medians(kinds["roquet"]), _medians(kinds.get("java", {}))
         cells = [line["name"]]
@@ -172,6 +178,30 @@ def markdown(results: list[dict[str, Any]]) -> str:
         lags = [_figure(ours, f"lag_{part}_ms", 1, 0) for part in ("p99", "p999", "max")]
         cells.append(", ".join(lags))
         lines.append(f"| {' | '.join(cells)} | {_verdict(line) or '-'} |")
+    return "\n".join(lines)
+
+
+def beside_others(results: list[dict[str, Any]]) -> str:
+    """Return a Markdown table of the loads that brokers of other protocols had as well."""
+    lines = [
+        f"| load | figure | {' | '.join(NAMES.values())} |",
+        f"|---|---|{'---:|' * len(NAMES)}",
+    ]
+    for line in (row for result in results for row in result["rows"]):
+        kinds = line.get("kinds", {})
+        if not {"nats", "kafka"} & kinds.keys():
+            continue
+        for label, name, scale, digits in (
+            ("CPU µs a message", "cpu_us", 1, 1),
+            ("messages/s", "per_second", 1, 0),
+            ("p99 ms", "p99_us", 1e-3, 1),
+        ):
+            cells = [line["name"].removeprefix("peers: "), label]
+            for kind in NAMES:
+                figures = kinds.get(kind, {})
+                spans = _span(figures, name, scale, digits)
+                cells.append(_figure(_medians(figures), name, scale, digits) + spans)
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -212,4 +242,4 @@ def _span(figures: dict[str, Any], name: str, scale: float, digits: int) -> str:
 
 if __name__ == "__main__":
     read = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
-    print(markdown(read), remarks(read), sep="\n\n")
+    print(markdown(read), beside_others(read), remarks(read), sep="\n\n")

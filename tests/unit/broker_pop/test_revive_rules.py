@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -423,7 +423,7 @@ async def _popped_from(world: PopWorld, queue_id: int) -> PopCheckpoint:
 @on_loop
 async def test_copies_of_a_message_of_light_queues_name_its_topic() -> None:
     world = PopWorld()
-    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "LMQ_ORIGIN_TOPIC": "forged"}
+    light: dict[str, Any] = {"INNER_MULTI_DISPATCH": "%LMQ%a", "LMQ_ORIGIN_TOPIC": "forged"}
     checkpoint = await world.pop(
         [world.send(b"x", **light), world.send(b"dead", tries=3, **light)], 5000
     )

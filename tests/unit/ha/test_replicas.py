@@ -236,6 +236,26 @@ def test_as_many_proven_slaves_as_are_asked_for_make_certain_what_was_given_up(
     assert it.replicas.has(31) is False
 
 
+def test_slaves_that_have_nothing_make_nothing_certain() -> None:
+    for proven in (False, True):
+        it = World()
+        if proven:
+            it.replicas.came("a", "slave a", 0, proven=True)
+        it.replicas.came("j", "slave j", 1, proven=False)
+        it.replicas.acked("j", "slave j", 1)
+        assert (it.lapsed, it.replicas.has(1)) == ([1], False)
+
+
+def test_reports_that_raise_nothing_are_not_told_while_something_is_unproven() -> None:
+    it = World()
+    it.replicas.came("j", "slave j", 20, proven=False)
+    told = list(it.told)
+    it.replicas.acked("j", "slave j", 20)
+    assert it.told == told
+    it.replicas.acked("j", "slave j", 21)
+    assert it.told == [*told, 21]
+
+
 def test_proof_of_a_connection_ends_with_it() -> None:
     it = World()
     it.replicas.came("a", "slave a", 10, proven=True)

@@ -209,6 +209,12 @@ def test_first_byte_that_slaves_have_is_told() -> None:
     assert it.replicated == []
     it.master.replicas.changed(1)
     assert it.replicated == [1]
+    # Before the port is open nobody is missed: the broker is no master yet.
+    it.master.replicas.lacks = True
+    it.state.lacks_slave = True
+    for watermark in (1, 2):
+        it.master.replicas.changed(watermark)
+    assert (it.replicated, it.master.replicas.asked) == ([1, 2], [])
 
 
 @pytest.mark.parametrize(("interval_s", "first_s"), [(10.0, 1), (0.5, 0.5)])

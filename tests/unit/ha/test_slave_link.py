@@ -37,6 +37,7 @@ class Log:
         self.begin = begin
         self.fault: OSError | None = None
         self.fed: list[Native] = []
+        self.loud: list[bool] = []
 
     @property
     def limit(self) -> int:
@@ -46,7 +47,8 @@ class Log:
         return self.data[offset - self.begin :][:size_max]
 
     def feed(self, fd: int, _rules: FeedRules, tls: object, *, loud: bool) -> Native:
-        assert (tls, loud) == (None, True)
+        assert tls is None
+        self.loud.append(loud)
         if self.fault is not None:
             os.close(fd)
             raise self.fault
@@ -277,6 +279,27 @@ async def test_slave_whose_log_is_no_copy_is_told_so_and_does_not_count(
     plain, silent = it.link()
     plain._said(REPORT.pack(50))
     assert (silent.said, silent.ended) == (b"", "finish")
+
+
+@pytest.mark.parametrize("slaves", [0, 1, 2])
+@on_loop
+async def test_acknowledgements_are_news_only_where_a_send_waits_for_copies(slaves: int) -> None:
+    it = World(slaves=slaves)
+    it.link()
+    assert it.log.loud == [slaves > 0]
+
+
+@on_loop
+async def test_slave_that_is_sent_away_is_heard_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """What it says until its connection has ended is not looked at, and told to nobody."""
+    it = World(b"x" * 40)
+    link, native = it.slave(50)
+    said = list(caplog.messages)
+    link._said(REPORT.pack(8))
+    link._acked(40)
+    assert (native.begun, it.replicas.by_slave(), it.master.slaves) == (None, {}, [])
+    await it.tell(native, "fault", "has said nonsense")
+    assert caplog.messages == said
 
 
 @on_loop

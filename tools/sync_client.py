@@ -36,7 +36,9 @@ FORMS = {
     "producer.py": Form("_producer", "Producer", frozenset({"submit", "reply", "send_encoded"})),
     "transactions.py": Form("_transactions", "Transaction"),
     "consumer.py": Form(
-        "_push_consumer", "Consumer", frozenset({"receive", "run", "rebalance_soon", *_INNER})
+        "_push_consumer",
+        "Consumer",
+        frozenset({"receive", "receive_many", "run", "run_batches", "rebalance_soon", *_INNER}),
     ),
     "pull_consumer.py": Form("_pull_consumer", "PullConsumer", frozenset({"describe"})),
     "simple_consumer.py": Form(

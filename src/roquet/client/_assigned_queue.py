@@ -21,3 +21,5 @@ class AssignedQueue:
     tasks: Tasks
     waiting: asyncio.Queue[StoredMessage]
     """Ordered consumers: fetched messages in line."""
+    given: int | None = None
+    """Ordered consumers: offset of the message that is given out and not settled."""

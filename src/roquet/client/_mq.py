@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import random
 import socket
 import weakref
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Self, TypeGuard
+from typing import TYPE_CHECKING, Literal, Self
 
 from roquet.acl.credentials import Credentials, from_environment
 from roquet.admin import Admin
@@ -20,6 +20,8 @@ from roquet.client._admin import SessionCalls
 from roquet.client._answers import Answers
 from roquet.client._balancer import Balancer
 from roquet.client._broker_calls import BrokerCalls
+from roquet.client._consuming.helpers import Helpers
+from roquet.client._events import Events
 from roquet.client._give_back import GiveBack, TryHere
 from roquet.client._local_offsets import LocalOffsets
 from roquet.client._members import Members
@@ -29,39 +31,37 @@ from roquet.client._offsets import Offsets
 from roquet.client._options import ConsumerOptions, ProducerOptions
 from roquet.client._producer import Producer
 from roquet.client._pull_consumer import PullConsumer
-from roquet.client._push_consumer import Consumer, Helpers
+from roquet.client._push_consumer import Consumer
 from roquet.client._replies import Replies
 from roquet.client._routes import RouteBook
 from roquet.client._session import Session
 from roquet.client._signals import until_signal
 from roquet.client._simple_consumer import SimpleConsumer
+from roquet.client._subscribers import Subscribers
+from roquet.client._subscriptions import subscribed
 from roquet.client._transactions import TransactionProducer
-from roquet.model.subscription import ExpressionType, SubscriptionData
-from roquet.protocol import names, tags
+from roquet.protocol import names
 from roquet.protocol.message_id import UniqueIds
-from roquet.protocol.sql92.compiler import compile_sql
 from roquet.remoting.client import Client
 from roquet.remoting.tls import TLS_ENABLE, TlsOptions, client_tls, environment_options
 from roquet.service.address_server import AddressLookup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
+    from roquet.base.errors import RoquetError
     from roquet.client._offsets import Start
+    from roquet.client._received import Received
+    from roquet.client._subscriptions import Subscriptions
     from roquet.client._transactions import Check
+    from roquet.model.subscription import SubscriptionData
     from roquet.remoting.router import Peer
 
+    Handler = Callable[[Received], Awaitable[None]]
+    BatchHandler = Callable[[Sequence[Received]], Awaitable[None]]
     _Made = Producer | Consumer | PullConsumer | SimpleConsumer
-    Subscriptions = Mapping[str, "str | Sql | None"] | Iterable[str] | str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sql:
-    """A subscription by SQL92 expression over properties instead of tags."""
-
-    expression: str
 
 
 class MQ:
@@ -73,6 +73,7 @@ class MQ:
         *,
         tls: TlsOptions | None = None,
         credentials: Credentials | None = None,
+        events: Events | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -84,6 +85,9 @@ class MQ:
         if target.is_tls and tls is None:
             tls = TlsOptions()
         self._namespace = Namespace(target.namespace)
+        self._events = events or Events()
+        self._subscribers = Subscribers()
+        self._checks: dict[str, Check] = {}
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
         address = _local_address(target.probe)
@@ -110,6 +114,7 @@ class MQ:
             clock=self._clock,
             lookup=lookup,
             namespace=self._namespace,
+            events=self._events,
         )
         self._calls = BrokerCalls(self._session)
         self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
@@ -161,14 +166,18 @@ class MQ:
         return made
 
     def transaction_producer(
-        self, group: str, check: Check, *, options: ProducerOptions | None = None
+        self, group: str, check: Check | None = None, *, options: ProducerOptions | None = None
     ) -> TransactionProducer:
         """Make a producer of transactions. `check(message)` says how one ended, when brokers ask.
 
         It is asked about every open transaction of the group, also about those of members that
-        have died. Raises UsageError for a bad group name.
+        have died; without it the group's `transaction_checker` is. Raises UsageError for a bad
+        group name, and where there is neither.
         """
         group = self._group(group)
+        check = check or self._checks.get(group)
+        if check is None:
+            raise UsageError(f"transactions of {group} need a check, or a `transaction_checker`")
         made = TransactionProducer(
             session=self._session,
             group=group,
@@ -198,6 +207,8 @@ class MQ:
         """
         group = self._group(group)
         chosen = options or ConsumerOptions()
+        if chosen.on_error is None:
+            chosen = dataclasses.replace(chosen, on_error=self._events.on_error)
         if chosen.broadcast and ordered:
             raise UsageError("a broadcasting consumer locks no queues: it cannot be an ordered one")
         helpers = self._helpers(group, start, chosen)
@@ -269,8 +280,91 @@ class MQ:
         self._made.add(made)
         return made
 
+    def subscriber(
+        self,
+        subscriptions: Subscriptions,
+        *,
+        group: str,
+        concurrency: int = 20,
+        start: Start = "latest",
+        ordered: bool = False,
+        options: ConsumerOptions | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Decorate the function that handles each message of a group; `run` or `serve` starts it.
+
+        A return acknowledges, an exception means `retry`. Up to `concurrency` run at a time; the
+        other arguments are those of `consumer`. Raises UsageError.
+
+        @mq.subscriber("orders", group="billing")
+        async def bill(message: roquet.Received) -> None: ...
+        """
+
+        def register(handler: Handler) -> Handler:
+            made = self.consumer(
+                group, subscriptions, start=start, ordered=ordered, options=options
+            )
+            self._subscribers.add(made, lambda: made.run(handler, concurrency=concurrency))
+            return handler
+
+        return register
+
+    def batch_subscriber(
+        self,
+        subscriptions: Subscriptions,
+        *,
+        group: str,
+        size: int = 32,
+        linger_s: float = 0.0,
+        concurrency: int = 1,
+        start: Start = "latest",
+        options: ConsumerOptions | None = None,
+    ) -> Callable[[BatchHandler], BatchHandler]:
+        """Decorate the function that handles batches of a group; `run` or `serve` starts it.
+
+        Arguments are those of `Consumer.run_batches` and of `consumer`. Raises UsageError.
+        """
+
+        def register(handler: BatchHandler) -> BatchHandler:
+            made = self.consumer(group, subscriptions, start=start, options=options)
+
+            async def run() -> None:
+                await made.run_batches(
+                    handler, size=size, linger_s=linger_s, concurrency=concurrency
+                )
+
+            self._subscribers.add(made, run)
+            return handler
+
+        return register
+
+    def transaction_checker(self, group: str) -> Callable[[Check], Check]:
+        """Decorate the check of a group's transactions; see `transaction_producer`."""
+        group = self._group(group)
+
+        def register(check: Check) -> Check:
+            self._checks[group] = check
+            return check
+
+        return register
+
+    async def serve(self) -> None:
+        """Consume for all subscribers until they are stopped. Raises what ends one of them."""
+        await self._subscribers.serve()
+
+    async def drain(self, timeout_s: float = 30.0) -> bool:
+        """End in good order: wait for what was submitted and for what consumers gave out; close.
+
+        Returns whether all was done in `timeout_s`; messages that were not settled come again.
+        """
+        consumers = [made for made in self._made if isinstance(made, Consumer)]
+        done = await asyncio.gather(*(made.drain(timeout_s) for made in consumers))
+        await self.close()
+        return all(done)
+
     async def run(self, *work: Awaitable[object], drain_s: float = 30.0) -> None:
-        """Run `work` to its end, or until SIGTERM or SIGINT; without `work` until the signal.
+        """Run subscribers and `work` to their end, or until SIGTERM or SIGINT.
+
+        Without either it waits for the signal.
 
         At the signal consumers give out no more messages: their loops end after the message in
         hand, they commit and leave their groups. What still runs after `drain_s` is cancelled, and
@@ -278,7 +372,8 @@ class MQ:
 
         await mq.run(consumer.run(handle))
         """
-        await until_signal(work, self.stop_consumers, drain_s)
+        every = (*work, self.serve()) if self._subscribers else work
+        await until_signal(every, self.stop_consumers, drain_s)
         for made in tuple(self._made):
             if isinstance(made, Consumer):
                 await made.close()
@@ -308,26 +403,19 @@ class MQ:
         return wrapped
 
     def _subscriptions(self, given: Subscriptions) -> list[SubscriptionData]:
-        if isinstance(given, str):
-            table: Mapping[str, str | Sql | None] = {given: "*"}
-        elif _is_table(given):
-            table = given
-        else:
-            table = dict.fromkeys(given, "*")
-        if not table:
-            raise UsageError("a consumer subscribes to at least one topic")
-        now_ms = self._clock.now_ms()
-        return [
-            _subscription(self._namespace.topic(topic), expression, now_ms)
-            for topic, expression in table.items()
-        ]
+        return subscribed(given, self._namespace, self._clock.now_ms())
 
     def _nanos(self) -> int:
         return self._clock.now_ms() * 1_000_000 + self._rng.randrange(1_000_000)
 
 
 def connect(
-    url: str, *, tls: TlsOptions | bool | None = None, credentials: Credentials | None = None
+    url: str,
+    *,
+    tls: TlsOptions | bool | None = None,
+    credentials: Credentials | None = None,
+    on_error: Callable[[RoquetError], None] | None = None,
+    on_disconnect: Callable[[str], None] | None = None,
 ) -> MQ:
     """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
 
@@ -339,8 +427,12 @@ def connect(
     for certificates that this system trusts, None for what the environment says (ROQUET_TLS_ENABLE
     and its like; without them, no TLS unless the URL asks for it). `credentials` sign all requests;
     without the argument and those of the URL the environment's do (ROQUET_ACCESS_KEY and
-    ROQUET_SECRET_KEY, or ROQUET_CREDENTIALS_FILE), if there are any. Raises UsageError for a bad
-    URL or environment; a name server that is away shows at the first use.
+    ROQUET_SECRET_KEY, or ROQUET_CREDENTIALS_FILE), if there are any.
+
+    `on_error` is called with what goes wrong in the background: heartbeats that are refused, and
+    troubles of consumers that have no `on_error` of their own. `on_disconnect` is called with the
+    address of a server whose connection is gone; a new one is made when it is needed. Raises
+    UsageError for a bad URL or environment; a name server that is away shows at the first use.
     """
     target = _target.parse(url)
     if tls is None:
@@ -353,7 +445,7 @@ def connect(
         tls = TlsOptions() if tls else None
     if credentials is None and target.credentials is None:
         credentials = from_environment(os.environ)
-    return MQ(url, tls=tls, credentials=credentials)
+    return MQ(url, tls=tls, credentials=credentials, events=Events(on_error, on_disconnect))
 
 
 def _local_address(name_server: str) -> str:
@@ -365,21 +457,3 @@ def _local_address(name_server: str) -> str:
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"
-
-
-def _subscription(topic: str, expression: str | Sql | None, now_ms: int) -> SubscriptionData:
-    wrong = names.check_topic(topic)
-    if wrong is not None:
-        raise UsageError(wrong)
-    kind = ExpressionType.SQL92 if isinstance(expression, Sql) else ExpressionType.TAG
-    text = expression.expression if isinstance(expression, Sql) else expression
-    try:
-        if isinstance(expression, Sql):
-            compile_sql(expression.expression)
-        return tags.subscribe(topic, text, version=now_ms, expression_type=kind)
-    except tags.ExpressionError as error:
-        raise UsageError(f"{topic}: {error}") from error
-
-
-def _is_table(given: object) -> TypeGuard[Mapping[str, str | Sql | None]]:
-    return isinstance(given, Mapping)

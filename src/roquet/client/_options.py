@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from roquet.protocol.compression import CompressionType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from roquet.base.errors import RoquetError
+    from roquet.model.queue import MessageQueue
+
+    QueuesChanged = Callable[[frozenset[MessageQueue]], Awaitable[None] | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,12 @@ class ConsumerOptions:
     """Before queues are taken over from other members, so that these have committed."""
     on_error: Callable[[RoquetError], None] | None = None
     """Called once for each trouble that may pass: no server, no such topic yet. What cannot pass
-    is raised by the loop instead."""
+    is raised by the loop instead. Without one that of `connect` is called."""
+    on_assigned: QueuesChanged | None = None
+    """Called with the queues that this member takes over, those of the retry topic included,
+    before their first message is fetched. It may be `async`; others wait for it."""
+    on_revoked: QueuesChanged | None = None
+    """Called with the queues that go to other members, or at close, before their offsets are
+    committed for the last time: what is acknowledged in it counts."""
     body_size_max: int = 64 * 1024 * 1024
     """Of a decompressed body."""

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from roquet.client._options import ConsumerOptions
     from roquet.model.message import StoredMessage
@@ -58,6 +58,10 @@ class ProcessQueue:
         while self._order and self._order[0] not in self._held:
             self._order.popleft()
         return self.commit_offset
+
+    def unfinished(self) -> Iterable[int]:
+        """Return the offsets that are unfinished."""
+        return self._held.keys()
 
     def holds(self, offset: int) -> bool:
         """Tell whether a message is still unfinished."""

@@ -9,52 +9,38 @@ from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.client._assigned_queue import AssignedQueue
+from roquet.client._consuming.drain import Given
 from roquet.client._consuming.handout import Handout
+from roquet.client._consuming.listener import Listener
+from roquet.client._consuming.loops import check_count, handle_batches, handle_each
+from roquet.client._consuming.ordered import InOrder
 from roquet.client._direct import NOWHERE, consume_directly
 from roquet.client._fetch import Fetcher, OffsetMoved
 from roquet.client._locks import RENEW_EVERY_S, Locks
 from roquet.client._process_queue import ProcessQueue
 from roquet.client._received import DEAD_LETTER, Outcome, Received
-from roquet.client._report import running_info
+from roquet.client._report import consumer_data, running_info
 from roquet.client._shares import Shares
-from roquet.client._trouble import FIRST_ANSWER, FIRST_ANSWER_S, Troubles
-from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from roquet.client._trouble import Troubles
 from roquet.protocol import names, tags
-from roquet.protocol.bodies.clients import ConsumerData
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from roquet.client._balancer import Balancer
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._give_back import GiveBack, TryHere
-    from roquet.client._offsets import Offsets, Start
+    from roquet.client._consuming.helpers import Helpers
+    from roquet.client._offsets import Start
     from roquet.client._options import ConsumerOptions
-    from roquet.client._session import Session
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
+    from roquet.model.subscription import SubscriptionData
+    from roquet.protocol.bodies.clients import ConsumerData
     from roquet.protocol.bodies.stats import ConsumedDirectly, RunningInfo
 
 log = logging.getLogger(__name__)
 
 _UNBALANCED_PAUSE_S = 1.0
 _GIVE_BACK_PAUSE_S = 5.0
-_FROM_WHERE = {
-    "latest": ConsumeFromWhere.LAST_OFFSET,
-    "earliest": ConsumeFromWhere.FIRST_OFFSET,
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Helpers:
-    """What a consumer works with; made by `MQ.consumer`."""
-
-    session: Session
-    calls: BrokerCalls
-    offsets: Offsets
-    balancer: Balancer
-    give_back: GiveBack | TryHere
 
 
 class Consumer:
@@ -80,10 +66,21 @@ class Consumer:
         self._options = options
         self._ordered = ordered
         self._locks = Locks(helpers.calls, group, helpers.session.clock)
+        self._listener = Listener(options)
+        self._handout = Handout(self._is_ours)
+        self._settlings = asyncio.Event()
+        self._in_order = InOrder(
+            session=self._session,
+            locks=self._locks,
+            give_back=self._give_back,
+            handout=self._handout,
+            finish=self._finish,
+            news=self._settlings,
+            retry_s=options.order_retry_s,
+        )
         self._start = start
         self._subscriptions = {it.topic: it for it in subscriptions}
         self._lanes: dict[MessageQueue, AssignedQueue] = {}
-        self._handout = Handout(self._is_ours)
         self._tasks = Tasks()
         self._returning = Tasks()
         self._changed = asyncio.Event()
@@ -124,7 +121,12 @@ class Consumer:
         session.members.add_consumer(self.group, self)
         self._open = True
         self._handout.open()
-        self._tasks.spawn(self._say_that_it_waits(), f"first answer for {self.group}")
+        self._tasks.spawn(
+            self._troubles.say_when_silent(
+                lambda: bool(self._lanes), next(iter(self._subscriptions))
+            ),
+            f"first answer for {self.group}",
+        )
         for topic in tuple(self._subscriptions):
             try:
                 await session.route(topic)
@@ -155,6 +157,7 @@ class Consumer:
             return
         self._open = False
         await self._tasks.stop()
+        await self._listener.revoked(self._lanes)
         for lane in tuple(self._lanes.values()):
             await lane.tasks.stop()
         # A fetch that failed meanwhile may have begun to take its queue anew.
@@ -200,6 +203,19 @@ class Consumer:
         except TimeoutError:
             return None
 
+    async def receive_many(
+        self, max_messages: int = 32, timeout_s: float | None = None, *, linger_s: float = 0.0
+    ) -> list[Received]:
+        """Return the next messages, at most `max_messages` (1 to 1024); none is acknowledged.
+
+        Waits up to `timeout_s` for the first and `linger_s` longer for others to fill the batch;
+        an empty list means that none came in time, or that the consumer is closed. An ordered
+        consumer has one message a queue under way. Raises UsageError, and as the loop does.
+        """
+        self._check_open()
+        check_count(max_messages)
+        return await self._handout.next_many(max_messages, timeout_s, linger_s)
+
     async def run(
         self, handler: Callable[[Received], Awaitable[None]], *, concurrency: int = 20
     ) -> None:
@@ -207,19 +223,36 @@ class Consumer:
 
         A return acknowledges, an exception means `retry`. Raises as the loop does.
         """
+        await handle_each(self, handler, concurrency)
 
-        async def work() -> None:
-            async for received in self:
-                async with received.process():
-                    await handler(received)
+    async def run_batches(
+        self,
+        handler: Callable[[Sequence[Received]], Awaitable[None]],
+        *,
+        size: int = 32,
+        linger_s: float = 0.0,
+        concurrency: int = 1,
+    ) -> None:
+        """Give messages to `handler` in batches, until closed.
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(concurrency):
-                    group.create_task(work())
-        except ExceptionGroup as errors:
-            # All of them end by the same reason.
-            raise errors.exceptions[0] from None
+        A return acknowledges those of the batch about which nothing was said, an exception means
+        `retry` for them. `size`, `linger_s` and what is raised are as in `receive_many`.
+        """
+        check_count(size)
+        await handle_batches(
+            lambda: self.receive_many(size, linger_s=linger_s), handler, concurrency
+        )
+
+    async def drain(self, timeout_s: float = 30.0) -> bool:
+        """Give out nothing more, wait until what was given out is settled, commit and close.
+
+        Returns whether all was settled in time; what was not comes again to another member.
+        """
+        withheld = self._handout.withdraw()
+        given = Given(self._lanes.values(), withheld, ordered=self._ordered)
+        done = await given.settled(self._settlings, timeout_s)
+        await self.close()
+        return done
 
     def stop(self) -> None:
         """Give out no more messages: loops end after the one in hand; `close` commits."""
@@ -283,6 +316,7 @@ class Consumer:
 
     def _finish(self, lane: AssignedQueue, offset: int) -> None:
         commit = lane.held.remove(offset)
+        self._settlings.set()
         if commit >= 0 and not lane.held.dropped:
             self._offsets.move(lane.held.queue, commit)
 
@@ -294,39 +328,6 @@ class Consumer:
         if not lane.held.dropped:
             again = message.reconsume_times + 1
             self._hand_out(lane, dataclasses.replace(message, reconsume_times=again))
-
-    async def _in_order(self, lane: AssignedQueue) -> None:
-        """Give out one queue's messages one by one, each after the end of the one before."""
-        clock = self._session.clock
-        while True:
-            message = await lane.waiting.get()
-            while True:
-                if not lane.held.lock_is_fresh(clock.steady_ms()) and not await self._locks.lock(
-                    lane.held
-                ):
-                    await clock.sleep(self._options.order_retry_s)
-                    continue
-                outcome, delay_level = await self._give_out(lane, message)
-                if outcome is Outcome.ACK:
-                    self._finish(lane, message.queue_offset)
-                    break
-                if delay_level == DEAD_LETTER and await self._give_back.give(message, DEAD_LETTER):
-                    self._finish(lane, message.queue_offset)
-                    break
-                again = message.reconsume_times + 1
-                message = dataclasses.replace(message, reconsume_times=again)
-                await clock.sleep(self._options.order_retry_s)
-
-    async def _give_out(self, lane: AssignedQueue, message: StoredMessage) -> tuple[Outcome, int]:
-        done: asyncio.Future[tuple[Outcome, int]] = asyncio.get_running_loop().create_future()
-
-        def settled(_: Received, outcome: Outcome, delay_level: int) -> None:
-            if not done.done():
-                done.set_result((outcome, delay_level))
-
-        shown = self._session.namespace.shown(message)
-        self._handout.put(Received(shown, lane.held.queue, settled))
-        return await done
 
     # --- who has which queue -----------------------------------------------------------------
 
@@ -358,54 +359,56 @@ class Consumer:
             topics = tuple(self._subscriptions)
             shares = {topic: await self._shares.of(topic, topics) for topic in topics}
             known = {topic: share for topic, share in shares.items() if share is not None}
-            for queue in tuple(self._lanes):
-                if queue.topic in known and queue not in known[queue.topic]:
-                    await self._drop(queue)
+            lost = [
+                queue
+                for queue in self._lanes
+                if queue.topic in known and queue not in known[queue.topic]
+            ]
+            await self._listener.revoked(lost)
+            for queue in lost:
+                await self._drop(queue)
             wanted = [queue for share in known.values() for queue in share]
             missing = [queue for queue in wanted if queue not in self._lanes]
             if missing and self._balancer.has_others and not self._ordered:
                 # The member that has them now was told when we were: it commits meanwhile.
                 await self._session.clock.sleep(self._options.handover_s)
-            taken = [await self._take(queue) for queue in missing]
-            return len(known) == len(shares) and all(taken)
-
-    async def _say_that_it_waits(self) -> None:
-        await self._session.clock.sleep(FIRST_ANSWER_S)
-        if not self._lanes and not self._troubles.is_known:
-            asked = ", ".join(self._session.name_servers.addresses)
-            reason = Unreachable(
-                f"no queue after {FIRST_ANSWER_S:g} s: {asked} or brokers are slow"
-            )
-            topic = next(iter(self._subscriptions))
-            await self._troubles.met(FIRST_ANSWER, reason, topic=topic)
+            taken = [it for queue in missing if (it := await self._take(queue)) is not None]
+            await self._listener.assigned(lane.held.queue for lane, _ in taken)
+            for lane, offset in taken:
+                self._begin(lane, offset)
+            return len(known) == len(shares) and len(taken) == len(missing)
 
     def _fail(self, error: RoquetError) -> None:
         if self._handout.fail(error):
             log.info("consumer %s ends: %s", self.group, error)
 
-    async def _take(self, queue: MessageQueue) -> bool:
+    async def _take(self, queue: MessageQueue) -> tuple[AssignedQueue, int] | None:
         held = ProcessQueue(queue, self._session.clock.now_ms())
         lane = AssignedQueue(held, Tasks(), asyncio.Queue())
         if self._ordered and not await self._locks.lock(lane.held):
-            return False
+            return None
         try:
             offset = await self._offsets.first(queue)
         except (Refused, Unreachable, OutcomeUnknown) as error:
             await self._troubles.met(f"topic {queue.topic}", error, topic=queue.topic)
-            return False
+            return None
+        return lane, offset
+
+    def _begin(self, lane: AssignedQueue, offset: int) -> None:
         if not self._open:
-            return False
+            return
+        queue = lane.held.queue
         self._lanes[queue] = lane
         lane.tasks.spawn(self._fetch(lane, offset), f"fetch {queue}")
         if self._ordered:
-            lane.tasks.spawn(self._in_order(lane), f"order {queue}")
+            lane.tasks.spawn(self._in_order.run(lane), f"order {queue}")
         log.info("%s takes %s from offset %d", self.group, queue, offset)
-        return True
 
     async def _drop(self, queue: MessageQueue) -> None:
         lane = self._lanes.pop(queue)
         await lane.tasks.stop()
         lane.held.dropped = True
+        self._settlings.set()
         await self._offsets.write([queue], wait=True, again=True)
         self._offsets.forget(queue)
         if self._ordered:
@@ -445,17 +448,11 @@ class Consumer:
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats say of the group."""
-        where = (
-            _FROM_WHERE[self._start] if isinstance(self._start, str) else ConsumeFromWhere.TIMESTAMP
-        )
-        return ConsumerData(
-            group=self.group,
-            consume_type=ConsumeType.PASSIVELY,
-            message_model=(
-                MessageModel.BROADCASTING if self._options.broadcast else MessageModel.CLUSTERING
-            ),
-            consume_from_where=where,
-            subscriptions=tuple(self._subscriptions.values()),
+        return consumer_data(
+            self.group,
+            tuple(self._subscriptions.values()),
+            self._start,
+            broadcast=self._options.broadcast,
         )
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roquet.model.subscription import ConsumeType
+from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from roquet.protocol import versions
-from roquet.protocol.bodies.clients import subscription_json
+from roquet.protocol.bodies.clients import ConsumerData, subscription_json
 from roquet.protocol.bodies.stats import RunningInfo
 from roquet.protocol.command import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from roquet.client._offsets import Start
     from roquet.client._process_queue import ProcessQueue
     from roquet.model.subscription import SubscriptionData
 
@@ -48,6 +49,26 @@ def running_info(
         queues={held.queue: _queue(held, offset) for held, offset in queues},
         status={it.topic: dict(idle) for it in subscribed},
     )
+
+
+def consumer_data(
+    group: str, subscriptions: tuple[SubscriptionData, ...], start: Start, *, broadcast: bool
+) -> ConsumerData:
+    """Return what heartbeats say of a push consumer."""
+    where = _FROM_WHERE[start] if isinstance(start, str) else ConsumeFromWhere.TIMESTAMP
+    return ConsumerData(
+        group=group,
+        consume_type=ConsumeType.PASSIVELY,
+        message_model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,
+        consume_from_where=where,
+        subscriptions=subscriptions,
+    )
+
+
+_FROM_WHERE = {
+    "latest": ConsumeFromWhere.LAST_OFFSET,
+    "earliest": ConsumeFromWhere.FIRST_OFFSET,
+}
 
 
 def _queue(held: ProcessQueue, offset: int | None) -> dict[str, Any]:

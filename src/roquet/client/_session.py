@@ -17,6 +17,7 @@ from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
+    from roquet.client._events import Events
     from roquet.client._members import Members
     from roquet.client._name_servers import NameServers
     from roquet.client._namespace import Namespace
@@ -46,9 +47,12 @@ class Session:
         clock: Clock,
         lookup: AddressLookup | None = None,
         namespace: Namespace,
+        events: Events,
     ) -> None:
         """Take what `connect` has built."""
         self.namespace = namespace
+        self._events = events
+        self._stopping = False
         self._lookup = lookup
         self.client = client
         self.name_servers = name_servers
@@ -89,6 +93,7 @@ class Session:
 
     async def stop(self) -> None:
         """Stop the background work and close all connections."""
+        self._stopping = True
         await self._tasks.stop()
         await self.client.stop()
 
@@ -182,6 +187,8 @@ class Session:
         """Hear that a connection is gone: the next one needs a heartbeat of its own."""
         self._beaten.discard(peer.address)
         self._versions.pop(peer.address, None)
+        if not self._stopping:
+            self._events.disconnected(peer.address)
 
     async def unregister(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell all brokers that a group of this client has gone. Never raises for one of them."""
@@ -225,3 +232,4 @@ class Session:
             self.heartbeat_refusals[address] = refusal
             if known is None or known.code != refusal.code:
                 log.warning("%s refuses our heartbeat: %s", address, refusal)
+                self._events.failed(refusal)

@@ -65,3 +65,13 @@ class Consumer(consumer.Consumer):
         """Return the next message, or None when none comes in time."""
         found = self._loop.run(self._inner.receive(timeout_s))
         return None if found is None else Received(found, self._loop)
+
+    def receive_many(
+        self, max_messages: int = 32, timeout_s: float | None = None, *, linger_s: float = 0.0
+    ) -> list[Received]:
+        """Return the next messages, at most `max_messages`; an empty list when none came in time.
+
+        Waits up to `timeout_s` for the first and `linger_s` longer for others to fill the batch.
+        """
+        found = self._loop.run(self._inner.receive_many(max_messages, timeout_s, linger_s=linger_s))
+        return [Received(one, self._loop) for one in found]

@@ -91,6 +91,16 @@ class Troubles:
             self._known.discard(subject)
             log.info("consumer %s: no more trouble with %s", self._group, subject)
 
+    async def say_when_silent(self, has_queues: Callable[[], bool], topic: str) -> None:
+        """Say that the consumer still waits when there is neither a queue nor a reason soon."""
+        await self._session.clock.sleep(FIRST_ANSWER_S)
+        if not has_queues() and not self.is_known:
+            asked = ", ".join(self._session.name_servers.addresses)
+            reason = Unreachable(
+                f"no queue after {FIRST_ANSWER_S:g} s: {asked} or brokers are slow"
+            )
+            await self.met(FIRST_ANSWER, reason, topic=topic)
+
     @property
     def is_known(self) -> bool:
         """Whether something is in trouble, and was told."""

@@ -9,6 +9,8 @@ Everything runs on one private thread with an event loop. Objects may be used fr
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from roquet.client import _mq
@@ -22,17 +24,21 @@ from roquet.protocol import names
 from roquet.service.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from roquet.acl.credentials import Credentials
-    from roquet.client._mq import Subscriptions
+    from roquet.base.errors import RoquetError
+    from roquet.client import _received
     from roquet.client._offsets import Start
     from roquet.client._options import ConsumerOptions, ProducerOptions
+    from roquet.client._subscriptions import Subscriptions
     from roquet.client._transactions import TransactionState
     from roquet.model.message import StoredMessage
     from roquet.remoting.tls import TlsOptions
 
     Check = Callable[[StoredMessage], TransactionState]
+    Handler = Callable[[Received], None]
+    BatchHandler = Callable[[Sequence[Received]], None]
 
 T = TypeVar("T")
 
@@ -51,10 +57,21 @@ __all__ = [
 
 
 def connect(
-    url: str, *, tls: TlsOptions | bool | None = None, credentials: Credentials | None = None
+    url: str,
+    *,
+    tls: TlsOptions | bool | None = None,
+    credentials: Credentials | None = None,
+    on_error: Callable[[RoquetError], None] | None = None,
+    on_disconnect: Callable[[str], None] | None = None,
 ) -> MQ:
-    """Make a client, as `roquet.connect` does; use it as `with roquet.sync.connect(...) as mq:`."""
-    return MQ(_mq.connect(url, tls=tls, credentials=credentials))
+    """Make a client, as `roquet.connect` does; use it as `with roquet.sync.connect(...) as mq:`.
+
+    `on_error` and `on_disconnect` are called on the client's thread: they must not wait.
+    """
+    made = _mq.connect(
+        url, tls=tls, credentials=credentials, on_error=on_error, on_disconnect=on_disconnect
+    )
+    return MQ(made)
 
 
 class MQ:
@@ -64,6 +81,7 @@ class MQ:
         """Wrap; nothing runs yet."""
         self._inner = inner
         self._loop = LoopThread("roquet-client")
+        self._pools = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         """Start."""
@@ -80,9 +98,12 @@ class MQ:
 
     def close(self) -> None:
         """Close all connections and end the thread. Twice is once."""
+        if self._loop.is_closed:
+            return
         try:
             self._loop.run(self._inner.close())
         finally:
+            self._pools.close()
             self._loop.close()
 
     @property
@@ -100,15 +121,12 @@ class MQ:
     def transaction_producer(
         self,
         group: str,
-        check: Check,
+        check: Check | None = None,
         *,
         options: ProducerOptions | None = None,
     ) -> TransactionProducer:
         """Make a producer of transactions; `check` runs on a thread of its own."""
-
-        async def checked(message: StoredMessage) -> TransactionState:
-            return await asyncio.to_thread(check, message)
-
+        checked = None if check is None else on_a_thread(check)
         made = self._loop.call(
             lambda: self._inner.transaction_producer(group, checked, options=options)
         )
@@ -150,12 +168,108 @@ class MQ:
         )
         return SimpleConsumer(made, self._loop)
 
+    def subscriber(
+        self,
+        subscriptions: Subscriptions,
+        *,
+        group: str,
+        concurrency: int = 20,
+        start: Start = "latest",
+        ordered: bool = False,
+        options: ConsumerOptions | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Decorate the function that handles each message of a group; `run` or `serve` starts it.
+
+        It is called on `concurrency` threads of its own.
+        """
+        made = self._inner.subscriber(
+            subscriptions,
+            group=group,
+            concurrency=concurrency,
+            start=start,
+            ordered=ordered,
+            options=options,
+        )
+
+        def register(handler: Handler) -> Handler:
+            pool = self._pools.enter_context(ThreadPoolExecutor(max(1, concurrency)))
+
+            async def handle(received: _received.Received) -> None:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(pool, handler, Received(received, self._loop))
+
+            self._loop.call(lambda: made(handle))
+            return handler
+
+        return register
+
+    def batch_subscriber(
+        self,
+        subscriptions: Subscriptions,
+        *,
+        group: str,
+        size: int = 32,
+        linger_s: float = 0.0,
+        concurrency: int = 1,
+        start: Start = "latest",
+        options: ConsumerOptions | None = None,
+    ) -> Callable[[BatchHandler], BatchHandler]:
+        """Decorate the function that handles batches of a group; `run` or `serve` starts it.
+
+        It is called on `concurrency` threads of its own.
+        """
+        made = self._inner.batch_subscriber(
+            subscriptions,
+            group=group,
+            size=size,
+            linger_s=linger_s,
+            concurrency=concurrency,
+            start=start,
+            options=options,
+        )
+
+        def register(handler: BatchHandler) -> BatchHandler:
+            pool = self._pools.enter_context(ThreadPoolExecutor(max(1, concurrency)))
+
+            async def handle(batch: Sequence[_received.Received]) -> None:
+                loop = asyncio.get_running_loop()
+                wrapped = [Received(one, self._loop) for one in batch]
+                await loop.run_in_executor(pool, handler, wrapped)
+
+            self._loop.call(lambda: made(handle))
+            return handler
+
+        return register
+
+    def transaction_checker(self, group: str) -> Callable[[Check], Check]:
+        """Decorate the check of a group's transactions; it runs on a thread of its own."""
+        register = self._inner.transaction_checker(group)
+
+        def registered(check: Check) -> Check:
+            register(on_a_thread(check))
+            return check
+
+        return registered
+
+    def serve(self) -> None:
+        """Consume for all subscribers until they are stopped. Raises what ends one of them."""
+        self._loop.run(self._inner.serve())
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """End in good order: wait for what was submitted and what consumers gave out.
+
+        Returns whether all was done in `timeout_s`. `close` ends the thread afterwards.
+        """
+        return self._loop.run(self._inner.drain(timeout_s))
+
     def stop_consumers(self) -> None:
         """Have consumers give out no more messages; `run` does it at a signal."""
         self._loop.soon(self._inner.stop_consumers)
 
     def run(self, work: Callable[[], T]) -> T:
         """Call `work` and return its result; SIGTERM and SIGINT end its consumers' loops.
+
+        For subscribers that is `mq.run(mq.serve)`.
 
         At the first signal they give out no more messages, so that `work` comes to its end; then
         they commit and leave their groups. A second one raises KeyboardInterrupt. Call it on the
@@ -167,3 +281,12 @@ class MQ:
     def admin(self) -> Admin:
         """Return the administrative calls."""
         return Admin(self._inner.admin(), self._loop)
+
+
+def on_a_thread(check: Check) -> Callable[[StoredMessage], Awaitable[TransactionState]]:
+    """Return the check as the asyncio client calls it."""
+
+    async def checked(message: StoredMessage) -> TransactionState:
+        return await asyncio.to_thread(check, message)
+
+    return checked

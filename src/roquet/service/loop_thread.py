@@ -65,6 +65,11 @@ class LoopThread:
         """Have a plain function called on the loop's thread, without waiting."""
         self._loop.call_soon_threadsafe(function)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing runs here any more."""
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """End the loop and the thread. Twice is once."""
         if self._loop.is_closed():

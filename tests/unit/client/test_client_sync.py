@@ -39,6 +39,7 @@ ASYNC_ONLY = {
     "consume_directly",
     # Starts concurrent tasks; threads of the application's own do the same here.
     "run",
+    "run_batches",
 }
 
 

@@ -59,6 +59,44 @@ class Handout:
             if self._is_ours(received):
                 return received
 
+    async def next_many(
+        self, count: int, timeout_s: float | None, linger_s: float
+    ) -> list[Received]:
+        """Return up to `count` messages: the first within `timeout_s`, others until `linger_s` on.
+
+        An empty list at the end, or when none came in time. Raises the failure.
+        """
+        found: list[Received] = []
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                first = await self.next()
+                if first is None:
+                    return []
+                # Nothing is awaited between here and the append: a time-out loses no message.
+                found.append(first)
+                found += self.waiting(count - 1)
+                limit.reschedule(asyncio.get_running_loop().time() + linger_s)
+                while linger_s > 0.0 and len(found) < count:
+                    more = await self.next()
+                    if more is None:
+                        break
+                    found.append(more)
+                    found += self.waiting(count - len(found))
+        except TimeoutError:
+            pass
+        return found
+
+    def withdraw(self) -> list[Received]:
+        """Give out nothing more, and return what was not given out."""
+        self.stop()
+        found: list[Received] = []
+        while not self._ready.empty():
+            received = self._ready.get_nowait()
+            if received is not None and self._is_ours(received):
+                found.append(received)
+        self.end()
+        return found
+
     def waiting(self, count: int) -> list[Received]:
         """Return up to `count` messages that are here already."""
         found: list[Received] = []

@@ -35,6 +35,13 @@ class Consumer:
         """Stop fetching, let what is being sent back go, commit, leave the group. Twice is once."""
         self._loop.run(self._inner.close())
 
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """Give out nothing more, wait until what was given out is settled, commit and close.
+
+        Returns whether all was settled in time; what was not comes again to another member.
+        """
+        return self._loop.run(self._inner.drain(timeout_s))
+
     def stop(self) -> None:
         """Give out no more messages: loops end after the one in hand; `close` commits."""
         self._loop.call(self._inner.stop)

@@ -179,6 +179,15 @@ def test_message_waits_unless_it_says_false() -> None:
 
 
 @on_loop
+async def test_waits_for_the_same_flush_end_together() -> None:
+    it, native = store()
+    waits_ = [asyncio.create_task(it.settled(PutResult(OK, 0, 10, 0, 1), True)) for _ in range(3)]
+    await asyncio.sleep(0)
+    flushed(it, native, 10)
+    assert [(await wait).status for wait in waits_] == [OK] * 3
+
+
+@on_loop
 async def test_failed_flush_is_final_for_all_who_wait_and_come_later() -> None:
     it, native = store()
     told: list[tuple[int, str | None]] = []
@@ -362,6 +371,20 @@ def test_record_is_taken_apart_or_corrupt() -> None:
     with pytest.raises(StoreFault) as caught:
         it.record(10)
     assert caught.value.kind == "corrupt"
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_offset_of_a_time_is_what_the_core_says(*, upper: bool) -> None:
+    it, native = store()
+    asked: list[object] = []
+
+    def found(*given: object) -> int:
+        asked.append(given)
+        return 7
+
+    native.offset_by_time = found  # type: ignore[attr-defined]
+    assert it.offset_by_time("t", 1, 99, upper=upper) == 7
+    assert asked == [("t", 1, 99, upper)]
 
 
 def test_message_near_the_end_of_the_log_is_probably_in_memory() -> None:

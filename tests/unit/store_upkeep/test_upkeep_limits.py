@@ -107,6 +107,13 @@ def test_check_of_a_log_without_records_ends_where_it_begins(tmp_path: Path, bas
     assert (seen.records, seen.record_bytes, seen.log_begin, seen.log_end) == (0, 0, None, base)
 
 
+def test_check_looks_at_log_queues_tables_and_marks(tmp_path: Path) -> None:
+    written(tmp_path, 0, b"\1", record(1))
+    (tmp_path / "abort").touch()
+    where = [it.where for it in check(tmp_path).findings]
+    assert where == [f"commitlog/{0:020}", "consumequeue", "config", "abort", "checkpoint"]
+
+
 def test_check_of_an_empty_file_has_no_end(tmp_path: Path) -> None:
     written(tmp_path, 0, size=0)
     assert check(tmp_path).log_end == 0
@@ -216,6 +223,22 @@ def test_backup_of_a_log_without_messages_has_no_bytes_of_them(tmp_path: Path) -
     assert (none.files, none.bytes, none.log_end) == (0, 0, 0)
     assert json.loads((tmp_path / "none" / MARK).read_bytes()) == {"format": 1, "log_end": 0}
     assert restore(tmp_path / "none", tmp_path / "again").log_end == 0
+
+
+@pytest.mark.parametrize("room", [0, 7, 8, 9])
+def test_log_of_a_backup_ends_with_its_records_or_with_a_file_too_full_for_more(
+    tmp_path: Path, room: int
+) -> None:
+    """Eight zeros could be the head of a record; fewer bytes cannot be one."""
+    store, size = tmp_path / "store", len(record(0))
+    written(store, 0, record(0), size=size + room)
+    end = size + room if room < 8 else size
+    assert backup(store, tmp_path / "copy").log_end == end
+    assert restore(tmp_path / "copy", tmp_path / "new").log_end == end
+    # A blank fills what is left.
+    if room >= 8:
+        written(store, 0, record(0), room.to_bytes(4, "big") + BLANK, size=size + room)
+        assert backup(store, tmp_path / "copy").log_end == size + room
 
 
 def test_backup_is_durable_before_its_mark_and_a_restore_before_it_ends(

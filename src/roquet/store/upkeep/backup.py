@@ -180,8 +180,8 @@ def _copy(path: Path, to: Path, progress: Callable[[int], None] = lambda _: None
                 target.write(block)
             progress(target.tell())
         size = target.tell()
+        # This also writes what is buffered.
         target.truncate(size)
-        target.flush()
         os.fsync(target.fileno())
     draft.replace(to)
     return size

@@ -105,7 +105,7 @@ def _scan_file(path: Path, base: int, *, last: bool) -> Iterator[Piece]:
                 continue
             if _HEAD.unpack_from(data, at)[1] == MAGIC_BLANK:
                 return
-            following = _next_record(data, at + 1, base)
+            following = _next_record(data, at, base)
             if following is None and last and _is_zero(data, at):
                 yield End(base + at)
                 return

@@ -21,6 +21,10 @@ def test_redelivery_is_shown_by_queue_kind_and_outcome() -> None:
         world, metrics = PopWorld(), Metrics()
         watch_revive(world.service, metrics)
         assert 'rocketmq_pop_revive_lag{queue_id="0"}' not in shown(metrics)
+        await world.service.tick()
+        before = shown(metrics)
+        assert 'rocketmq_pop_revive_lag{queue_id="0"}' in before
+        assert {name for name, number in before.items() if number} == set(), "nothing came yet"
         offsets = [world.send(b"x") for _ in range(3)]
         first = await world.pop(offsets, 5000)
         await world.ack(first, offsets[0])

@@ -11,7 +11,8 @@ import pytest
 from pop_world import GROUP, REVIVE, START_MS, TOPIC, PopWorld
 from remoting_harness import on_loop
 from roquet.base.errors import TableFull
-from roquet.broker.pop.revive import LOOK_MS, QUEUES_MAX, ROUND_MS_MAX
+from roquet.broker.pop import revive
+from roquet.broker.pop.revive import BATCH, LOOK_MS, QUEUES_MAX, ROUND_MS_MAX
 from roquet.broker.pop.revive_copies import Outcome
 from roquet.broker.pop.revive_metrics import watch_revive
 from roquet.broker.pop.revive_queue import ReviveQueue
@@ -187,6 +188,30 @@ async def test_reading_goes_on_while_it_takes_no_longer_than_its_time() -> None:
     await world.service.tick()
     # At the end of the first batch just so much time has passed.
     assert world.service.queues[0].next_offset == 512
+
+
+@on_loop
+async def test_others_have_their_turn_after_each_batch_and_each_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = PopWorld()
+    seen: list[tuple[int, int]] = []
+
+    async def give_way() -> None:
+        queue = world.service.queues[0]
+        seen.append((queue.next_offset, len(queue)))
+
+    monkeypatch.setattr(revive, "give_way", give_way)
+    for _ in range(BATCH + 1):
+        world.send(b"no tag", REVIVE)
+    await world.service.tick()
+    assert seen == [(BATCH, 0), (BATCH + 1, 0)]
+    for _ in range(2):
+        await world.pop([world.send(b"x")], 5000)
+    await world.run(5)
+    seen.clear()
+    await world.run(3)
+    assert seen == [(BATCH + 3, 1), (BATCH + 3, 0)]
 
 
 @on_loop

@@ -17,8 +17,8 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import Header, wire
 from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.codec import decode, encode
-from roquet.remoting.link_limits import LinkConfig
-from roquet.remoting.native_links import NativeConnections
+from roquet.remoting.connection_limits import ConnectionConfig
+from roquet.remoting.native_connections import NativeConnections
 from roquet.remoting.router import Peer, Ports, Request, Route, Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service.lanes import LaneConfig, Lanes
@@ -192,7 +192,9 @@ async def serving(
     native.open(
         None,
         frame_size_max=limits.frame_size_max,
-        config=LinkConfig(bytes_max=limits.connection_bytes_max, high_water=limits.high_water),
+        config=ConnectionConfig(
+            bytes_max=limits.connection_bytes_max, high_water=limits.high_water
+        ),
         total_max=limits.process_bytes_max,
     )
     server = Server(

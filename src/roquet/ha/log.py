@@ -19,7 +19,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Log(Protocol):
+class ReplicatedLog(Protocol):
     """A log that can be copied."""
 
     @property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roquet._native import PairTls
     from roquet.base.clock import Clock
     from roquet.ha.feed import FeedRules
-    from roquet.ha.log import Log
+    from roquet.ha.log import ReplicatedLog
     from roquet.ha.replicas import Replicas
     from roquet.remoting.tls import Certificates
 
@@ -66,7 +66,7 @@ class HaMaster:
 
     def __init__(
         self,
-        log_: Log,
+        log_: ReplicatedLog,
         replicas: Replicas,
         rules: FeedRules,
         *,

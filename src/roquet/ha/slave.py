@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roquet._native import PairTls
     from roquet.base.clock import Clock
     from roquet.ha.config import HaRules
-    from roquet.ha.log import Log
+    from roquet.ha.log import ReplicatedLog
     from roquet.remoting.tls import Certificates
 
 
@@ -55,7 +55,7 @@ class HaSlave:
 
     def __init__(
         self,
-        log_: Log,
+        log_: ReplicatedLog,
         rules: HaRules,
         clock: Clock,
         *,

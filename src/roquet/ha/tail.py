@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from roquet.ha.frames import HEADER, REPORT, PeerFault
 
 if TYPE_CHECKING:
-    from roquet.ha.log import Log
+    from roquet.ha.log import ReplicatedLog
 
 WINDOW = 256 * 1024
 """Bytes at the end of the slave's log that are compared."""
@@ -71,21 +71,21 @@ class Tail:
         return b"".join((_MARK, *numbers, *words))
 
 
-def tail_of(log: Log) -> Tail:
+def tail_of(log: ReplicatedLog) -> Tail:
     """Return the end of a slave's own log. Raises StoreFault."""
     end = log.limit
     size = max(0, min(WINDOW, end - log.begin))
     return Tail(end, size, _digest(log, end - size, end))
 
 
-def is_same(log: Log, tail: Tail) -> bool | None:
+def is_same(log: ReplicatedLog, tail: Tail) -> bool | None:
     """Compare with a master's log; None when it has not all of the range. Raises StoreFault."""
     if not tail.size or tail.begin < log.begin or tail.end > log.limit:
         return None
     return _digest(log, tail.begin, tail.end) == tail.digest
 
 
-def _digest(log: Log, begin: int, end: int) -> bytes:
+def _digest(log: ReplicatedLog, begin: int, end: int) -> bytes:
     digest = hashlib.sha256()
     while begin < end:
         piece = log.read(begin, end - begin)

@@ -14,7 +14,7 @@ from roquet.relay.machine import STEPS, Machine, Periods
 from roquet.relay.master import MasterService
 from roquet.relay.process import MainProcess, MessageHandler, explain
 from roquet.relay.registry import Registry
-from roquet.relay.traffic import Traffic
+from roquet.relay.traffic import RelayTraffic
 from roquet.relay.view import View
 from roquet.relay.web import WebHandler, WebSide, watch
 from roquet.relay.worker import WorkerService
@@ -80,7 +80,7 @@ def build(config: RelayConfig, clock: Clock, rng: random.Random | None = None) -
     packets: Registry[PacketHandler] = Registry("packet")
     messages: Registry[MessageHandler] = Registry("message")
     web: Registry[WebHandler] = Registry("web")
-    traffic = Traffic(config, clock)
+    traffic = RelayTraffic(config, clock)
     dispatch = Dispatcher(packets)
     process = MainProcess(config.mailbox_max)
     master = _master(config, clock, rng, traffic, dispatch)
@@ -154,7 +154,7 @@ def _master(
     config: RelayConfig,
     clock: Clock,
     rng: random.Random,
-    traffic: Traffic,
+    traffic: RelayTraffic,
     dispatch: Dispatcher,
 ) -> MasterService:
     periods = Periods(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.remoting.link import KEYS, RECEIVE_SIZE, Link
-from roquet.remoting.link_limits import MIB, Budget, LinkConfig
+from roquet.remoting.connection import KEYS, RECEIVE_SIZE, Connection
+from roquet.remoting.connection_limits import MIB, Budget, ConnectionConfig
 from roquet.service.background import Tasks
 from roquet.service.listening import port_of
 from roquet.service.ratelog import RateLog
@@ -51,7 +51,7 @@ class Holder(Protocol):
         ...
 
 
-class RelayLink(Link):
+class RelayLink(Connection):
     """A link, and who holds it."""
 
     holder: Holder
@@ -118,7 +118,7 @@ class Links:
         self._holder = holder
         self._tls = tls
         self._rng = rng
-        self._config = LinkConfig(
+        self._config = ConnectionConfig(
             bytes_max=frame_size_max + 64 * MIB,
             high_water=HIGH_WATER,
             stops_reading=False,
@@ -191,7 +191,7 @@ class Links:
         """Return the time."""
         return self._clock.steady_ms()
 
-    def opened(self, link: Link) -> None:
+    def opened(self, link: Connection) -> None:
         """Know a connection."""
         assert isinstance(link, RelayLink)
         link.opened_ms = self._clock.steady_ms()
@@ -199,14 +199,14 @@ class Links:
         if len(self._links) > CONNECTIONS_MAX:
             link.close("too many connections")
 
-    def closed(self, link: Link) -> None:
+    def closed(self, link: Connection) -> None:
         """Tell the holder."""
         assert isinstance(link, RelayLink)
         link.gone.set()
         if self._links.pop(link.key, None) is not None:
             link.holder.lost(link, link.why or "the peer closed the connection")
 
-    def request(self, link: Link, command: Command) -> None:
+    def request(self, link: Connection, command: Command) -> None:
         """Have the holder handle a request."""
         assert isinstance(link, RelayLink)
         try:
@@ -216,7 +216,7 @@ class Links:
         finally:
             link.done(command)
 
-    def complain(self, link: Link, what: str) -> None:
+    def complain(self, link: Connection, what: str) -> None:
         """Log what a peer did wrong, within limits."""
         self._log.warning((link.address, what[:24]), f"link to {link.address} is closed: {what}")
 

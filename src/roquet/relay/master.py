@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roquet.relay.machine import Machine
     from roquet.relay.process import Mailbox, MessageHandler
     from roquet.relay.registry import Registry
-    from roquet.relay.traffic import Traffic
+    from roquet.relay.traffic import RelayTraffic
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class MasterService:
         instance: str,
         clock: Clock,
         rng: random.Random,
-        traffic: Traffic,
+        traffic: RelayTraffic,
         dispatch: Dispatcher,
     ) -> None:
         """Do nothing before the first tick; `links`, `mailbox` and workers have to be set."""

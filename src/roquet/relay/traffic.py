@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roquet.relay.config import RelayConfig
 
 
-class Traffic:
+class RelayTraffic:
     """One native exchange for all workers. Implements `remoting.ingest.Ingest`."""
 
     def __init__(self, config: RelayConfig, clock: Clock) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roquet.relay.machine import Machine, Stages
     from roquet.relay.process import MainProcess
     from roquet.relay.servers import Entry
-    from roquet.relay.traffic import Traffic
+    from roquet.relay.traffic import RelayTraffic
     from roquet.relay.worker import WorkerService
 
 
@@ -74,7 +74,7 @@ class View:
         self,
         machine: Machine,
         workers: Sequence[WorkerService],
-        traffic: Traffic,
+        traffic: RelayTraffic,
         process: MainProcess,
         worker_count: int,
     ) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roquet.relay.links import Links, RelayLink
     from roquet.relay.process import Mailbox, MessageHandler
     from roquet.relay.registry import Registry
-    from roquet.relay.traffic import Traffic
+    from roquet.relay.traffic import RelayTraffic
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class WorkerService:
         index: int,
         *,
         links: Links,
-        traffic: Traffic,
+        traffic: RelayTraffic,
         messages: Registry[MessageHandler],
         dispatch: Dispatcher,
         clock: Clock,

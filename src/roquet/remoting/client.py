@@ -12,10 +12,10 @@ from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
-from roquet.remoting.connection import Steps
+from roquet.remoting.connection import KEYS, RECEIVE_SIZE, Connection
+from roquet.remoting.connection_limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.in_flight import ClockJumpDetector
 from roquet.remoting.ingest import PlainIngest
-from roquet.remoting.link import KEYS, RECEIVE_SIZE, Link
-from roquet.remoting.link_limits import MIB, Budget, LinkConfig
 from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S, why_not_connected, why_not_plain
 from roquet.service.background import Tasks
@@ -64,7 +64,7 @@ class _Slot:
     """What is known of one address."""
 
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
-    link: Link | None = None
+    connection: Connection | None = None
 
 
 class Client:
@@ -104,7 +104,7 @@ class Client:
         self._ingest = PlainIngest(self._config.frame_size_max)
         self._budget = Budget(self._config.bytes_max)
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
-        self._link_config = LinkConfig(
+        self._connection_config = ConnectionConfig(
             bytes_max=self._config.bytes_max,
             calls_max=self._config.calls_max,
             high_water=self._config.high_water,
@@ -112,9 +112,9 @@ class Client:
         )
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
-        self._steps = Steps()
+        self._clock_jumps = ClockJumpDetector()
         self._slots: dict[str, _Slot] = {}
-        self._links: dict[int, Link] = {}
+        self._connections: dict[int, Connection] = {}
         self._calls = 0
         self._one_ways_waiting = 0
         self._stopped = False
@@ -131,15 +131,15 @@ class Client:
         self._stopped = True
         await self._tasks.stop()
         await self._lanes.stop()
-        links = tuple(self._links.values())
-        for link in links:
-            link.close("")
+        connections = tuple(self._connections.values())
+        for connection in connections:
+            connection.close("")
         for _ in range(100):
-            if not self._links:
+            if not self._connections:
                 break
             await asyncio.sleep(0.01)  # noqa: TID251  (real sockets, whatever the clock)
-        for link in tuple(self._links.values()):
-            link.abort()
+        for connection in tuple(self._connections.values()):
+            connection.abort()
 
     async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
         """Ask the peer at `host:port`; return its answer, whatever its code.
@@ -153,29 +153,31 @@ class Client:
         deadline = loop.time() + timeout_s
         self._calls += 1
         try:
-            link = await self._connected(address, timeout_s)
+            connection = await self._connected(address, timeout_s)
             if self._sign is not None:
                 command = self._sign(command)
-            answer = await self._ask(link, command, deadline)
+            answer = await self._ask(connection, command, deadline)
             if answer.code == ResponseCode.GO_AWAY and deadline > loop.time():
                 # The peer is stopping and has not looked at the request: once more, elsewhere
                 # perhaps, since a new connection may meet the peer that took its place.
-                self._retire(address, link)
-                link = await self._connected(address, deadline - loop.time())
-                answer = await self._ask(link, command, deadline)
+                self._retire(address, connection)
+                connection = await self._connected(address, deadline - loop.time())
+                answer = await self._ask(connection, command, deadline)
             return answer
         finally:
             self._calls -= 1
 
-    async def _ask(self, link: Link, command: Command, deadline: float) -> Command:
+    async def _ask(self, connection: Connection, command: Command, deadline: float) -> Command:
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
-            raise Unreachable(f"connecting to {link.address} took all the time that there was")
+            raise Unreachable(
+                f"connecting to {connection.address} took all the time that there was"
+            )
         try:
-            return await link.call(command, left_s)
+            return await connection.call(command, left_s)
         except OutcomeUnknown:
-            if self._explain_tls and not link.has_answered and not link.is_open:
-                mismatch = await asyncio.to_thread(why_not_plain, link.address)
+            if self._explain_tls and not connection.has_answered and not connection.is_open:
+                mismatch = await asyncio.to_thread(why_not_plain, connection.address)
                 if mismatch is not None:
                     raise mismatch from None
             raise
@@ -186,9 +188,9 @@ class Client:
             raise Unreachable("too many one-way requests wait")
         self._one_ways_waiting += 1
         try:
-            link = await self._connected(address, timeout_s)
-            await link.drained(timeout_s)
-            link.send_one_way(command if self._sign is None else self._sign(command))
+            connection = await self._connected(address, timeout_s)
+            await connection.drained(timeout_s)
+            connection.send_one_way(command if self._sign is None else self._sign(command))
         finally:
             self._one_ways_waiting -= 1
 
@@ -199,35 +201,37 @@ class Client:
     def disconnect(self, address: str) -> None:
         """Close the connection to `host:port` if there is one; the next call makes a new one."""
         slot = self._slots.get(address)
-        if slot is not None and slot.link is not None:
-            slot.link.close("")
+        if slot is not None and slot.connection is not None:
+            slot.connection.close("")
 
     def connected(self) -> list[str]:
         """Return the addresses with an open connection."""
-        return [a for a, s in self._slots.items() if s.link is not None and s.link.is_open]
+        return [
+            a for a, s in self._slots.items() if s.connection is not None and s.connection.is_open
+        ]
 
-    # --- what links ask of their owner -----------------------------------------------------
+    # --- what connections ask of their owner -----------------------------------------------------
 
     def now_ms(self) -> int:
         """Return the time."""
         return self._clock.now_ms()
 
-    def opened(self, link: Link) -> None:
+    def opened(self, connection: Connection) -> None:
         """Know a new connection."""
-        self._links[link.key] = link
+        self._connections[connection.key] = connection
 
-    def closed(self, link: Link) -> None:
+    def closed(self, connection: Connection) -> None:
         """Forget a connection."""
-        self._links.pop(link.key, None)
+        self._connections.pop(connection.key, None)
         for address, slot in tuple(self._slots.items()):
-            if slot.link is link:
-                slot.link = None
+            if slot.connection is connection:
+                slot.connection = None
                 if not slot.lock.locked():
                     del self._slots[address]
         if self._on_close is not None:
-            self._on_close(link)
+            self._on_close(connection)
 
-    def request(self, link: Link, command: Command) -> None:
+    def request(self, connection: Connection, command: Command) -> None:
         """Have a request of the peer answered."""
         replied = False
 
@@ -238,39 +242,41 @@ class Client:
             replied = True
             answer.opaque = command.opaque
             answer.encoding = self._config.encoding
-            link.reply(answer)
+            connection.reply(answer)
 
-        request = Request(command, link, link.last_ms, reply, self._done)
+        request = Request(command, connection, connection.last_ms, reply, self._done)
         if self._stopped:
             reply(reply_to(command, ResponseCode.SYSTEM_ERROR, remark="the client is stopping"))
             self._done(request)
             return
         self._router.dispatch(request)
 
-    def complain(self, link: Link, what: str) -> None:
+    def complain(self, connection: Connection, what: str) -> None:
         """Log what a peer did wrong."""
-        self._log.warning((link.address, what[:24]), f"connection to {link.address}: {what}")
+        self._log.warning(
+            (connection.address, what[:24]), f"connection to {connection.address}: {what}"
+        )
 
     # --- inside ----------------------------------------------------------------------------
 
     def _done(self, request: Request) -> None:
-        link = self._links.get(request.peer.key)
-        if link is not None:
-            link.done(request.command)
+        connection = self._connections.get(request.peer.key)
+        if connection is not None:
+            connection.done(request.command)
         else:
             self._budget.in_hand -= len(request.command.body)
 
-    def _retire(self, address: str, link: Link) -> None:
+    def _retire(self, address: str, connection: Connection) -> None:
         slot = self._slots.get(address)
-        if slot is not None and slot.link is link:
-            slot.link = None
-        if not link.calls:
-            link.close("")
+        if slot is not None and slot.connection is connection:
+            slot.connection = None
+        if not connection.calls:
+            connection.close("")
 
-    async def _connected(self, address: str, timeout_s: float) -> Link:
+    async def _connected(self, address: str, timeout_s: float) -> Connection:
         slot = self._slots.get(address)
-        if slot is not None and slot.link is not None and slot.link.is_open:
-            return slot.link
+        if slot is not None and slot.connection is not None and slot.connection.is_open:
+            return slot.connection
         if self._stopped:
             raise Unreachable("the client is stopped")
         host, port = split_address(address)
@@ -278,34 +284,38 @@ class Client:
         try:
             async with asyncio.timeout(min(timeout_s, self._config.connect_s)):
                 async with slot.lock:
-                    if slot.link is None or not slot.link.is_open:
-                        slot.link = await self._connect(host, port, address)
-                    return slot.link
+                    if slot.connection is None or not slot.connection.is_open:
+                        slot.connection = await self._connect(host, port, address)
+                    return slot.connection
         except TimeoutError:
             raise Unreachable(f"{address} did not accept a connection in time") from None
         except OSError as error:
             raise why_not_connected(address, error, uses_tls=self._tls is not None) from error
         finally:
-            if slot.link is None and not slot.lock.locked() and self._slots.get(address) is slot:
+            if (
+                slot.connection is None
+                and not slot.lock.locked()
+                and self._slots.get(address) is slot
+            ):
                 del self._slots[address]
 
-    async def _connect(self, host: str, port: int, address: str) -> Link:
-        link = Link(
+    async def _connect(self, host: str, port: int, address: str) -> Connection:
+        connection = Connection(
             owner=self,
             key=next(KEYS),
             address=address,
             ingest=self._ingest,
             buffer=self._buffer,
             budget=self._budget,
-            config=self._link_config,
+            config=self._connection_config,
         )
         loop = asyncio.get_running_loop()
         if self._tls is None:
-            transport, _ = await loop.create_connection(lambda: link, host, port)
+            transport, _ = await loop.create_connection(lambda: connection, host, port)
         else:
             # A peer that does not speak TLS closes the connection, which is an OSError here.
             transport, _ = await loop.create_connection(
-                lambda: link,
+                lambda: connection,
                 host,
                 port,
                 ssl=self._tls.context(),
@@ -322,20 +332,20 @@ class Client:
                 if size:
                     raw.setsockopt(socket.SOL_SOCKET, option, size)
         if self._stopped:
-            link.abort()
+            connection.abort()
             raise Unreachable("the client is stopped")
-        return link
+        return connection
 
     def _scan(self) -> None:
         now_ms = self._clock.now_ms()
         before_ms = now_ms - int(self._config.idle_s * 1000)
-        jumped_ms = self._steps.jumped(now_ms)
-        for link in tuple(self._links.values()):
+        jumped_ms = self._clock_jumps.jumped(now_ms)
+        for connection in tuple(self._connections.values()):
             if jumped_ms:
-                link.clock_was_set(jumped_ms, now_ms)
-            link.expire(now_ms - _LATE_MS)
-            if link.last_ms < before_ms and not link.calls:
-                link.close("")
+                connection.clock_was_set(jumped_ms, now_ms)
+            connection.expire(now_ms - _LATE_MS)
+            if connection.last_ms < before_ms and not connection.calls:
+                connection.close("")
 
 
 def split_address(address: str) -> tuple[str, int]:

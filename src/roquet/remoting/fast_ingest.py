@@ -13,9 +13,9 @@ from roquet._native import Ingest as NativeIngest
 from roquet._native import decode_frames
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
+from roquet.remoting.connection_limits import ConnectionConfig
 from roquet.remoting.ingest import FeedResult
-from roquet.remoting.link_limits import LinkConfig
-from roquet.remoting.native_links import NativeConnections
+from roquet.remoting.native_connections import NativeConnections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -103,7 +103,7 @@ class MergeHere(NamedTuple):
     """The requests, one behind the other."""
 
 
-class Owner(Protocol):
+class IngestOwner(Protocol):
     """Who says what may be answered, and hears what was."""
 
     def before(self, rows: Rows, now_ms: int) -> None:
@@ -134,7 +134,7 @@ class Owner(Protocol):
 class FastPath:
     """The native ingest of a broker, there from `open` to `close`."""
 
-    def __init__(self, owner: Owner, clock: Clock, seed: int = 0, threads: int = 0) -> None:
+    def __init__(self, owner: IngestOwner, clock: Clock, seed: int = 0, threads: int = 0) -> None:
         """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls.
 
         With `threads` that many serve connections beside the loop (`connections`).
@@ -178,7 +178,9 @@ class FastPath:
         self._native = NativeIngest(store, frame_size_max, self._seed, threads)
         if threads:
             self._owner.shared_by(self)
-        self.connections.open(self._native, frame_size_max=frame_size_max, config=LinkConfig())
+        self.connections.open(
+            self._native, frame_size_max=frame_size_max, config=ConnectionConfig()
+        )
         self.connections.tell_time(self.now_ms())
 
     def close(self) -> None:

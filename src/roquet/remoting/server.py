@@ -21,10 +21,10 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.codec import FRAME_SIZE_MAX
-from roquet.remoting.connection import Steps
+from roquet.remoting.connection import KEYS, RECEIVE_SIZE, Connection
+from roquet.remoting.connection_limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.in_flight import ClockJumpDetector
 from roquet.remoting.ingest import Ingest, PlainIngest
-from roquet.remoting.link import KEYS, RECEIVE_SIZE, Link
-from roquet.remoting.link_limits import MIB, Budget, LinkConfig
 from roquet.remoting.router import Request
 from roquet.remoting.silence import SilentConnections
 from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
-    from roquet.remoting.native_links import NativePort
+    from roquet.remoting.native_connections import NativePort
     from roquet.remoting.router import Peer, Router
     from roquet.remoting.tls import ServerTls
     from roquet.remoting.waits import KernelWaits
@@ -120,7 +120,7 @@ class Server:
         self._ingest = ingest or PlainIngest(self._config.frame_size_max)
         self._tls = tls
         self._budget = Budget(self._config.process_bytes_max)
-        self._link_config = LinkConfig(
+        self._connection_config = ConnectionConfig(
             bytes_max=self._config.connection_bytes_max,
             in_hand_max=self._config.in_hand_max,
             high_water=self._config.high_water,
@@ -128,11 +128,11 @@ class Server:
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
-        self._steps = Steps()
+        self._clock_jumps = ClockJumpDetector()
         self._socket: socket.socket | None = None
         self._listening = False
         self._stopping = False
-        self._links: dict[int, Link] = {}
+        self._connections: dict[int, Connection] = {}
         self._addresses: dict[int, str] = {}
         self._per_address: Counter[str] = Counter()
         self._rate = AcceptRate(
@@ -172,20 +172,20 @@ class Server:
 
     def peers(self) -> Iterable[Peer]:
         """Return the connections that are there now."""
-        return tuple(self._links.values())
+        return tuple(self._connections.values())
 
-    def find(self, key: int) -> Link | None:
+    def find(self, key: int) -> Connection | None:
         """Return a connection by its key."""
-        return self._links.get(key)
+        return self._connections.get(key)
 
     def late(self, key: int, command: Command) -> Request | None:
         """Return a request of a connection that is no work in hand; None when that has gone."""
-        link = self._links.get(key)
-        if link is None:
+        connection = self._connections.get(key)
+        if connection is None:
             return None
-        reply = _Reply(self, link, command, link.last_ms)
+        reply = _Reply(self, connection, command, connection.last_ms)
         reply.held = True
-        return Request(command, link, link.last_ms, reply)
+        return Request(command, connection, connection.last_ms, reply)
 
     async def start(self) -> None:
         """Listen. Raises UsageError when the address cannot be had."""
@@ -215,13 +215,13 @@ class Server:
             self._socket.close()
             self._socket = None
         await self._until_idle(lambda: self._in_hand == 0, self._config.drain_s)
-        for link in tuple(self._links.values()):
-            link.close("")
+        for connection in tuple(self._connections.values()):
+            connection.close("")
         await self._tasks.stop()
-        await self._until_idle(lambda: not self._links, 1.0)
-        for link in tuple(self._links.values()):
-            link.abort()
-        await self._until_idle(lambda: not self._links, 1.0)
+        await self._until_idle(lambda: not self._connections, 1.0)
+        for connection in tuple(self._connections.values()):
+            connection.abort()
+        await self._until_idle(lambda: not self._connections, 1.0)
 
     # --- accepting -------------------------------------------------------------------------
 
@@ -287,26 +287,26 @@ class Server:
                     key=key,
                     address=address,
                     budget=self._budget,
-                    config=self._link_config,
+                    config=self._connection_config,
                 )
                 return
-            link = Link(
+            connection = Connection(
                 owner=self,
                 key=key,
                 address=address,
                 ingest=self._ingest,
                 buffer=self._buffer,
                 budget=self._budget,
-                config=self._link_config,
+                config=self._connection_config,
                 waits=self._waits,
                 own=accepted,
             )
             loop = asyncio.get_running_loop()
             if first != CLIENT_HELLO or self._tls is None:
-                await loop.connect_accepted_socket(lambda: link, accepted)
+                await loop.connect_accepted_socket(lambda: connection, accepted)
             else:
                 await loop.connect_accepted_socket(
-                    lambda: link,
+                    lambda: connection,
                     accepted,
                     ssl=self._tls.context,
                     ssl_handshake_timeout=HANDSHAKE_S,
@@ -321,7 +321,7 @@ class Server:
             accepted.close()
             raise
         finally:
-            if key not in self._links:
+            if key not in self._connections:
                 self._forget(key)
 
     def _speaks(self, first: int, address: str) -> bool:
@@ -357,26 +357,30 @@ class Server:
             peeked = accepted.recv(1, socket.MSG_PEEK)
         return peeked[0] if peeked else None
 
-    # --- what links ask of their owner -----------------------------------------------------
+    # --- what connections ask of their owner -----------------------------------------------------
 
-    def opened(self, link: Link) -> None:
+    def opened(self, connection: Connection) -> None:
         """Know a new connection."""
-        self._links[link.key] = link
+        self._connections[connection.key] = connection
 
-    def closed(self, link: Link) -> None:
+    def closed(self, connection: Connection) -> None:
         """Forget a connection and tell who wants to know."""
-        if self._links.pop(link.key, None) is None:
+        if self._connections.pop(connection.key, None) is None:
             return
-        self._forget(link.key)
+        self._forget(connection.key)
         self._wake()
         if self._on_close is not None:
-            self._on_close(link)
+            self._on_close(connection)
 
-    def request(self, link: Link, command: Command) -> None:
+    def request(self, connection: Connection, command: Command) -> None:
         """Give a request to the router, or send the peer away when stopping."""
         self._in_hand += 1
         request = Request(
-            command, link, link.received_ms, _Reply(self, link, command, link.last_ms), self._done
+            command,
+            connection,
+            connection.received_ms,
+            _Reply(self, connection, command, connection.last_ms),
+            self._done,
         )
         if self._stopping and command.version > _KNOWS_GO_AWAY:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
@@ -384,10 +388,10 @@ class Server:
             return
         self._router.dispatch(request)
 
-    def complain(self, link: Link, what: str) -> None:
+    def complain(self, connection: Connection, what: str) -> None:
         """Log what a peer did wrong, one line per address and span."""
-        host = link.address.rpartition(":")[0]
-        self._log.warning((host, what[:24]), f"{link.address} is closed: {what}")
+        host = connection.address.rpartition(":")[0]
+        self._log.warning((host, what[:24]), f"{connection.address} is closed: {what}")
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -395,9 +399,9 @@ class Server:
         self._in_hand -= 1
         if isinstance(request.reply, _Reply):
             request.reply.held = True
-        link = self._links.get(request.peer.key)
-        if link is not None:
-            link.done(request.command)
+        connection = self._connections.get(request.peer.key)
+        if connection is not None:
+            connection.done(request.command)
         else:
             self._budget.in_hand -= len(request.command.body)
         if self._stopping:
@@ -417,16 +421,16 @@ class Server:
         """Close idle connections, give up late calls, listen again after an error."""
         now_ms = self._clock.now_ms()
         before_ms = now_ms - int(self._config.idle_s * 1000)
-        jumped_ms = self._steps.jumped(now_ms)
+        jumped_ms = self._clock_jumps.jumped(now_ms)
         self._close_silent(now_ms, before_ms, jumped_ms)
-        for link in tuple(self._links.values()):
+        for connection in tuple(self._connections.values()):
             if jumped_ms:
-                link.clock_was_set(jumped_ms, now_ms)
-            link.expire(now_ms)
-            if link.last_heard_ms(now_ms) < before_ms and not link.in_hand:
-                log.debug("%s is closed: idle", link.address)
+                connection.clock_was_set(jumped_ms, now_ms)
+            connection.expire(now_ms)
+            if connection.last_heard_ms(now_ms) < before_ms and not connection.in_hand:
+                log.debug("%s is closed: idle", connection.address)
                 # A peer that takes nothing would keep its descriptor until all was written.
-                link.abort() if link.has_unsent else link.close("")
+                connection.abort() if connection.has_unsent else connection.close("")
         if len(self._addresses) < self._config.connections_max:
             self._listen()
 
@@ -459,19 +463,21 @@ class Server:
 class _Reply:
     """Answers one request, at most once, never a one-way one."""
 
-    __slots__ = ("_command", "_link", "_received_ms", "_server", "held")
+    __slots__ = ("_command", "_connection", "_received_ms", "_server", "held")
 
-    def __init__(self, server: Server, link: Link, command: Command, received_ms: int) -> None:
+    def __init__(
+        self, server: Server, connection: Connection, command: Command, received_ms: int
+    ) -> None:
         self._server = server
-        self._link: Link | None = link
+        self._connection: Connection | None = connection
         self._command = command
         self._received_ms = received_ms
         self.held = False
         """Whether the handler has returned before it had an answer."""
 
     def __call__(self, answer: Command) -> None:
-        link, self._link = self._link, None
-        if link is None:
+        connection, self._connection = self._connection, None
+        if connection is None:
             return
         command, server = self._command, self._server
         if len(answer.body) > ANSWER_SIZE_MAX:
@@ -486,7 +492,7 @@ class _Reply:
             return
         answer.opaque = command.opaque
         answer.encoding = server.encoding
-        link.reply(answer)
+        connection.reply(answer)
 
 
 def _too_long(command: Command, size: int) -> Command:

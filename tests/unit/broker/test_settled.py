@@ -137,7 +137,7 @@ async def test_outer_client_buffers() -> None:
     await client.start()
     try:
         await client.call_one_way(f"127.0.0.1:{port}", Command(105, {}))
-        (link,) = client._links.values()
+        (link,) = client._connections.values()
         assert link._transport is not None
         own = link._transport.get_extra_info("socket")
         # Linux doubles what is asked for, for its own book-keeping.

@@ -13,7 +13,7 @@ from descriptors import alive, opened, returned, without_collector
 from roquet.base.clock import SystemClock
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.client import Client
-from roquet.remoting.native_links import NativeLink
+from roquet.remoting.native_connections import NativeConnection
 from roquet.testing.cluster import pull_command, running_broker, send_command
 from roquet.testing.pair import certificate
 
@@ -60,15 +60,15 @@ def test_clients_and_a_broker_leave_nothing_behind(tmp_path: Path, threads: int)
             stays = Client(clock=SystemClock())
             await stays.start()
             assert (await stays.call(address, send_command("T", b"x", 0), 20)).code == 0
-            before, there = opened(), alive(NativeLink)
+            before, there = opened(), alive(NativeConnection)
             assert there == (threads > 0)
             for _ in range(CLIENTS):
                 await come_and_go(address)
             await returned(before)
-            assert alive(NativeLink) == there
+            assert alive(NativeConnection) == there
             await stays.stop()
         await returned(nothing)
-        assert alive(NativeLink) == 0
+        assert alive(NativeConnection) == 0
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())

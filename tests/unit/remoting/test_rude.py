@@ -205,7 +205,7 @@ def test_b19_reader_that_never_reads_stops_only_itself() -> None:
         async with serving(config) as running, calling() as client:
             raw = await running.raw()
             raw.write(b"".join(ask(BIG, n) for n in range(500)))
-            await until(lambda: any(link.is_stuck for link in running.server._links.values()))
+            await until(lambda: any(link.is_stuck for link in running.server._connections.values()))
             assert (await client.call(running.address, Command(ECHO, body=b"ok"))).body == b"ok"
             # It is stuck for good once the buffers of both sockets are full, a few megabytes each.
             seen = len(running.handlers.seen)

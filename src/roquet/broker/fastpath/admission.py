@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 PARKED_MAX = 100_000
 """Answers that may wait for a flush or a slave at a time; sends beyond that are refused."""
-
 ROWS_AT_ONCE = 1_000
 """Rows written between two looks at sockets: some five milliseconds."""
 
@@ -83,7 +82,7 @@ BARRIER = (
 """Nothing of its connection overtakes one of these, since it may depend on it."""
 
 
-class Gate(Protocol):
+class OverloadState(Protocol):
     """Knows whether overload keeps sends out."""
 
     def takes_sends(self) -> bool:
@@ -136,7 +135,7 @@ class Admission:
         metadata: Metadata,
         registry: Registry,
         state: BrokerState,
-        gate: Gate,
+        gate: OverloadState,
         traffic: Traffic,
         rules: Rules,
         expressions: Expressions,

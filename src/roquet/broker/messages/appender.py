@@ -35,7 +35,7 @@ class Store(Protocol):
         ...
 
 
-class Log(Protocol):
+class AppendLog(Protocol):
     """The message store without anything around it."""
 
     def append(self, drafts: Sequence[Draft]) -> list[PutResult]:
@@ -97,7 +97,7 @@ class Appender:
         state: BrokerState,
         copies: Copies | None = None,
         *,
-        log: Log | None = None,
+        log: AppendLog | None = None,
         timers: Timers | None = None,
         lights: Lights | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class Appender:
         self._lights = lights
 
     @property
-    def log(self) -> Log | None:
+    def log(self) -> AppendLog | None:
         """What drafts can be appended to together, once they were made ready."""
         return self._log
 

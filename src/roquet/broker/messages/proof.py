@@ -26,7 +26,7 @@ _STEP_S = 0.001
 _STEP_S_MAX = 0.016
 
 
-class Log(Protocol):
+class RecordStore(Protocol):
     """What is needed of the message store."""
 
     def record(self, physical_offset: int, size: int | None = None) -> Record | None:
@@ -51,7 +51,7 @@ class Log(Protocol):
 class ProvenMessages:
     """Reads messages by physical offset, and nothing but messages."""
 
-    def __init__(self, store: Log, clock: Clock) -> None:
+    def __init__(self, store: RecordStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._log = RateLog(log, clock)

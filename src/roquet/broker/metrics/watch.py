@@ -43,7 +43,7 @@ class SlowGroupRules:
     )
 
 
-class Log(Protocol):
+class Backlogs(Protocol):
     """What is asked of the store."""
 
     def bytes_behind(self, topic: str, queue_id: int, offset: int) -> int:
@@ -63,7 +63,7 @@ class Watch:
         *,
         rules: SlowGroupRules,
         lanes: Lanes,
-        store: Log,
+        store: Backlogs,
         groups: GroupTable,
         offsets: OffsetTable,
         registry: Registry,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metrics.traffic import Traffic
-    from roquet.broker.services.send.service import Gate, Queues
+    from roquet.broker.services.send.service import Queues, SendGate
     from roquet.broker.services.topic_checks import SendChecks
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Replies:
     def __init__(
         self,
         *,
-        gate: Gate,
+        gate: SendGate,
         checks: SendChecks,
         broker_properties: BrokerProperties,
         appender: Appender,

@@ -19,7 +19,7 @@ from roquet.broker.remoting.send.frames import header_of, message
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
-    from roquet.broker.messages.appender import Appender, Log
+    from roquet.broker.messages.appender import Appender, AppendLog
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.remoting.send.frames import SendAnswers
     from roquet.broker.services.send.service import Sending, Sends
@@ -42,7 +42,7 @@ class SendBatching:
         sends: Sends,
         callers: Callers,
         appender: Appender,
-        log: Log,
+        log: AppendLog,
         *,
         answers: SendAnswers,
         alone: Callable[[Request], Awaitable[Command]],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.state import BrokerState, Identity
-    from roquet.ha.log import Log
+    from roquet.ha.log import ReplicatedLog
     from roquet.ha.master import HaMaster
     from roquet.ha.slave import HaSlave
 
@@ -33,7 +33,7 @@ class ReplicationAdmin:
         *,
         identity: Identity,
         state: BrokerState,
-        log: Log,
+        log: ReplicatedLog,
         master: HaMaster,
         slave: HaSlave,
         learn: Callable[[str | None, str | None], None],

@@ -79,7 +79,7 @@ class Halves(Protocol):
         ...
 
 
-class Gate(Protocol):
+class SendGate(Protocol):
     """Turns sends away before anything is read of them."""
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class Sends:
     def __init__(
         self,
         *,
-        gate: Gate,
+        gate: SendGate,
         checks: SendChecks,
         retries: Retries,
         broker_properties: BrokerProperties,

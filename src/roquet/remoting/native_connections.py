@@ -1,7 +1,7 @@
 """Connections that threads of the core serve, as the loop sees them.
 
 A thread reads, answers what the table admits and writes; every other frame comes here. The state of
-such a connection (requests in hand, calls, pauses) is that of any `Link`: only its transport
+such a connection (requests in hand, calls, pauses) is that of any `Connection`: only its transport
 is another.
 """
 
@@ -16,9 +16,9 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
+from roquet.remoting.connection import Connection, Stop
+from roquet.remoting.connection_limits import MIB
 from roquet.remoting.ingest import FeedResult
-from roquet.remoting.link import Link, Stop
-from roquet.remoting.link_limits import MIB
 
 if TYPE_CHECKING:
     import socket
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from roquet._native import Ingest as NativeIngest
     from roquet._native import NetConnection, NetThreads
     from roquet.protocol.command import Command
-    from roquet.remoting.link import Owner
-    from roquet.remoting.link_limits import Budget, LinkConfig
+    from roquet.remoting.connection import ConnectionOwner
+    from roquet.remoting.connection_limits import Budget, ConnectionConfig
 
 HOST_SIZES = (8, 20)
 
@@ -36,11 +36,11 @@ HOST_SIZES = (8, 20)
 class NativeTransport(asyncio.Transport):
     """Writes to a connection that a thread serves, and stops its reading."""
 
-    def __init__(self, connection: NetConnection, link: NativeLink) -> None:
+    def __init__(self, net: NetConnection, connection: NativeConnection) -> None:
         """Be open and read."""
         super().__init__()
-        self._connection = connection
-        self._link: NativeLink | None = link
+        self._net = net
+        self._connection: NativeConnection | None = connection
         self._closing = False
         self._reading = True
         self._stuck = False
@@ -52,14 +52,14 @@ class NativeTransport(asyncio.Transport):
     @override
     def get_write_buffer_size(self) -> int:
         """Bytes that are not in the socket's buffer yet, wherever they are."""
-        return self._connection.unsent()
+        return self._net.unsent()
 
     @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Have whole frames written."""
-        if self._connection.write(data) and not self._stuck and self._link is not None:
+        if self._net.write(data) and not self._stuck and self._connection is not None:
             self._stuck = True
-            self._link.pause_writing()
+            self._connection.pause_writing()
 
     @override
     def is_closing(self) -> bool:
@@ -70,13 +70,13 @@ class NativeTransport(asyncio.Transport):
     def close(self) -> None:
         """Close when everything is written."""
         self._closing = True
-        self._connection.close()
+        self._net.close()
 
     @override
     def abort(self) -> None:
         """Close now."""
         self._closing = True
-        self._connection.abort()
+        self._net.abort()
 
     @override
     def is_reading(self) -> bool:
@@ -88,30 +88,30 @@ class NativeTransport(asyncio.Transport):
         """Read no further."""
         if self._reading:
             self._reading = False
-            self._connection.pause(paused=True)
+            self._net.pause(paused=True)
 
     @override
     def resume_reading(self) -> None:
         """Go on."""
         if not self._reading:
             self._reading = True
-            self._connection.pause(paused=False)
+            self._net.pause(paused=False)
 
     def drained(self) -> None:
         """Hear that the peer takes what is written again."""
-        if self._stuck and self._link is not None:
+        if self._stuck and self._connection is not None:
             self._stuck = False
-            self._link.resume_writing()
+            self._connection.resume_writing()
 
     def lost(self) -> None:
-        """Let go of the link: a cycle would keep the thread's descriptors until it is collected."""
-        self._link = None
+        """Let go of the connection: a cycle would keep the descriptors until it is collected."""
+        self._connection = None
 
 
-class NativeLink(Link):
+class NativeConnection(Connection):
     """A connection that a thread serves. It implements `router.Peer`."""
 
-    connection: NetConnection
+    net: NetConnection
     transport: NativeTransport
     given = 0
     """Frames that came here."""
@@ -126,7 +126,7 @@ class NativeLink(Link):
     @override
     def last_heard_ms(self, now_ms: int) -> int:
         """Return when its thread was seen to have read or written: the sweep looks every second."""
-        traffic = self.connection.traffic()
+        traffic = self.net.traffic()
         if traffic != self._traffic:
             self._traffic = traffic
             self.last_ms = now_ms
@@ -155,7 +155,7 @@ class NativeLink(Link):
 
     def finish(self) -> None:
         """Tell the thread that nothing of this connection is worked on any more."""
-        self.connection.finish(self.given)
+        self.net.finish(self.given)
 
 
 class NativeConnections:
@@ -165,7 +165,7 @@ class NativeConnections:
         """Serve nothing yet; with no threads, never."""
         self._threads = threads
         self._net: NetThreads | None = None
-        self._links: dict[int, NativeLink] = {}
+        self._connections: dict[int, NativeConnection] = {}
         self.refresh: Callable[[], None] = _nothing
         """Brings the rows up to date: an answer is about to be written."""
         self.settle: Callable[[], None] = _nothing
@@ -193,7 +193,7 @@ class NativeConnections:
         ingest: NativeIngest | None,
         *,
         frame_size_max: int,
-        config: LinkConfig,
+        config: ConnectionConfig,
         total_max: int = 512 * MIB,
     ) -> None:
         """Start the threads, each with an ingest of `ingest`; on the loop.
@@ -225,8 +225,8 @@ class NativeConnections:
         for descriptor in net.descriptors():
             loop.remove_reader(descriptor)
         net.stop()
-        for link in tuple(self._links.values()):
-            self._lost(link)
+        for connection in tuple(self._connections.values()):
+            self._lost(connection)
 
     def port(self, *, pulls: bool) -> NativePort:
         """Return what one port gives its connections to."""
@@ -252,21 +252,21 @@ class NativeConnections:
         if self._net is not None:
             self._net.set_now(now_ms)
 
-    def adopt(self, own: socket.socket, link: NativeLink, *, pulls: bool) -> None:
+    def adopt(self, own: socket.socket, connection: NativeConnection, *, pulls: bool) -> None:
         """Give a connected socket to a thread; `own` is empty afterwards."""
         assert self._net is not None, "the threads do not run"
         try:
-            host = host_bytes(link.address)
+            host = host_bytes(connection.address)
         except ValueError:
             host = b""
-        link.connection = self._net.adopt(own.detach(), link.key, host, pulls)
-        link.transport = NativeTransport(link.connection, link)
-        self._links[link.key] = link
-        link.connection_made(link.transport)
+        connection.net = self._net.adopt(own.detach(), connection.key, host, pulls)
+        connection.transport = NativeTransport(connection.net, connection)
+        self._connections[connection.key] = connection
+        connection.connection_made(connection.transport)
 
-    def find(self, key: int) -> NativeLink | None:
+    def find(self, key: int) -> NativeConnection | None:
         """Return a connection by its key."""
-        return self._links.get(key)
+        return self._connections.get(key)
 
     def _news(self, thread: int) -> None:
         net = self._net
@@ -276,24 +276,24 @@ class NativeConnections:
         # A processor may ask for figures: let them be right.
         self.settle()
         for what, key, frames, at_ms, why in news:
-            link = self._links.get(key)
-            if link is None:
+            connection = self._connections.get(key)
+            if connection is None:
                 continue
             if what == "frames":
-                link.take_frames([command_of(frame) for frame in frames], at_ms, why)
+                connection.take_frames([command_of(frame) for frame in frames], at_ms, why)
             elif what == "left":
                 self.resume(key, command_of(frames[0]))
             elif what == "drained":
-                link.transport.drained()
+                connection.transport.drained()
             else:
-                self._lost(link, why)
+                self._lost(connection, why)
         # Leavers and questions without an answer change rows as well.
         self.refresh()
 
-    def _lost(self, link: NativeLink, why: str = "") -> None:
-        del self._links[link.key]
-        link.ended(why)
-        link.transport.lost()
+    def _lost(self, connection: NativeConnection, why: str = "") -> None:
+        del self._connections[connection.key]
+        connection.ended(why)
+        connection.transport.lost()
 
 
 class NativePort:
@@ -313,14 +313,14 @@ class NativePort:
         self,
         own: socket.socket,
         *,
-        owner: Owner,
+        owner: ConnectionOwner,
         key: int,
         address: str,
         budget: Budget,
-        config: LinkConfig,
+        config: ConnectionConfig,
     ) -> None:
         """Serve a connected socket, which is empty afterwards."""
-        link = NativeLink(
+        connection = NativeConnection(
             owner=owner,
             key=key,
             address=address,
@@ -329,7 +329,7 @@ class NativePort:
             budget=budget,
             config=config,
         )
-        self.connections.adopt(own, link, pulls=self._pulls)
+        self.connections.adopt(own, connection, pulls=self._pulls)
 
     def open(self, key: int, address: str) -> None:
         """Nothing: the thread knows it already."""
@@ -347,9 +347,9 @@ class NativePort:
 
     def idle(self, key: int) -> None:
         """Let the thread answer the connection's frames again."""
-        link = self.connections.find(key)
-        if link is not None:
-            link.finish()
+        connection = self.connections.find(key)
+        if connection is not None:
+            connection.finish()
 
     def held(self, key: int) -> int:
         """Bytes that the loop keeps of it: none."""

@@ -19,7 +19,7 @@ class Budget:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LinkConfig:
+class ConnectionConfig:
     """Limits of one connection."""
 
     bytes_max: int = 32 * MIB
@@ -32,4 +32,4 @@ class LinkConfig:
     A client must go on reading, or two could wait for each other.
     """
     first_opaque: int = 0
-    """Number of the first call; drawn at random where late answers to an earlier link can come."""
+    """Number of the first call; drawn at random where late answers to an earlier one can come."""

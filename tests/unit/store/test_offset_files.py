@@ -66,6 +66,54 @@ def test_version_of_the_offsets_is_the_one_of_the_file(tmp_path: Path) -> None:
     assert (other.version, other.committed("g", "t", 0)) == (own, 9)
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "offset"), [(None, 1, 2), (1, 2, 2), (1, 1, 1), (2, 1, 1), (1, None, 1)]
+)
+def test_newer_of_two_files_counts_and_is_the_broker_s_own_from_then_on(
+    tmp_path: Path, own: int | None, other: int | None, offset: int
+) -> None:
+    """RocketMQ has another file for brokers with light queues, and the setting may change."""
+    for name, commits, mine in (("own", own, 1), ("other", other, 2)):
+        if commits is not None:
+            it = OffsetTable(JsonFile(tmp_path / name), FakeClock())
+            for _ in range(commits):
+                it.commit("g", "t", 0, mine, commits=module.VERSION_STEP)
+            asyncio.run(it.persist())
+
+    def loaded() -> tuple[OffsetTable, CountingFile]:
+        file = CountingFile(tmp_path / "own")
+        table_ = OffsetTable(file, FakeClock(), other_file=JsonFile(tmp_path / "other"))
+        table_.load()
+        return table_, file
+
+    it, file = loaded()
+    assert it.committed("g", "t", 0) == offset
+    asyncio.run(it.persist())
+    assert file.saves == (offset == 2), "what comes from the other file is written to its own"
+    assert loaded()[0].committed("g", "t", 0) == offset
+    if file.saves:
+        (tmp_path / "other").unlink()
+        assert loaded()[0].committed("g", "t", 0) == offset
+
+
+@pytest.mark.parametrize("what", ["entries", "file", "answer"])
+def test_offset_that_just_fits_is_kept_and_one_more_is_not(tmp_path: Path, what: str) -> None:
+    full, _ = table(tmp_path)
+    for queue_id in range(3):
+        assert full.commit("g", "t", queue_id, 5)
+    for room in (0, -1):
+        it, _ = table(tmp_path)
+        if what == "entries":
+            it._room._entries_max = full._room.entries + room
+        elif what == "file":
+            it._room._bytes_max = full._room.used + room
+        else:
+            it._answer._bytes_max = full._answer.used + room
+        kept = [it.commit("g", "t", queue_id, 5) for queue_id in range(4)]
+        assert kept == [True, True, room == 0, False]
+        assert len(it) == sum(kept)
+
+
 def test_slaves_are_answered_with_committed_offsets_alone(tmp_path: Path) -> None:
     it, _ = table(tmp_path)
     it.commit("g", "t", 0, 5)

@@ -322,3 +322,56 @@ fn the_checkpoint_is_what_java_expects() {
         1
     );
 }
+
+#[test]
+fn a_checkpoint_that_names_a_record_inside_a_body_says_nothing() {
+    let folder = Folder::new("inner");
+    let (store, placed) = filled(&folder, 300);
+    let size = usize::try_from(placed[0].size).unwrap();
+    let inner = std::fs::read(folder.path(FILE)).unwrap()[..size].to_vec();
+    let outer = store.send("U", 0, &inner, b"").physical_offset;
+    store.settle();
+    store.checkpoint().unwrap();
+    let left = killed(&store, &folder);
+    let base = outer / 131_072 * 131_072;
+    let file = std::fs::read(left.path(&format!("commitlog/{base:020}"))).unwrap();
+    let begin = usize::try_from(outer - base).unwrap();
+    let within = file[begin..].windows(size).position(|it| it == inner);
+    let named = outer + u64::try_from(within.unwrap()).unwrap();
+    let path = left.path("checkpoint");
+    let mut checkpoint = Checkpoint::decode(&std::fs::read(&path).unwrap());
+    assert!(base > 0);
+    for (at, is_known) in [(outer, true), (named, false)] {
+        let again = Folder::new("again");
+        store_help::copy(&left.0, &again.0);
+        checkpoint.queue_offset = i64::try_from(at).unwrap();
+        damage(&again.path("checkpoint"), 0, &checkpoint.encode());
+        let store = again.open(&[]);
+        // Either its file is enough, or all of the log is read: nothing is known of the units.
+        assert_eq!(store.recovered().records < 301, is_known);
+        check(&store, 300);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn units_behind_the_checkpoint_are_made_again_after_a_kill_whatever_they_say() {
+    let folder = Folder::new("units");
+    let (store, _) = filled(&folder, 50);
+    store.checkpoint().unwrap();
+    for number in 50..60 {
+        send(&store, number);
+    }
+    store.settle();
+    let left = killed(&store, &folder);
+    let queue = left.path("consumequeue/T/0/00000000000000000000");
+    let units = std::fs::read(&queue).unwrap();
+    // The units of messages 54 and 56 are those of two older ones, and behind the last stands one.
+    for at in [27, 30] {
+        damage(&queue, at * 20, &units[10 * 20..12 * 20]);
+    }
+    let store = left.open(&[]);
+    check(&store, 60);
+    assert_eq!(store.recovered().rebuilds, 0);
+    store.close().unwrap();
+}

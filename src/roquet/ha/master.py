@@ -82,12 +82,6 @@ class HaMaster:
         self._links: set[SlaveLink] = set()
         """Every connection whose thread has not ended, those without a place as well."""
         self._server: asyncio.Server | None = None
-        self._port = 0
-
-    @property
-    def port(self) -> int:
-        """The port slaves connect to, once it listens."""
-        return self._port
 
     @property
     def slaves(self) -> list[SlaveView]:
@@ -101,8 +95,7 @@ class HaMaster:
             self._server = await loop.create_server(lambda: SlaveLink(self), host, port)
         except OSError as error:
             raise UsageError(f"cannot listen for slaves on {host}:{port}: {error}") from error
-        self._port = port_of(self._server, host, port)
-        return self._port
+        return port_of(self._server, host, port)
 
     def follow(self, rules: FeedRules) -> None:
         """Go by other rules from now on, on the connections that there are as well."""

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from typing_extensions import override
 
 from pair_harness import Native, Transport, feed_rules
 from remoting_harness import on_loop
@@ -38,6 +39,7 @@ class Log:
         self.fault: OSError | None = None
         self.fed: list[Native] = []
         self.loud: list[bool] = []
+        self.rules: list[FeedRules] = []
 
     @property
     def limit(self) -> int:
@@ -46,8 +48,9 @@ class Log:
     def read(self, offset: int, size_max: int) -> bytes:
         return self.data[offset - self.begin :][:size_max]
 
-    def feed(self, fd: int, _rules: FeedRules, tls: object, *, loud: bool) -> Native:
+    def feed(self, fd: int, rules: FeedRules, tls: object, *, loud: bool) -> Native:
         assert tls is None
+        self.rules.append(rules)
         self.loud.append(loud)
         if self.fault is not None:
             os.close(fd)
@@ -216,6 +219,8 @@ async def test_changed_rules_reach_strangers_and_slaves() -> None:
     _, stranger = it.link("10.0.0.2")
     it.master.follow(feed_rules(batch=9))
     assert [native.tuned[0]["batch"] for native in (slave, stranger)] == [9, 9]
+    it.link("10.0.0.3")
+    assert [rules.batch for rules in it.log.rules] == [4, 4, 9]
 
 
 @on_loop
@@ -332,6 +337,27 @@ async def test_master_is_as_far_ahead_as_the_best_slave_is_behind() -> None:
     it.slave(8, "10.0.0.1")
     it.slave(30, "10.0.0.2")
     assert it.master.behind() == 10
+    _, native = it.slave(40, "10.0.0.3")
+    assert it.master.behind() == 0
+    await it.tell(native, "lost")
+    assert it.master.behind() == 10
+
+
+@on_loop
+async def test_slave_whose_address_is_not_known_any_more_is_shown_without_one() -> None:
+    """It has gone before it could be asked for."""
+
+    class Gone(Transport):
+        @override
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return None if name == "peername" else super().get_extra_info(name, default)
+
+    it = World()
+    link = SlaveLink(it.master)
+    link.connection_made(Gone("10.0.0.1"))
+    link._said(REPORT.pack(8))
+    assert [view.address for view in it.master.slaves] == ["?:0"]
+    assert it.replicas.by_slave() == {"?": 8}
 
 
 @on_loop

@@ -113,6 +113,18 @@ def test_places_of_those_who_left_are_free_and_nobody_goes_for_the_next() -> Non
         assert places.slaves == []
 
 
+def test_places_a_slave_that_reports_is_no_stranger_any_more() -> None:
+    places: Places[int] = Places()
+    for number in range(PER_ADDRESS_MAX):
+        assert places.knock(number, "a") is None
+    assert places.join(0, "a", proven=False) == (True, None)
+    assert places.all() == [*range(1, PER_ADDRESS_MAX), 0]
+    # Its place among the strangers is free.
+    assert places.knock(100, "a") is None
+    places.leave(0)
+    assert 0 not in places.all()
+
+
 def test_places_a_proven_slave_takes_the_place_of_one_that_is_not() -> None:
     places: Places[int] = Places()
     for number in range(SLAVES_MAX):

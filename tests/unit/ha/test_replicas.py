@@ -244,6 +244,9 @@ def test_slaves_that_have_nothing_make_nothing_certain() -> None:
         it.replicas.came("j", "slave j", 1, proven=False)
         it.replicas.acked("j", "slave j", 1)
         assert (it.lapsed, it.replicas.has(1)) == ([1], False)
+        if proven:
+            it.replicas.acked("a", "slave a", 1)
+            assert it.replicas.has(1)
 
 
 def test_reports_that_raise_nothing_are_not_told_while_something_is_unproven() -> None:

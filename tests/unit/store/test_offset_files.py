@@ -88,6 +88,8 @@ def test_newer_of_two_files_counts_and_is_the_broker_s_own_from_then_on(
 
     it, file = loaded()
     assert it.committed("g", "t", 0) == offset
+    # Its version goes on from the one that was taken over.
+    assert it.version.counter == (1 + (other or 0) if offset == 2 else own)
     asyncio.run(it.persist())
     assert file.saves == (offset == 2), "what comes from the other file is written to its own"
     assert loaded()[0].committed("g", "t", 0) == offset

@@ -107,8 +107,10 @@ def trace(area: Area, folder: Path, *, keep: bool = False) -> list[Note]:
     """Run the tests of an area once and return what each reaches; those that fail are left out.
 
     Notes are kept in `folder`, by folder of tests, for other areas and, with `keep`, other runs.
+    A test that two of the area's names have counts once: run twice in a row it would begin with
+    what its first run has not put back.
     """
-    notes: list[Note] = []
+    notes: dict[str, Note] = {}
     for name in area.tests:
         if not Path("tests", name).exists():
             continue
@@ -120,8 +122,8 @@ def trace(area: Area, folder: Path, *, keep: bool = False) -> list[Note]:
             if code not in (0, 1):
                 raise SystemExit(f"tests/{name} do not run (exit code {code}):\n{said[-4000:]}")
         _traced.add(name)
-        notes += _read(file)
-    return notes
+        notes |= {it.name: it for it in _read(file)}
+    return list(notes.values())
 
 
 _traced: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tools.mutants import trial
 from tools.mutants.changes import Change, changes_of
 from tools.mutants.judged import judged
-from tools.mutants.table import AREAS
+from tools.mutants.table import AREAS, Area
 from tools.mutants.trial import Note, in_class_body, notices, reaching
 from tools.mutants.warm import Loop, functions, swap
 
@@ -87,6 +88,23 @@ def test_changes_are_python_and_touch_rules_only() -> None:
 def test_key_of_a_change_does_not_depend_on_lines_above() -> None:
     moved = changes_of("a/module.py", SOURCE.replace(b"LIMIT = 3", b"LIMIT = 3\n\n\nOTHER = 4"))
     assert [it.key for it in moved] == [it.key for it in found()]
+
+
+def test_test_that_a_folder_and_a_file_of_an_area_have_is_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_a.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trial, "_traced", set())
+    first, second = (f"tests/unit/test_a.py::test_{which}" for which in ("first", "second"))
+    note = {"seconds": 0.1, "failed": False, "lines": {"a.py": [1]}}
+    (tmp_path / "unit.json").write_text(json.dumps({first: note, second: note}))
+    newer = note | {"seconds": 0.2}
+    (tmp_path / "unit-test_a.py.json").write_text(json.dumps({second: newer}))
+    area = Area("a", (), ("unit", "unit/test_a.py", "unit/nowhere"))
+    found = trial.trace(area, tmp_path, keep=True)
+    assert [(it.name, it.seconds) for it in found] == [(first, 0.1), (second, 0.2)]
 
 
 def test_tests_that_reach_the_line_are_run_the_quickest_first_within_the_budget(

@@ -249,6 +249,15 @@ def test_slaves_that_have_nothing_make_nothing_certain() -> None:
             assert it.replicas.has(1)
 
 
+def test_first_byte_is_copied_once_a_slave_says_so_and_not_before() -> None:
+    it = World()
+    assert [it.replicas.has(end) for end in (0, 1)] == [True, False]
+    it.replicas.came("a", "slave a", 0, proven=False)
+    assert not it.replicas.has(1)
+    it.replicas.acked("a", "slave a", 1)
+    assert (it.replicas.has(1), it.lapsed) == (True, [])
+
+
 def test_reports_that_raise_nothing_are_not_told_while_something_is_unproven() -> None:
     it = World()
     it.replicas.came("j", "slave j", 20, proven=False)

@@ -50,17 +50,19 @@ def written(made: World, **settings: object) -> Path:
 @contextlib.asynccontextmanager
 async def process(file: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run `roquet relay` until its boot line, and kill it at the end."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "roquet", "relay", "-c", str(file)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )
+    errors = file.with_suffix(".err")
+    with errors.open("wb") as stderr:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "roquet", "relay", "-c", str(file)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        )
     assert child.stdout is not None
     try:
         async with asyncio.timeout(30):
             line = await child.stdout.readline()
-        assert line.startswith(b"The Relay boot success. 4 workers"), line
+        assert line.startswith(b"The Relay boot success. 4 workers"), errors.read_text() or line
         yield child
     finally:
         if child.returncode is None:

@@ -34,6 +34,10 @@ def test_wheel_has_every_package_and_fits_other_machines(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PACKAGES
     assert [name for name in names if name.endswith("/LICENSE")]
+    (points,) = [name for name in names if name.endswith(".dist-info/entry_points.txt")]
+    assert (
+        "[pytest11]\nroquet=roquet.testing.plugin" in zipfile.ZipFile(wheel).read(points).decode()
+    )
     for page in (*ROOT.glob("src/roquet/**/*.py"), *ROOT.glob("src/pyspark_roquet*/*.py")):
         assert str(page.relative_to(ROOT / "src")) in names
     wanted = [it for it in ROOT.glob("src/roquet/**/*") if it.suffix in {".html", ".css", ".js"}]

@@ -13,7 +13,6 @@ from roquet.protocol.command import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.client._offsets import Start
     from roquet.client._process_queue import ProcessQueue
     from roquet.model.subscription import SubscriptionData
 
@@ -52,7 +51,7 @@ def running_info(
 
 
 def consumer_data(
-    group: str, subscriptions: tuple[SubscriptionData, ...], start: Start, *, broadcast: bool
+    group: str, subscriptions: tuple[SubscriptionData, ...], start: int | str, *, broadcast: bool
 ) -> ConsumerData:
     """Return what heartbeats say of a push consumer."""
     where = _FROM_WHERE[start] if isinstance(start, str) else ConsumeFromWhere.TIMESTAMP

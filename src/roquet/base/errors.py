@@ -41,6 +41,10 @@ class OutcomeUnknown(RoquetError):  # noqa: N818
     """The request left and no answer came: it may have been carried out."""
 
 
+class DecodeFailed(RoquetError):  # noqa: N818
+    """A codec cannot read a message's body."""
+
+
 class BrokenFrame(RoquetError):  # noqa: N818
     """The peer sent bytes that cannot be a frame; the connection has to be closed."""
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.base.clock import Clock
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import StoredMessage
 
 NOWHERE = ""
@@ -22,7 +23,12 @@ _TIMEOUT_S = 9.0
 
 
 async def consume_directly(
-    message: StoredMessage, give: Callable[[Received], None], clock: Clock, *, ordered: bool
+    message: StoredMessage,
+    give: Callable[[Received], None],
+    clock: Clock,
+    codec: Codec | None = None,
+    *,
+    ordered: bool,
 ) -> ConsumedDirectly:
     """Give one message to the application and return what became of it; no offset moves."""
     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -33,7 +39,8 @@ async def consume_directly(
             done.set_result(outcome)
 
     began_ms = clock.now_ms()
-    give(Received(message, MessageQueue(message.topic, NOWHERE, message.queue_id), settled))
+    nowhere = MessageQueue(message.topic, NOWHERE, message.queue_id)
+    give(Received(message, nowhere, settled, codec))
     remark = None
     result = "CR_SUCCESS"
     try:

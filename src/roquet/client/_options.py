@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from roquet.base.errors import RoquetError
+    from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
 
     QueuesChanged = Callable[[frozenset[MessageQueue]], Awaitable[None] | None]
@@ -38,6 +39,8 @@ class ProducerOptions:
     template_topic: str = "TBW102"
     """Topics that do not exist are created after this one, where the broker allows it."""
     template_queues: int = 4
+    codec: Codec | None = None
+    """Encodes the body of every message that is not given as a whole `Message`."""
     delay_levels: int = 18
     """The highest delay level that brokers are configured for (messageDelayLevel)."""
 
@@ -80,5 +83,7 @@ class ConsumerOptions:
     on_revoked: QueuesChanged | None = None
     """Called with the queues that go to other members, or at close, before their offsets are
     committed for the last time: what is acknowledged in it counts."""
+    codec: Codec | None = None
+    """Decodes bodies, for `Received.value`."""
     body_size_max: int = 64 * 1024 * 1024
     """Of a decompressed body."""

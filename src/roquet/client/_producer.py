@@ -6,25 +6,21 @@ The next file on a message's way is remoting/client.py.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING, Self
 
-from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, RoquetError, UsageError
 from roquet.client._replies import reply_properties, request_properties
 from roquet.client._requests import request as make_request
-from roquet.client._routes import auto_created, publish_queues
 from roquet.client._sending.choosing import choose_by
+from roquet.client._sending.delivery import Delivery
 from roquet.client._sending.due import due_of
 from roquet.client._sending.encode import Encoded, compose, encode_batches, encode_one
-from roquet.client._sending.receipt import SendReceipt, receipts_of
-from roquet.client._sending.retry import may_retry
+from roquet.client.codecs.base import encoded as encoded_by
 from roquet.model.message import Message, StoredMessage
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.headers.message import RecallMessageRequest, SendMessageRequest
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.headers.message import RecallMessageRequest
 from roquet.protocol.recall_handle import RecallHandle
-from roquet.remoting.refusals import cannot_heal
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
@@ -36,13 +32,11 @@ if TYPE_CHECKING:
     from roquet.client._received import Received
     from roquet.client._replies import Replies
     from roquet.client._sending.choosing import Chooser
+    from roquet.client._sending.receipt import SendReceipt
     from roquet.client._session import Session
+    from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
-    from roquet.protocol.command import Command
     from roquet.protocol.message_id import UniqueIds
-
-
-_RESTART_PAUSE_S = 0.1
 
 
 class Producer:
@@ -64,7 +58,7 @@ class Producer:
         self._options = options
         self._ids = ids
         self._replies = replies
-        self._turns = itertools.count(rng.randrange(1 << 16))
+        self._delivery = Delivery(session, options, group, rng)
         self._tasks = Tasks()
         self._slots = asyncio.Semaphore(options.in_flight_max)
         self._failed: list[RoquetError] = []
@@ -97,11 +91,12 @@ class Producer:
     async def send(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
         delay_level: int = 0,
@@ -113,10 +108,11 @@ class Producer:
     ) -> SendReceipt:
         """Send one message and wait until the broker has it.
 
-        `topic` may be a whole `Message`; then the fields come from it. Messages with the same
-        `order_key` go to the same queue; `queue` and `selector` choose one directly. A chosen
-        queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
-        the one that the producer would make.
+        `topic` may be a whole `Message`; then the fields come from it. `body` is text or bytes, or
+        with a `codec` (this one's, or that of the options) a value that it encodes. Messages with
+        the same `order_key` go to the same queue; `queue` and `selector` choose one directly. A
+        chosen queue is never replaced by another, so such sends are tried once only. `unique_key`
+        replaces the one that the producer would make.
 
         `delay` (a timedelta or seconds, up to ten years) or `at` (a datetime with a time zone) is
         when consumers get the message: a timer on brokers of RocketMQ 5, which come to within a
@@ -128,7 +124,13 @@ class Producer:
         (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
         """
         message = self._composed(
-            topic, body, tag, keys, user_properties=properties, delay_level=delay_level
+            topic,
+            body,
+            tag,
+            keys,
+            user_properties=properties,
+            delay_level=delay_level,
+            codec=codec,
         )
         message_id = unique_key or self._next_id()
         encoded = encode_one(message, message_id, self._options, due=due_of(delay, at))
@@ -163,8 +165,9 @@ class Producer:
     async def send_batch(
         self,
         topic: str,
-        messages: Iterable[bytes | str | Message],
+        messages: Iterable[object],
         *,
+        codec: Codec | None = None,
         queue: MessageQueue | None = None,
         unique_keys: Sequence[str] | None = None,
         timeout_s: float | None = None,
@@ -177,7 +180,9 @@ class Producer:
         """
         topic = self._session.namespace.topic(topic)
         made = [
-            self._session.namespace.message(it) if isinstance(it, Message) else compose(topic, it)
+            self._session.namespace.message(it)
+            if isinstance(it, Message)
+            else compose(topic, self._body(it, codec))
             for it in messages
         ]
         if any(message.topic != topic for message in made):
@@ -205,32 +210,34 @@ class Producer:
     async def send_one_way(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
         """Send without waiting for an answer: fast, and lost when the broker refuses it.
 
         Raises UsageError, Unreachable, and Refused when the topic has no route.
         """
-        message = self._composed(topic, body, tag, keys, user_properties=properties)
+        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         encoded = encode_one(message, self._next_id(), self._options)
         chooser = choose_by(message, None, queue, None)
-        found = await self._choose(encoded.topic, chooser, None, self._options.timeout_s)
+        found = await self._delivery.choose(encoded.topic, chooser, None, self._options.timeout_s)
         address = self._session.master(found.broker_name)
-        await self._session.tell(address, self._request(encoded, found))
+        await self._session.tell(address, self._delivery.request(encoded, found))
 
     async def submit(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
         order_key: str | None = None,
@@ -244,7 +251,9 @@ class Producer:
         await self._slots.acquire()
         try:
             self._check_open()
-            message = self._composed(topic, body, tag, keys, user_properties=properties)
+            message = self._composed(
+                topic, body, tag, keys, user_properties=properties, codec=codec
+            )
             due = due_of(delay, at)
             encoded = encode_one(message, self._next_id(), self._options, due=due)
             chooser = choose_by(message, order_key, queue, None)
@@ -268,11 +277,12 @@ class Producer:
     async def request(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_s: float = 3.0,
@@ -281,13 +291,13 @@ class Producer:
 
         Raises as `send` does, and OutcomeUnknown when no answer came in time.
         """
-        message = self._composed(topic, body, tag, keys, user_properties=properties)
+        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         chooser = choose_by(message, order_key, queue, None)
         correlation_id, future = self._replies.expect()
         try:
             async with asyncio.timeout(timeout_s):
                 # The broker pushes the answer over the connection of our heartbeats.
-                await self._queues(message.topic, timeout_s)
+                await self._delivery.queues(message.topic, timeout_s)
                 await self._session.beat_new()
                 system = request_properties(
                     correlation_id, self._session.members.client_id, timeout_s
@@ -303,9 +313,10 @@ class Producer:
     async def reply(
         self,
         request: StoredMessage | Received,
-        body: bytes | str,
+        body: object,
         *,
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
         """Answer a message that was sent by `request`, here or in another language.
@@ -314,7 +325,7 @@ class Producer:
         and as `send` does.
         """
         topic, system = reply_properties(request.properties)
-        message = compose(topic, body, user_properties=properties)
+        message = compose(topic, self._body(body, codec), user_properties=properties)
         encoded = encode_one(message, self._next_id(), self._options, system)
         encoded = dataclasses.replace(encoded, is_reply=True)
         given = request if isinstance(request, StoredMessage) else request.message
@@ -328,7 +339,9 @@ class Producer:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that the topic's messages go to. Raises Refused when it has none."""
         self._check_open()
-        return await self._queues(self._session.namespace.topic(topic), self._options.timeout_s)
+        return await self._delivery.queues(
+            self._session.namespace.topic(topic), self._options.timeout_s
+        )
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -337,7 +350,7 @@ class Producer:
     ) -> None:
         try:
             # The producer may be closing by now: it waits for what was submitted before.
-            receipts = await self._tried(encoded, chooser, None)
+            receipts = await self._delivery.deliver(encoded, chooser, None)
             if not future.done():
                 future.set_result(receipts[0])
         except RoquetError as error:
@@ -355,133 +368,32 @@ class Producer:
         self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
     ) -> list[SendReceipt]:
         self._check_open()
-        return await self._tried(encoded, chooser, timeout_s)
-
-    async def _tried(
-        self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
-    ) -> list[SendReceipt]:
-        budget_s = self._options.timeout_s if timeout_s is None else timeout_s
-        loop = asyncio.get_running_loop()
-        end = loop.time() + budget_s
-        tries = 1 if chooser is not None else 1 + self._options.retries
-        last: MessageQueue | None = None
-        for attempt in itertools.count(1):
-            left = end - loop.time()
-            try:
-                last = await self._choose(encoded.topic, chooser, last, left)
-                return await self._send_to(encoded, last, left)
-            except (Refused, Unreachable, OutcomeUnknown) as error:
-                again = may_retry(error, retry_unknown=self._options.retry_unknown)
-                never_left = isinstance(error, Unreachable) and not cannot_heal(error)
-                if not again or (attempt >= tries and not never_left):
-                    raise
-                left = end - loop.time()
-                if left <= 0.0:
-                    raise
-                if attempt >= tries:
-                    await self._wait_for_broker(encoded.topic, left)
-        raise AssertionError("a send has at least one try")
-
-    async def _wait_for_broker(self, topic: str, left_s: float) -> None:
-        """Give a broker that restarts time to come back, and learn where it is then."""
-        await self._session.clock.sleep(min(_RESTART_PAUSE_S, left_s))
-        with contextlib.suppress(Refused, Unreachable, OutcomeUnknown):
-            await self._session.refresh_route(topic, max(0.001, left_s - _RESTART_PAUSE_S))
-
-    async def _send_to(
-        self, encoded: Encoded, queue: MessageQueue, timeout_s: float
-    ) -> list[SendReceipt]:
-        address = self._session.master(queue.broker_name)
-        if encoded.due is not None:
-            version = await self._session.version(address)
-            text = encoded.due.properties_for(version, self._options.delay_levels)
-            encoded = dataclasses.replace(encoded, properties=encoded.properties + text)
-        answer = await self._session.client.call(
-            address, self._request(encoded, queue), max(0.001, timeout_s)
-        )
-        return receipts_of(answer, encoded, queue)
-
-    def _request(self, encoded: Encoded, queue: MessageQueue) -> Command:
-        header = SendMessageRequest(
-            producer_group=self.group,
-            topic=encoded.topic,
-            default_topic=self._options.template_topic,
-            default_topic_queue_nums=self._options.template_queues,
-            queue_id=queue.queue_id,
-            sys_flag=encoded.sys_flag,
-            born_timestamp=self._session.clock.now_ms(),
-            flag=encoded.flag,
-            properties=encoded.properties,
-            reconsume_times=0,
-            unit_mode=False,
-            batch=encoded.is_batch,
-            broker_name=queue.broker_name,
-        )
-        code = RequestCode.SEND_MESSAGE_V2
-        if encoded.is_batch:
-            code = RequestCode.SEND_BATCH_MESSAGE
-        elif encoded.is_reply:
-            code = RequestCode.SEND_REPLY_MESSAGE_V2
-        return make_request(code, header, encoded.body, short=True)
-
-    async def _choose(
-        self,
-        topic: str,
-        chooser: Chooser | None,
-        last: MessageQueue | None,
-        timeout_s: float,
-    ) -> MessageQueue:
-        queues = await self._queues(topic, timeout_s)
-        if chooser is not None:
-            return chooser(queues)
-        turn = next(self._turns)
-        count = len(queues)
-        if last is not None:
-            for step in range(count):
-                queue = queues[(turn + step) % count]
-                if queue.broker_name != last.broker_name:
-                    return queue
-        return queues[turn % count]
-
-    async def _queues(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
-        session = self._session
-        known = session.book.publish_queues(topic)
-        if known:
-            return known
-        try:
-            route = await session.route(topic, timeout_s)
-        except Refused as error:
-            if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
-            try:
-                template = await session.route(self._options.template_topic, timeout_s)
-            except Refused:
-                raise Refused(
-                    error.code,
-                    f"topic {topic} does not exist and brokers do not create topics: create it "
-                    f"first ({error.remark})",
-                ) from error
-            route = auto_created(template)
-        queues = publish_queues(topic, route)
-        if not queues:
-            session.book.forget(topic)
-            raise Unreachable(f"topic {topic} has no queue that can be written to now")
-        return queues
+        return await self._delivery.deliver(encoded, chooser, timeout_s)
 
     def _composed(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
-        tag: str | None = None,
-        keys: str | Iterable[str] = (),
+        body: object,
+        tag: str | None,
+        keys: str | Iterable[str],
         *,
-        user_properties: Mapping[str, str] | None = None,
+        user_properties: Mapping[str, str] | None,
         delay_level: int = 0,
+        codec: Codec | None,
     ) -> Message:
+        if isinstance(topic, Message):
+            if codec is not None:
+                raise UsageError("a whole Message has its body: a codec encodes values alone")
+        else:
+            body = self._body(body, codec)
         message = compose(
             topic, body, tag, keys, user_properties=user_properties, delay_level=delay_level
         )
         return self._session.namespace.message(message)
+
+    def _body(self, body: object, codec: Codec | None) -> object:
+        chosen = codec or self._options.codec
+        return body if chosen is None else encoded_by(chosen, body)
 
     def _next_id(self) -> str:
         return self._ids.make(self._session.clock.now_ms())

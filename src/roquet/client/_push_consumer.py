@@ -76,6 +76,7 @@ class Consumer:
             handout=self._handout,
             finish=self._finish,
             news=self._settlings,
+            codec=options.codec,
             retry_s=options.order_retry_s,
         )
         self._start = start
@@ -293,7 +294,7 @@ class Consumer:
             self._settled(lane, message, outcome, delay_level)
 
         shown = self._session.namespace.shown(message)
-        self._handout.put(Received(shown, lane.held.queue, settled))
+        self._handout.put(Received(shown, lane.held.queue, settled, self._options.codec))
 
     def _broken(self, held: ProcessQueue, message: StoredMessage) -> None:
         lane = self._lanes.get(held.queue)
@@ -484,7 +485,8 @@ class Consumer:
         """Give one message to the application, outside of any queue; offsets do not move."""
         give, clock = self._handout.put, self._session.clock
         shown = self._session.namespace.shown(message)
-        return await consume_directly(shown, give, clock, ordered=self._ordered)
+        codec = self._options.codec
+        return await consume_directly(shown, give, clock, codec, ordered=self._ordered)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from roquet.base.errors import UsageError
 from roquet.base.overriding import override
+from roquet.client.codecs.base import decoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
 
@@ -34,15 +37,17 @@ class Outcome(enum.Enum):
 class Received:
     """One delivery. The first of `ack`, `retry` and `dead_letter` counts; later ones do nothing."""
 
-    __slots__ = ("_on_settled", "_outcome", "message", "queue")
+    __slots__ = ("_codec", "_on_settled", "_outcome", "message", "queue")
 
     def __init__(
         self,
         message: StoredMessage,
         queue: MessageQueue,
         on_settled: Callable[[Received, Outcome, int], None],
+        codec: Codec | None = None,
     ) -> None:
         """Take the message as read from `queue`."""
+        self._codec = codec
         self.message = message
         self.queue = queue
         self._on_settled = on_settled
@@ -66,6 +71,16 @@ class Received:
     def body(self) -> bytes:
         """The body, decompressed."""
         return self.message.body
+
+    @property
+    def value(self) -> Any:
+        """The body as the consumer's codec reads it (`ConsumerOptions.codec`).
+
+        Raises DecodeFailed, and UsageError for a consumer without a codec.
+        """
+        if self._codec is None:
+            raise UsageError("the consumer has no codec: ConsumerOptions(codec=roquet.Json())")
+        return decoded(self._codec, self.message.body)
 
     @property
     def tag(self) -> str | None:

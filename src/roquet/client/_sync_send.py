@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from roquet.client._sending.receipt import SendReceipt
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
 
@@ -24,11 +25,12 @@ class Producer(producer.Producer):
     def submit(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
         order_key: str | None = None,
@@ -52,6 +54,7 @@ class Producer(producer.Producer):
                 tag=tag,
                 keys=keys,
                 properties=properties,
+                codec=codec,
                 delay=delay,
                 at=at,
                 order_key=order_key,
@@ -65,13 +68,14 @@ class Producer(producer.Producer):
     def reply(
         self,
         request: StoredMessage | Received,
-        body: bytes | str,
+        body: object,
         *,
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
         """Answer a message that was sent by `request`."""
         given = request.message if isinstance(request, Received) else request
         return self._loop.run(
-            self._inner.reply(given, body, properties=properties, timeout_s=timeout_s)
+            self._inner.reply(given, body, properties=properties, codec=codec, timeout_s=timeout_s)
         )

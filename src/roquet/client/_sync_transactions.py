@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roquet.client import _transactions
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client._transactions import TransactionState
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import Message
     from roquet.model.queue import MessageQueue
     from roquet.service.loop_thread import LoopThread
@@ -52,11 +53,12 @@ class TransactionProducer(Producer):
     def begin(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         check_after_s: int | None = None,
@@ -70,6 +72,7 @@ class TransactionProducer(Producer):
                 tag=tag,
                 keys=keys,
                 properties=properties,
+                codec=codec,
                 order_key=order_key,
                 queue=queue,
                 check_after_s=check_after_s,

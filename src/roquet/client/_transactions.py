@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from roquet.client._replies import Replies
     from roquet.client._sending.encode import Encoded
     from roquet.client._session import Session
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.protocol.command import Command
@@ -144,11 +145,12 @@ class TransactionProducer(Producer):
     async def begin(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         check_after_s: int | None = None,
@@ -160,7 +162,7 @@ class TransactionProducer(Producer):
         `send` does; a message that the broker did not keep as it promised is rolled back and
         refused.
         """
-        message = self._composed(topic, body, tag, keys, user_properties=properties)
+        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         if message.delay_level or not _TIMERS.isdisjoint(message.properties):
             raise UsageError("a transaction has no delayed messages")
         unique = self._next_id()

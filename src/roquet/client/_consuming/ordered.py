@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roquet.client._give_back import GiveBack, TryHere
     from roquet.client._locks import Locks
     from roquet.client._session import Session
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import StoredMessage
 
 
@@ -31,6 +32,7 @@ class InOrder:
     """Called for each message that is done."""
     news: asyncio.Event
     """Set whenever the application has said something."""
+    codec: Codec | None
     retry_s: float
 
     async def run(self, lane: AssignedQueue) -> None:
@@ -65,5 +67,5 @@ class InOrder:
 
         shown = self.session.namespace.shown(message)
         lane.given = message.queue_offset
-        self.handout.put(Received(shown, lane.held.queue, settled))
+        self.handout.put(Received(shown, lane.held.queue, settled, self.codec))
         return await done

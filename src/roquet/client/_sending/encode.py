@@ -22,7 +22,7 @@ BATCH_MAX = batch.messages_max(20)
 
 def compose(
     topic: str | Message,
-    body: bytes | str = b"",
+    body: object = b"",
     tag: str | None = None,
     keys: str | Iterable[str] = (),
     *,
@@ -57,7 +57,8 @@ def _bytes(body: object) -> bytes:
     except TypeError:
         kind = type(body).__name__
         raise UsageError(
-            f"a body is bytes or str, not {kind}: encode it first, as with json.dumps(...)"
+            f"a body is bytes or str, not {kind}: encode it first,"
+            " or give a codec, as codec=roquet.Json()"
         ) from None
 
 

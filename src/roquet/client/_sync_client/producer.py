@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from roquet.client import _producer
     from roquet.client._sending.receipt import SendReceipt
+    from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.service.loop_thread import LoopThread
@@ -43,11 +44,12 @@ class Producer:
     def send(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
         delay_level: int = 0,
@@ -59,10 +61,11 @@ class Producer:
     ) -> SendReceipt:
         """Send one message and wait until the broker has it.
 
-        `topic` may be a whole `Message`; then the fields come from it. Messages with the same
-        `order_key` go to the same queue; `queue` and `selector` choose one directly. A chosen
-        queue is never replaced by another, so such sends are tried once only. `unique_key` replaces
-        the one that the producer would make.
+        `topic` may be a whole `Message`; then the fields come from it. `body` is text or bytes, or
+        with a `codec` (this one's, or that of the options) a value that it encodes. Messages with
+        the same `order_key` go to the same queue; `queue` and `selector` choose one directly. A
+        chosen queue is never replaced by another, so such sends are tried once only. `unique_key`
+        replaces the one that the producer would make.
 
         `delay` (a timedelta or seconds, up to ten years) or `at` (a datetime with a time zone) is
         when consumers get the message: a timer on brokers of RocketMQ 5, which come to within a
@@ -80,6 +83,7 @@ class Producer:
                 tag=tag,
                 keys=keys,
                 properties=properties,
+                codec=codec,
                 delay=delay,
                 at=at,
                 delay_level=delay_level,
@@ -104,8 +108,9 @@ class Producer:
     def send_batch(
         self,
         topic: str,
-        messages: Iterable[bytes | str | Message],
+        messages: Iterable[object],
         *,
+        codec: Codec | None = None,
         queue: MessageQueue | None = None,
         unique_keys: Sequence[str] | None = None,
         timeout_s: float | None = None,
@@ -118,18 +123,24 @@ class Producer:
         """
         return self._loop.run(
             self._inner.send_batch(
-                topic, messages, queue=queue, unique_keys=unique_keys, timeout_s=timeout_s
+                topic,
+                messages,
+                codec=codec,
+                queue=queue,
+                unique_keys=unique_keys,
+                timeout_s=timeout_s,
             )
         )
 
     def send_one_way(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
         """Send without waiting for an answer: fast, and lost when the broker refuses it.
@@ -138,7 +149,7 @@ class Producer:
         """
         self._loop.run(
             self._inner.send_one_way(
-                topic, body, tag=tag, keys=keys, properties=properties, queue=queue
+                topic, body, tag=tag, keys=keys, properties=properties, codec=codec, queue=queue
             )
         )
 
@@ -149,11 +160,12 @@ class Producer:
     def request(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: object = b"",
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_s: float = 3.0,
@@ -169,6 +181,7 @@ class Producer:
                 tag=tag,
                 keys=keys,
                 properties=properties,
+                codec=codec,
                 order_key=order_key,
                 queue=queue,
                 timeout_s=timeout_s,

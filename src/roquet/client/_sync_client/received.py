@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from roquet.client import _received
     from roquet.service.loop_thread import LoopThread
@@ -28,6 +29,14 @@ class Received:
     def body(self) -> bytes:
         """The body, decompressed."""
         return self._inner.body
+
+    @property
+    def value(self) -> Any:
+        """The body as the consumer's codec reads it (`ConsumerOptions.codec`).
+
+        Raises DecodeFailed, and UsageError for a consumer without a codec.
+        """
+        return self._inner.value
 
     @property
     def tag(self) -> str | None:

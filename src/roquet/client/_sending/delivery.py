@@ -1,0 +1,164 @@
+"""One encoded message on its way: choose a queue, send, try another broker where that is safe.
+
+The next file on a message's way is remoting/client.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.client._requests import request as make_request
+from roquet.client._routes import auto_created, publish_queues
+from roquet.client._sending.receipt import SendReceipt, receipts_of
+from roquet.client._sending.retry import may_retry
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.headers.message import SendMessageRequest
+from roquet.remoting.refusals import cannot_heal
+
+if TYPE_CHECKING:
+    import random
+
+    from roquet.client._options import ProducerOptions
+    from roquet.client._sending.choosing import Chooser
+    from roquet.client._sending.encode import Encoded
+    from roquet.client._session import Session
+    from roquet.model.queue import MessageQueue
+    from roquet.protocol.command import Command
+
+_RESTART_PAUSE_S = 0.1
+
+
+class Delivery:
+    """Sends what is encoded, for one producer."""
+
+    def __init__(
+        self, session: Session, options: ProducerOptions, group: str, rng: random.Random
+    ) -> None:
+        """Begin at a queue of chance, so that producers share the load."""
+        self._session = session
+        self._options = options
+        self._group = group
+        self._turns = itertools.count(rng.randrange(1 << 16))
+
+    async def deliver(
+        self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
+    ) -> list[SendReceipt]:
+        """Send, on other brokers too where no queue was chosen; a receipt for each message.
+
+        Raises as `Producer.send` does.
+        """
+        budget_s = self._options.timeout_s if timeout_s is None else timeout_s
+        loop = asyncio.get_running_loop()
+        end = loop.time() + budget_s
+        tries = 1 if chooser is not None else 1 + self._options.retries
+        last: MessageQueue | None = None
+        for attempt in itertools.count(1):
+            left = end - loop.time()
+            try:
+                last = await self.choose(encoded.topic, chooser, last, left)
+                return await self._send_to(encoded, last, left)
+            except (Refused, Unreachable, OutcomeUnknown) as error:
+                again = may_retry(error, retry_unknown=self._options.retry_unknown)
+                never_left = isinstance(error, Unreachable) and not cannot_heal(error)
+                if not again or (attempt >= tries and not never_left):
+                    raise
+                left = end - loop.time()
+                if left <= 0.0:
+                    raise
+                if attempt >= tries:
+                    await self._wait_for_broker(encoded.topic, left)
+        raise AssertionError("a send has at least one try")
+
+    async def _wait_for_broker(self, topic: str, left_s: float) -> None:
+        """Give a broker that restarts time to come back, and learn where it is then."""
+        await self._session.clock.sleep(min(_RESTART_PAUSE_S, left_s))
+        with contextlib.suppress(Refused, Unreachable, OutcomeUnknown):
+            await self._session.refresh_route(topic, max(0.001, left_s - _RESTART_PAUSE_S))
+
+    async def _send_to(
+        self, encoded: Encoded, queue: MessageQueue, timeout_s: float
+    ) -> list[SendReceipt]:
+        address = self._session.master(queue.broker_name)
+        if encoded.due is not None:
+            version = await self._session.version(address)
+            text = encoded.due.properties_for(version, self._options.delay_levels)
+            encoded = dataclasses.replace(encoded, properties=encoded.properties + text)
+        answer = await self._session.client.call(
+            address, self.request(encoded, queue), max(0.001, timeout_s)
+        )
+        return receipts_of(answer, encoded, queue)
+
+    def request(self, encoded: Encoded, queue: MessageQueue) -> Command:
+        """Return the frame for a queue."""
+        header = SendMessageRequest(
+            producer_group=self._group,
+            topic=encoded.topic,
+            default_topic=self._options.template_topic,
+            default_topic_queue_nums=self._options.template_queues,
+            queue_id=queue.queue_id,
+            sys_flag=encoded.sys_flag,
+            born_timestamp=self._session.clock.now_ms(),
+            flag=encoded.flag,
+            properties=encoded.properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=encoded.is_batch,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.SEND_MESSAGE_V2
+        if encoded.is_batch:
+            code = RequestCode.SEND_BATCH_MESSAGE
+        elif encoded.is_reply:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        return make_request(code, header, encoded.body, short=True)
+
+    async def choose(
+        self,
+        topic: str,
+        chooser: Chooser | None,
+        last: MessageQueue | None,
+        timeout_s: float,
+    ) -> MessageQueue:
+        """Return the queue of the next try; `last` is that of a try that failed."""
+        queues = await self.queues(topic, timeout_s)
+        if chooser is not None:
+            return chooser(queues)
+        turn = next(self._turns)
+        count = len(queues)
+        if last is not None:
+            for step in range(count):
+                queue = queues[(turn + step) % count]
+                if queue.broker_name != last.broker_name:
+                    return queue
+        return queues[turn % count]
+
+    async def queues(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
+        """Return the queues of a topic, which a broker may make by the first send."""
+        session = self._session
+        known = session.book.publish_queues(topic)
+        if known:
+            return known
+        try:
+            route = await session.route(topic, timeout_s)
+        except Refused as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            try:
+                template = await session.route(self._options.template_topic, timeout_s)
+            except Refused:
+                raise Refused(
+                    error.code,
+                    f"topic {topic} does not exist and brokers do not create topics: create it "
+                    f"first ({error.remark})",
+                ) from error
+            route = auto_created(template)
+        queues = publish_queues(topic, route)
+        if not queues:
+            session.book.forget(topic)
+            raise Unreachable(f"topic {topic} has no queue that can be written to now")
+        return queues

@@ -33,11 +33,12 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "configManagerVersion",
         "bottomMostCompressionTypeForConsumeQueueStore",
     ),
-    "lite topics": (
-        "*[lL]ite*",
-        "maxClientEventCount",
+    "metrics of light topics by RocketMQ's names": (
+        "liteLag*",
+        "enableLitePopLog",
         "enableLmqStats",
     ),
+    "threads for lite pull": ("litePullMessageThreadPoolNums",),
     "access control of 5.x": (
         "auth*",
         "stateful*",

@@ -124,6 +124,30 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "waitTimeMillsInTransactionQueue",
         ),
     },
+    "test_light_pops.py": {
+        "test_many_light_topics_reach_a_client_of_few_events": ("liteEventFullDispatchDelayTime",),
+        "test_subscription_that_is_not_renewed_goes_and_others_get_its_events": (
+            "liteSubscriptionCheckTimeoutMills",
+        ),
+    },
+    "test_light_refusals.py": {
+        "test_more_light_topics_than_all_clients_may_have_are_refused": (
+            "maxLiteSubscriptionCount",
+        ),
+    },
+    "test_light_settings.py": {
+        "test_pause_of_light_topics_is_the_one_of_the_settings": (
+            "liteEventCheckInterval",
+            "liteSubscriptionCheckInterval",
+            "liteTtlCheckInterval",
+        ),
+        "test_mode_of_events_changes_while_the_broker_runs": ("enableLiteEventMode",),
+        "test_events_of_a_client_are_as_many_as_the_settings_allow": ("maxClientEventCount",),
+        "test_wildcard_group_gets_the_rest_after_the_time_of_the_settings": (
+            "liteEventFullDispatchDelayTimeForWildcardGroup",
+        ),
+        "test_light_topic_stays_for_the_least_time_of_the_settings": ("minLiteTTl",),
+    },
     "test_light_queues.py": {
         "test_a_message_is_pulled_from_its_topic_and_from_each_light_queue": (
             "enableLmq",

@@ -147,6 +147,19 @@ def _pop(_: Command, ext: _Ext) -> list[Need]:
     return popped(ext.get("topic", ""), ext.get("consumerGroup", ""))
 
 
+def _light_topic(_: Command, ext: _Ext) -> list[Need]:
+    return read(ext.get("parentTopic", ""))
+
+
+def _light_client(_: Command, ext: _Ext) -> list[Need]:
+    return subscribe(ext.get("parentTopic", ""), ext.get("group", ""))
+
+
+def _light_group(_: Command, ext: _Ext) -> list[Need]:
+    # The service asks for the permission on the parent, which only the group's attributes say.
+    return [group(ext.get("group", ""))]
+
+
 def _batch_ack(command: Command, _: _Ext) -> list[Need]:
     if not command.body:
         return []
@@ -234,6 +247,13 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.ACK_MESSAGE: _pop,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _pop,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    RequestCode.POP_LITE_MESSAGE: _subscribe,
+    RequestCode.LITE_SUBSCRIPTION_CTL: _by_body,
+    RequestCode.GET_PARENT_TOPIC_INFO: _read_topic,
+    RequestCode.GET_LITE_TOPIC_INFO: _light_topic,
+    RequestCode.GET_LITE_CLIENT_INFO: _light_client,
+    RequestCode.GET_LITE_GROUP_INFO: _light_group,
+    RequestCode.TRIGGER_LITE_DISPATCH: _light_group,
     RequestCode.QUERY_MESSAGE: _read_topic,
     RequestCode.VIEW_MESSAGE_BY_ID: _by_place,
     RequestCode.QUERY_CONSUME_QUEUE: _read_topic,

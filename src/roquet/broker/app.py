@@ -19,7 +19,6 @@ from roquet.broker.boot import boot_lines
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.fastpath.admission import FastIngest
 from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
-from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.network.routes import Routed, all_routes, explain_routes
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
@@ -30,8 +29,10 @@ from roquet.broker.wiring.fronts.administration import make_administration
 from roquet.broker.wiring.fronts.remoting import make_adapters
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.broker.wiring.fronts.wrappers import make_fronts
+from roquet.broker.wiring.light import make_light_service
 from roquet.broker.wiring.messages import (
     make_admission,
+    make_appender,
     make_clients,
     make_fast_fail,
     make_light_queues,
@@ -101,22 +102,15 @@ def build(
     schedule = make_schedule(base, delays)
     clients = make_clients(base)
     replicas = make_replicas(base)
-    # Plugins see message by message.
-    log = None if config.plugins.chosen else base.store
     timers = make_timers(base)
-    appender = Appender(
-        *(base.store, delays, base.state, replicas),
-        log=log,
-        timers=timers.conversion,
-        lights=make_light_queues(base),
-    )
+    lights = make_light_queues(base)
+    appender = make_appender(base, delays, replicas, timers=timers, lights=lights)
     transactions = make_transactions(base, appender)
     revive = make_revive(base, appender, timers)
-    pop = make_pop(base, appender)
-    fast_fail = make_fast_fail(base)
-    expressions = Expressions()
+    pop = make_pop(base, appender, lights)
+    fast_fail, expressions = make_fast_fail(base), Expressions()
     services = make_services(
-        base, appender, fast_fail, transactions, expressions=expressions, timers=timers
+        base, appender, fast_fail, transactions, expressions=expressions, timers=timers, pop=pop
     )
     answers = make_answers(base)
     remoting, operations = make_fronts(base, services, pop, answers)
@@ -137,8 +131,9 @@ def build(
     pair = make_pair(base, replicas, path)
     locks = make_locks(base, pair.client)
     assignments = make_assignments(base, pair.client)
-    late: list[Routed] = [pair.admin, LockAdapter(locks, base.callers), assignments]
-    routes = hooked(all_routes([*processors, *late]), base.hooks)
+    light = make_light_service(base, pop.light, pair.client)
+    processors += [pair.admin, LockAdapter(locks, base.callers), assignments, *light.routed]
+    routes = hooked(all_routes(processors), base.hooks)
     routers = make_routers(base, routes)
     leavers = [base.holds.drop_peer, pop.drop_peer, client_adapter.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)
@@ -157,10 +152,11 @@ def build(
         timers=timers,
         revive=revive,
         pop=pop,
+        light=light,
         pair=pair,
     )
-    app = App(parts, base.clock, pair.role)
     seen = (base.store, base.metadata, base.health, path, base.state, pair, services, operations)
+    app = App(parts, base.clock, pair.role)
     return Broker(app, base.identity, listeners, routers[0], routes, *seen)
 
 

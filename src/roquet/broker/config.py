@@ -14,6 +14,7 @@ from roquet.acl.files import AclRules, accounts_path
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
 from roquet.broker.clients.lock_votes import LockRules
+from roquet.broker.light.rules import LightTopicRules
 from roquet.broker.messages.broker_properties import SendRules
 from roquet.broker.messages.schedule import ScheduleRules
 from roquet.broker.metrics.watch import SlowGroupRules
@@ -288,6 +289,7 @@ class BrokerConfig:
     pop_buffer: BufferRules = dataclasses.field(default_factory=BufferRules)
     """Checkpoints of POP that wait in memory."""
     pop: PopRules = dataclasses.field(default_factory=PopRules)
+    light_topics: LightTopicRules = dataclasses.field(default_factory=LightTopicRules)
     clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
     ha: HaRules = dataclasses.field(default_factory=HaRules)

@@ -39,8 +39,8 @@ def test_codes_table_reasons_of_different_meaning_have_different_codes() -> None
 
 READS_ANSWERS_OF_OTHERS = {"slave_sync.py", "topic_queues.py"}
 """What asks other brokers and name servers compares the codes of their answers."""
-STATUSES_OF_ITS_OWN = {"pop.py"}
-"""Pops end in statuses that no refusal has: the adapter of pops answers them itself."""
+STATUSES_OF_ITS_OWN = {"pop.py", "waiting_pops.py"}
+"""Pops end in statuses that no refusal has: their adapters answer them themselves."""
 
 
 def test_response_codes_are_made_in_one_module_of_the_broker() -> None:

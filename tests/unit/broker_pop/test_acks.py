@@ -227,7 +227,7 @@ REFUSALS: list[tuple[dict[str, str], int, str]] = [
     ({"extraInfo": "0 1 2 3 0 elsewhere 1 0"}, 29, "the receipt handle is of broker 'elsewhere'"),
     ({"extraInfo": "0 1 2 8 0 broker-a 1 0"}, 29, "the receipt handle names revive queue 8 of 8"),
     ({"extraInfo": "0 1 2 -1 0 broker-a 1 0"}, 29, "the receipt handle names revive queue -1"),
-    ({"liteTopic": "x"}, 3, "light topics"),
+    ({"liteTopic": "x"}, 29, "group type or bind topic not match."),
 ]
 
 

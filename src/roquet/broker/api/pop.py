@@ -1,16 +1,17 @@
-"""POP consumption: what clients ask for, and what they get.
+"""POP consumption: what clients ask for, and what they get, light topics included.
 
 Times are milliseconds; points in time are Unix milliseconds of the broker's clock.
 """
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from roquet.protocol.pop.handle import ReceiptHandle, Taken
 
@@ -144,3 +145,174 @@ class NotificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     expression: str | None = None
     may_read: Callable[[str], bool] | None = None
     """As for a pop."""
+
+
+# --- light topics --------------------------------------------------------------------------------
+
+
+class Action(enum.Enum):
+    """How a subscription changes."""
+
+    PARTIAL_ADD = "PARTIAL_ADD"
+    PARTIAL_REMOVE = "PARTIAL_REMOVE"
+    COMPLETE_ADD = "COMPLETE_ADD"
+    """The subscription is these light topics and no others; it is renewed by that."""
+    COMPLETE_REMOVE = "COMPLETE_REMOVE"
+
+
+class StartKind(enum.Enum):
+    """What the number of a start means."""
+
+    POLICY = "POLICY"
+    """0 where the group is, 1 the first message, 2 behind the last."""
+    OFFSET = "OFFSET"
+    TAIL_N = "TAIL_N"
+    """So many before where the group is."""
+    TIMESTAMP = "TIMESTAMP"
+    """Has no effect, as with RocketMQ 5.5.0."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group begins in the light topics that a client adds."""
+
+    kind: StartKind
+    value: int
+
+
+class LightSubscribe(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one client's subscription."""
+
+    action: Action
+    client_id: str
+    group: str
+    topic: str
+    """The parent."""
+    names: Sequence[str]
+    start: Start | None = None
+
+
+class LightPopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Take messages of the light topics that a client subscribes to."""
+
+    client_id: str
+    group: str
+    topic: str
+    max_messages: int
+    invisible_ms: int
+    poll_ms: int
+    born_ms: int
+    attempt_id: str | None = None
+    may_read: Callable[[str], bool] | None = None
+    """As for a pop of a topic."""
+
+
+class LightPopResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages in flight, of several light topics."""
+
+    pop_time_ms: int
+    records: bytes
+    messages: int
+    counts: Sequence[int]
+    """How often each was delivered before."""
+
+
+class LightAckRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """End the flight of a message of a light topic."""
+
+    topic: str
+    name: str
+    group: str
+    queue_id: int
+    offset: int
+    handle: str
+
+
+class LightInvisibleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Have a message of a light topic come back at another time."""
+
+    topic: str
+    name: str
+    group: str
+    queue_id: int
+    offset: int
+    handle: str
+    invisible_ms: int
+    is_suspended: bool
+    """The whole light topic waits, and the delivery does not count as a failed attempt."""
+
+
+class LightInvisible(msgspec.Struct, frozen=True, kw_only=True):
+    """What the new receipt handle is made of."""
+
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+
+
+class BrokerLightInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of a broker."""
+
+    queues_max: int
+    queues: int
+    subscriptions: int
+    orders: int
+    queue_tables: int
+    offsets: int
+    clients: int
+    parents: Mapping[str, int]
+    """Parent topic -> minutes that an idle light topic stays."""
+    groups: Mapping[str, Sequence[str]]
+
+
+class ParentInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A parent topic."""
+
+    topic: str
+    minutes: int
+    groups: Sequence[str] | None
+    queues: int
+    """Light queues of the broker."""
+    light_topics: int
+
+
+class LightTopicInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A light topic."""
+
+    subscribers: Sequence[tuple[str, str]]
+    """(client id, group); a group that has all light topics is there once, with `*`."""
+    min_offset: int
+    max_offset: int
+    newest_ms: int
+    is_here: bool
+    """Whether this broker is the one that it belongs to."""
+
+
+class LightClientInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's subscription."""
+
+    asked_ms: int
+    count: int
+    """-1 when it has none."""
+    queues: Sequence[str] | None
+
+
+class LightLag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is behind in a light topic."""
+
+    name: str
+    lag: int
+    oldest_ms: int
+    """When the first message that is not consumed was stored."""
+
+
+class LightGroupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is behind."""
+
+    topic: str
+    total: int
+    oldest_ms: int
+    by_lag: Sequence[LightLag] = ()
+    by_age: Sequence[LightLag] = ()
+    offsets: tuple[int, int, int] | None = None
+    """Of one light topic: the broker's end, the group's offset, when the message before it was
+    stored."""

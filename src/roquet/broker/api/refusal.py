@@ -14,6 +14,8 @@ class Reason(enum.Enum):
     """It could not be done here and now; the text says why."""
     LIGHT_QUEUES_FULL = "light queues full"
     """The message would need one more light queue than there may be."""
+    LIGHT_SUBSCRIPTIONS_FULL = "light subscriptions full"
+    """Clients subscribe to as many light topics as they may."""
     BUSY = "busy"
     """The broker has too much to do: wait, or ask another one."""
     UNSUPPORTED = "unsupported"

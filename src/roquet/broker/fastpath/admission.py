@@ -58,9 +58,8 @@ PLAIN_ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
 }
-"""Values of topic attributes with which plain messages are stored as without them."""
 FREE_ATTRIBUTES = frozenset({"topic.reserve.time", LIGHT_EXPIRATION})
-"""Attributes with which they are, whatever the value."""
+"""Topic attributes, of some values or of any, with which plain messages are stored as without."""
 
 BARRIER = (
     RequestCode.SEND_MESSAGE,

@@ -39,6 +39,8 @@ class LightQueues:
     def __init__(self, queues: Queues, settings: StoreSettings) -> None:
         self._queues = queues
         self._settings = settings
+        self.leaving: set[str] = set()
+        """Queues that are being removed: no message is acknowledged for them meanwhile."""
 
     def follow(self, settings: StoreSettings) -> None:
         """Go by other settings from now on."""
@@ -54,13 +56,19 @@ class LightQueues:
             wanted = light_queues.named(draft.properties)
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=str(error))
-        other = light_topics.wrong_parent(_topic_of(draft), wanted) if is_new else None
+        return self._new_refused(draft, wanted) if is_new else None
+
+    def _new_refused(self, draft: Draft, wanted: list[str]) -> PutResult | None:
+        """Return why a new message cannot go to the queues that it names."""
+        other = light_topics.wrong_parent(_topic_of(draft), wanted)
         if other is not None:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"{other!r} is of another topic")
+        if not self.leaving.isdisjoint(wanted):
+            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, why="the light topic is being removed")
         most = LIGHT_QUEUES_MAX
         if self._settings.light_quota:
             most = self._settings.light_queues_max
-        if not is_new or self._queues.light_queues() + len(wanted) <= most:
+        if self._queues.light_queues() + len(wanted) <= most:
             return None
         fresh = {name for name in wanted if not self._queues.knows_light_queue(name)}
         if not fresh or self._queues.light_queues() + len(fresh) <= most:

@@ -40,6 +40,10 @@ BODY_LIMITS: Mapping[RequestCode, tuple[int, str]] = {
         4 * MIB,
         "sets of bits, one for each message that lies between",
     ),
+    RequestCode.LITE_SUBSCRIPTION_CTL: (
+        MIB,
+        "12,000 light topics of long names, 65,536 of short ones; read beside the loop",
+    ),
     RequestCode.UPDATE_BROKER_CONFIG: (256 * KIB, "settings: the handler takes 64 KiB and says so"),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (MIB, "some 4,000 topics; read beside the loop"),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (64 * KIB, "one group with subscriptions"),

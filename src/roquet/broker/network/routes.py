@@ -52,21 +52,11 @@ _OTHER_SIDE = "sent by a broker to clients, never to a broker"
 _NAME_SERVER = "served by name servers"
 _CONTROLLER = "served by controllers"
 _LEGACY = "not served by 5.x brokers either"
+_OTHER_CODE = "reserved by RocketMQ; messages of light topics are acknowledged with 200051"
 _COLD = "reads of old messages are not held back here, so there is nothing to set (5.x)"
 _ROCKSDB = "nothing is kept in RocksDB here (5.x)"
 _LATER = {
     "the timeline in RocksDB": (RequestCode.SWITCH_TIMER_ENGINE,),
-    "light topics": (
-        RequestCode.POP_LITE_MESSAGE,
-        RequestCode.LITE_SUBSCRIPTION_CTL,
-        RequestCode.ACK_LITE_MESSAGE,
-        RequestCode.GET_BROKER_LITE_INFO,
-        RequestCode.GET_PARENT_TOPIC_INFO,
-        RequestCode.GET_LITE_TOPIC_INFO,
-        RequestCode.GET_LITE_CLIENT_INFO,
-        RequestCode.GET_LITE_GROUP_INFO,
-        RequestCode.TRIGGER_LITE_DISPATCH,
-    ),
     "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
     "controller mode": (
         RequestCode.GET_BROKER_EPOCH_CACHE,
@@ -162,6 +152,7 @@ _BY_REASON = {
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
     ),
+    _OTHER_CODE: (RequestCode.ACK_LITE_MESSAGE,),
     _LEGACY: (
         RequestCode.QUERY_BROKER_OFFSET,
         RequestCode.GET_TOPIC_CONFIG_LIST,

@@ -7,12 +7,13 @@ be read has them (spec: wire §11, §20).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from roquet.broker.api.pop import (
     ChangeInvisibleRequest,
+    LightAckRequest,
+    LightInvisibleRequest,
     NotificationRequest,
     PeekRequest,
     PopAckRequest,
@@ -23,6 +24,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.pop.receive.reads import has_wanted
+from roquet.broker.remoting.clients.waiting_pops import WokenPop, unheld_code, waiting_request
 from roquet.broker.remoting.refusals import refusal_reply
 from roquet.broker.services.light_reads import is_judged
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -32,13 +34,14 @@ from roquet.protocol.headers import pop as headers
 from roquet.protocol.pop import handle
 from roquet.protocol.pop.batch_ack import BatchAckBody
 from roquet.remoting.router import Ports, Request, Route
-from roquet.store.results import GetStatus, StoreFault
+from roquet.store.results import GetStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.api.pop import PopResult
+    from roquet.broker.light.pops import LightAcks
     from roquet.broker.pop.receive.acks import KnownBounds, PopAcks, Settling
     from roquet.broker.pop.receive.browse import PopBrowser
     from roquet.broker.pop.receive.checks import PopChecks
@@ -144,21 +147,21 @@ class PopAdapter:
             if result.advanced and result.rest > 0:
                 self._polls.wake(*key)
             return None
-        is_full = waiting is Waiting.FULL
-        code = ResponseCode.POLLING_FULL if is_full else ResponseCode.POLLING_TIMEOUT
-        return _popped(request.command, wanted, result, code)
+        return _popped(request.command, wanted, result, unheld_code(waiting))
 
     def _resume(self, request: Request, wanted: PopRequest) -> None:
         if request.peer.is_open:
-            self._lane.submit(_Woken(request, wanted, self._answer, self._clock.now_ms()))
+            self._lane.submit(WokenPop(request, wanted, self._answer, self._clock.now_ms()))
 
 
 class PopAckAdapter:
     """Takes acknowledgements and other invisible times."""
 
-    def __init__(self, acks: PopAcks, readers: Readers) -> None:
+    def __init__(self, acks: PopAcks, lights: LightAcks, readers: Readers) -> None:
+        """`lights` settles messages of light topics."""
         self._readers = readers
         self._acks = acks
+        self._lights = lights
 
     def routes(self) -> list[Route]:
         """Return the codes this answers."""
@@ -170,8 +173,19 @@ class PopAckAdapter:
 
     async def ack(self, request: Request) -> Command:
         """Answer 200051 when the acknowledgement is stored."""
-        await self._acks.ack(_ack_of(request), request.peer.address)
+        settling = self._begin(request, {})
+        if settling is not None:
+            (result,) = await self._acks.store([settling])
+            self._acks.check_stored(result)
         return reply_to(request.command)
+
+    def _begin(self, request: Request, known: KnownBounds) -> Settling | None:
+        """Check an acknowledgement; return what has to be stored of it, None when it is done."""
+        header = headers.AckMessageRequest.decode(request.command.ext)
+        if _is_light(header.lite_topic):
+            self._lights.ack(_light_ack(header), request.peer.address)
+            return None
+        return self._acks.begin(_ack_of(header), request.peer.address, known)
 
     def acks(self, requests: Iterator[Request], fail: Fail) -> Awaitable[None] | None:
         """Answer requests as `ack` does; those that were read together are stored together."""
@@ -180,7 +194,7 @@ class PopAckAdapter:
         waiting: list[tuple[Request, Settling]] = []
         for request in requests:
             try:
-                settling = self._acks.begin(_ack_of(request), request.peer.address, known)
+                settling = self._begin(request, known)
             except Exception as error:  # noqa: BLE001  (the router sees it)
                 fail(request, error)
                 continue
@@ -231,6 +245,8 @@ class PopAckAdapter:
     async def change_invisible(self, request: Request) -> Command:
         """Answer 200053 when the new time is stored."""
         header = headers.ChangeInvisibleTimeRequest.decode(request.command.ext)
+        if _is_light(header.lite_topic):
+            return self._light_invisible(request, header)
         wanted = ChangeInvisibleRequest(
             topic=header.topic,
             group=header.consumer_group,
@@ -242,7 +258,6 @@ class PopAckAdapter:
             may_read=self._readers.of(request),
         )
         try:
-            _refuse_lite(header.lite_topic)
             changed = await self._acks.change_invisible(wanted, request.peer.address)
         except Refusal as refusal:
             ext = headers.ChangeInvisibleTimeResponse().encode()
@@ -253,6 +268,33 @@ class PopAckAdapter:
             revive_qid=changed.revive_queue,
         )
         return reply_to(request.command, remark=_NOT_SET, ext=ext)
+
+    def _light_invisible(
+        self, request: Request, header: headers.ChangeInvisibleTimeRequest
+    ) -> Command:
+        wanted = LightInvisibleRequest(
+            topic=header.topic,
+            name=header.lite_topic or "",
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            offset=header.offset,
+            handle=header.extra_info,
+            invisible_ms=header.invisible_time,
+            is_suspended=header.suspend,
+        )
+        try:
+            changed = self._lights.change_invisible(wanted, request.peer.address)
+        except Refusal as refusal:
+            ext = headers.ChangeInvisibleTimeResponse().encode()
+            return refusal_reply(request.command, refusal, ext=ext)
+        ext = headers.ChangeInvisibleTimeResponse().encode()
+        if changed is not None:
+            ext = headers.ChangeInvisibleTimeResponse.written(
+                pop_time=changed.pop_time_ms,
+                invisible_time=changed.invisible_ms,
+                revive_qid=changed.revive_queue,
+            )
+        return reply_to(request.command, ext=ext)
 
 
 class PopBrowseAdapter:
@@ -343,9 +385,7 @@ class PopBrowseAdapter:
             request.reply(answer)
 
 
-def _ack_of(request: Request) -> PopAckRequest:
-    header = headers.AckMessageRequest.decode(request.command.ext)
-    _refuse_lite(header.lite_topic)
+def _ack_of(header: headers.AckMessageRequest) -> PopAckRequest:
     return PopAckRequest(
         topic=header.topic,
         group=header.consumer_group,
@@ -353,6 +393,22 @@ def _ack_of(request: Request) -> PopAckRequest:
         offset=header.offset,
         handle=header.extra_info,
     )
+
+
+def _light_ack(header: headers.AckMessageRequest) -> LightAckRequest:
+    return LightAckRequest(
+        topic=header.topic,
+        name=header.lite_topic or "",
+        group=header.consumer_group,
+        queue_id=header.queue_id,
+        offset=header.offset,
+        handle=header.extra_info,
+    )
+
+
+def _is_light(name: str | None) -> bool:
+    """Tell whether a request is about a light topic, by the name that it gives."""
+    return name is not None and bool(name.strip())
 
 
 def _attempt(attempt_id: str | None) -> str | None:
@@ -384,9 +440,8 @@ def _poll(
     store: Reader,
     checks: PopChecks,
 ) -> Poll:
-    """Return a request that waits. Its fields were read and are not kept: there may be many."""
-    kept = dataclasses.replace(request.command, ext=None, body=b"")
-    waiting = dataclasses.replace(request, command=kept)
+    """Return a request that waits."""
+    waiting = waiting_request(request)
 
     def matches(queue_id: int, begin: int, end: int) -> bool:
         # Worked out once and remembered there: a poll itself keeps no more than the text.
@@ -408,41 +463,3 @@ def _poll(
         resume=functools.partial(resume, waiting, wanted),
         matches=matches if looks else None,
     )
-
-
-class _Woken:
-    """A pop that waited, while it is tried again."""
-
-    __slots__ = ("_answer", "_request", "_wanted", "received_ms")
-
-    def __init__(
-        self,
-        request: Request,
-        wanted: PopRequest,
-        answer: Callable[[Request, PopRequest], Awaitable[Command | None]],
-        now_ms: int,
-    ) -> None:
-        self._request = request
-        self._wanted = wanted
-        self._answer = answer
-        self.received_ms = now_ms
-
-    async def run(self) -> None:
-        request = self._request
-        try:
-            command = await self._answer(request, self._wanted)
-        except StoreFault as fault:
-            remark = str(fault)[:1024]
-            command = reply_to(request.command, ResponseCode.SYSTEM_ERROR, remark=remark)
-        if command is not None:
-            request.reply(command)
-
-    def refuse(self, remark: str) -> None:
-        self._request.reply(
-            reply_to(self._request.command, ResponseCode.SYSTEM_BUSY, remark=remark)
-        )
-
-
-def _refuse_lite(lite_topic: str | None) -> None:
-    if lite_topic and lite_topic.strip():
-        raise Refusal(Reason.UNSUPPORTED, "light topics are not served by this release")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CODES: Mapping[Reason, ResponseCode] = {
     Reason.FAILED: ResponseCode.SYSTEM_ERROR,
     Reason.LIGHT_QUEUES_FULL: ResponseCode.LMQ_QUOTA_EXCEEDED,
+    Reason.LIGHT_SUBSCRIPTIONS_FULL: ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
     Reason.BUSY: ResponseCode.SYSTEM_BUSY,
     Reason.UNSUPPORTED: ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     Reason.NOT_MASTER: ResponseCode.SLAVE_NOT_AVAILABLE,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.groups import GroupListing
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.model.attributes import GROUP_ATTRIBUTES
+from roquet.model.attributes import GROUP_ATTRIBUTES, LIGHT_BIND_TOPIC
 from roquet.protocol import names
 from roquet.service.slices import in_slices
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
@@ -50,9 +50,11 @@ class Groups:
 
     async def delete(self, request: DeleteGroupRequest, caller: Caller) -> None:
         """Delete a group, and its offsets when that is asked for."""
-        self._groups.remove(request.group)
+        known = self._groups.remove(request.group)
         self._stats.forget_group(request.group)
-        if request.with_offsets:
+        # The offsets of a group of light topics go in any case: they are of no other use.
+        is_light = known is not None and LIGHT_BIND_TOPIC in known.attributes
+        if request.with_offsets or is_light:
             await self._offsets.remove_group(request.group)
             await self._offsets.persist()
         await self._groups.persist()

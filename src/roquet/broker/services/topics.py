@@ -18,7 +18,7 @@ from roquet.service.slices import in_slices
 from roquet.store.topics import is_path_safe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.metrics.stats import BrokerStats
@@ -49,8 +49,13 @@ class Topics:
         *,
         allow_mixed: bool = False,
         clear_retry_topics: bool = True,
+        remove_lights: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """`allow_mixed` is enableMixedMessageType, the other clearRetryTopicWhenDeleteTopic."""
+        """`allow_mixed` is enableMixedMessageType, the other clearRetryTopicWhenDeleteTopic.
+
+        `remove_lights(topic)` removes the light topics of a parent.
+        """
+        self._remove_lights = remove_lights
         self._topics = topics
         self._offsets = offsets
         self._store = store
@@ -83,12 +88,16 @@ class Topics:
             groups = self._offsets.groups_of(topic)
             retries = [f"%RETRY%{g}{mark}{topic}" for g in groups for mark in ("_", "+")]
             doomed += [name for name in retries if self._topics.get(name) is not None]
+        known = self._topics.get(topic)
+        is_parent = known is not None and known.attributes.get(MESSAGE_TYPE) == LIGHT
         for name in doomed:
             self._topics.remove(name)
             await self._offsets.remove_topic(name)
             self._stats.forget_topic(name)
             await asyncio.to_thread(self._store.native.delete_topic, name)
             log.info("topic %s was deleted by %s", name, caller.address)
+        if is_parent and self._remove_lights is not None:
+            await self._remove_lights(topic)
         await self._topics.persist()
         await self._offsets.persist()
 

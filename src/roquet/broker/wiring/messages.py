@@ -8,6 +8,7 @@ from roquet.broker.clients.lock_votes import LockVotes
 from roquet.broker.clients.notices import GroupNotices
 from roquet.broker.fastpath.account_rows import AccountRows
 from roquet.broker.fastpath.admission import Admission, Rules
+from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.light_queues import LightQueues
 from roquet.broker.messages.schedule import DelaySchedule
 from roquet.broker.network.fast_fail import FastFail
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from roquet.broker.remoting.receive import ReceiveAdapter
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.timers import TimerParts
+    from roquet.ha.replicas import Replicas
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
     from roquet.remoting.fast_ingest import FastPath
@@ -107,6 +110,21 @@ def make_light_queues(base: Base) -> LightQueues | None:
     lights = LightQueues(base.store, base.config.store)
     base.settings.listen(lambda new, _: lights.follow(new.store))
     return lights
+
+
+def make_appender(
+    base: Base,
+    delays: DelayLevels,
+    replicas: Replicas | None,
+    *,
+    timers: TimerParts,
+    lights: LightQueues | None,
+) -> Appender:
+    """Make the last step before the store."""
+    # Plugins see message by message.
+    log = None if base.config.plugins.chosen else base.store
+    waits = (base.store, delays, base.state, replicas)
+    return Appender(*waits, log=log, timers=timers.conversion, lights=lights)
 
 
 def make_locks(base: Base, client: Client) -> Locks:

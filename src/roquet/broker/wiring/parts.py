@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.services.clients.queue_locks import Locks
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.light import LightService
     from roquet.broker.wiring.pop import PopParts, ReviveParts
     from roquet.broker.wiring.replication import Pair
     from roquet.broker.wiring.timers import TimerParts
@@ -43,6 +44,7 @@ def list_parts(
     timers: TimerParts,
     revive: ReviveParts,
     pop: PopParts,
+    light: LightService,
     pair: Pair,
 ) -> list[Part]:
     """List the parts in the order they start."""
@@ -74,6 +76,7 @@ def list_parts(
         Part("lanes", base.lanes),
         watch_part(base),
         *pop.parts(),
+        *light.parts(),
         Part("holds", base.holds, timers=(Timer("end holds", base.holds.sweep, 0.5, 0.5),)),
         Part(
             "fast_fail",

@@ -28,6 +28,7 @@ from roquet.broker.remoting.clients.assignments import AssignmentAdapter
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
 from roquet.broker.services.clients.assignments import Assignments
+from roquet.broker.wiring.light import LightParts, make_light
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
 from roquet.service.lifecycle import Part, Role, Timer
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.config import BrokerConfig
     from roquet.broker.messages.appender import Appender
+    from roquet.broker.messages.light_queues import LightQueues
     from roquet.broker.network.routes import Routed
     from roquet.broker.pop.buffer.rules import BufferRules
     from roquet.broker.pop.receive.rules import PopRules
@@ -59,6 +61,7 @@ class PopParts:
     routed: tuple[Routed, ...]
     service: PopService
     acks: PopAcks
+    light: LightParts
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
@@ -103,10 +106,11 @@ class PopParts:
         """Forget what waits on a connection that closed."""
         self.shared.pops.drop_peer(peer)
         self.shared.notifications.drop_peer(peer)
+        self.light.drop_peer(peer)
 
 
-def make_pop(base: Base, appender: Appender) -> PopParts:
-    """Wire POP consumption."""
+def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopParts:
+    """Wire POP consumption; `lights` are the light queues, where there are any."""
     config, tables, clock, store = base.config, base.metadata, base.clock, base.store
     rules, topics, name = config.pop, tables.topics, base.identity.name
     shared = _make_shared(base, appender)
@@ -172,7 +176,9 @@ def make_pop(base: Base, appender: Appender) -> PopParts:
     browse = PopBrowseAdapter(
         browser, checks, shared.notifications, store=store, clock=clock, readers=readers
     )
-    return PopParts(shared, (adapter, PopAckAdapter(acks, readers), browse), service, acks)
+    light = make_light(base, checks, offsets, set() if lights is None else lights.leaving)
+    settles = PopAckAdapter(acks, light.acks, readers)
+    return PopParts(shared, (adapter, settles, browse), service, acks, light)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

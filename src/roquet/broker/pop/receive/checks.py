@@ -89,7 +89,7 @@ class PopChecks:
         if self.is_late(request.born_ms, request.poll_ms):
             text = f"the broker[{self._identity.ip}] pop message is timeout too much"
             raise Refusal(Reason.POLLING_TIMEOUT, text)
-        self._check_serving("pop message")
+        self.check_serving("pop message")
         if request.max_messages > MESSAGES_MAX:
             ip = self._identity.ip
             text = f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}"
@@ -114,7 +114,7 @@ class PopChecks:
 
     def peek(self, request: PeekRequest) -> TopicConfig:
         """Admit a peek."""
-        self._check_serving("peeking message")
+        self.check_serving("peeking message")
         topic = self._readable(request.topic, request.queue_id, request.group)
         self._group(request.group)
         if not 0 < request.max_messages <= MESSAGES_MAX:
@@ -124,7 +124,7 @@ class PopChecks:
 
     def notification(self, request: NotificationRequest) -> tuple[TopicConfig, Choice]:
         """Admit a question for messages to pop."""
-        self._check_serving("peeking message")
+        self.check_serving("peeking message")
         topic = self._readable(request.topic, request.queue_id, request.group)
         self._group(request.group)
         wanted = self.wanted(request.topic, request.expression, request.expression_type)
@@ -132,7 +132,7 @@ class PopChecks:
 
     def polling(self, topic: str, group: str, queue_id: int) -> None:
         """Admit a question for waiting pops."""
-        self._check_serving("peeking message")
+        self.check_serving("peeking message")
         self._readable(topic, queue_id, group)
         self._group(group)
 
@@ -210,7 +210,8 @@ class PopChecks:
 
     # --- parts of these ---------------------------------------------------------------------------
 
-    def _check_serving(self, what: str) -> None:
+    def check_serving(self, what: str) -> None:
+        """Check that the broker gives messages to those who pop."""
         self._check_master()
         if not self._state.is_readable:
             text = f"the broker[{self._identity.ip}] {what} is forbidden"

@@ -57,6 +57,12 @@ class OrderAlarms:
         loop = asyncio.get_running_loop()
         self._alarms[key] = loop.call_later(min(left_s, LOOKS_AGAIN_S), self._ring, key)
 
+    def clear(self, key: Key) -> None:
+        """Wake nobody for a queue."""
+        alarm = self._alarms.pop(key, None)
+        if alarm is not None:
+            alarm.cancel()
+
     def _ring(self, key: Key) -> None:
         del self._alarms[key]
         if self._free_at(key) > self._clock.now_ms():

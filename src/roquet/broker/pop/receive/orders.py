@@ -16,7 +16,7 @@ from roquet.protocol.pop.orders import Key, OrderedBatch, decode_orders, encode_
 from roquet.store.files import FILE_SIZE_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
@@ -38,8 +38,8 @@ class Unsettled(enum.Enum):
 class PopOrders:
     """(topic, group, queue) -> the batch in flight."""
 
-    def __init__(self, file: JsonFile, clock: Clock) -> None:
-        """`file` is `consumerOrderInfo.json`."""
+    def __init__(self, file: JsonFile | None, clock: Clock) -> None:
+        """`file` is `consumerOrderInfo.json`; without it the batches are in memory alone."""
         self._file = file
         self._clock = clock
         self._batches: dict[Key, OrderedBatch] = {}
@@ -51,7 +51,7 @@ class PopOrders:
 
     async def start(self) -> None:
         """Load the file. Raises Corrupt when neither it nor its copy is whole."""
-        found = self._file.load(_decode)
+        found = None if self._file is None else self._file.load(_decode)
         if found is not None:
             self._batches = found
 
@@ -62,6 +62,8 @@ class PopOrders:
     async def persist(self) -> None:
         """Make the batches durable; returns at once when none has changed."""
         self._forget_idle()
+        if self._file is None:
+            return
         async with self._file.writing:
             changes = self._changes
             if self._saved != changes:
@@ -93,6 +95,13 @@ class PopOrders:
         ]
         return max(waiting, default=0)
 
+    def acked(self, key: Key) -> frozenset[int]:
+        """Return what is acknowledged of the last batch of a queue."""
+        batch = self._batches.get(key)
+        if batch is None or not batch.acked:
+            return frozenset()
+        return frozenset(at for bit, at in enumerate(batch.offsets) if batch.acked >> bit & 1)
+
     def popped(
         self,
         key: Key,
@@ -101,10 +110,11 @@ class PopOrders:
         pop_time_ms: int,
         invisible_ms: int,
         attempt_id: str | None,
+        acked: Collection[int] = (),
     ) -> dict[int | None, int]:
         """Note a batch; return the earlier deliveries of its messages by queue offset.
 
-        Under None stands the smallest count of all.
+        Under None stands the smallest count of all. Messages at the offsets `acked` are settled.
         """
         before = self._batches.get(key)
         attempt_id = None if attempt_id is None else attempt_id[:ATTEMPT_LENGTH_MAX]
@@ -114,6 +124,7 @@ class PopOrders:
             invisible_ms=invisible_ms,
             offsets=tuple(offsets),
             attempt_id=attempt_id,
+            acked=sum(1 << bit for bit, offset in enumerate(offsets) if offset in acked),
             deliveries=deliveries,
             last_ms=self._clock.now_ms(),
         )
@@ -150,6 +161,33 @@ class PopOrders:
         changed = {**batch.visible_ms, offset: visible_ms}
         self._batches[key] = dataclasses.replace(batch, visible_ms=changed)
         self._changes += 1
+        return True
+
+    def suspend(self, key: Key, pop_time_ms: int, visible_ms: int) -> bool:
+        """Have all that is in flight in a queue become visible at once; False when nothing is.
+
+        The delivery does not count as a failed one.
+        """
+        batch = self._batches.get(key)
+        if batch is None or batch.pop_time_ms != pop_time_ms:
+            return False
+        # The next pop counts this delivery again.
+        deliveries = {at: batch.deliveries.get(at, 0) - 1 for at in batch.offsets}
+        self._batches[key] = dataclasses.replace(
+            batch,
+            visible_ms={},
+            invisible_ms=visible_ms - pop_time_ms,
+            deliveries=deliveries,
+        )
+        self._changes += 1
+        return True
+
+    def forget_done(self, key: Key) -> bool:
+        """Forget the batch of a queue if all of it is acknowledged; tell whether it was."""
+        batch = self._batches.get(key)
+        if batch is None or batch.acked != (1 << len(batch.offsets)) - 1:
+            return False
+        self.clear(key)
         return True
 
     def clear(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""All readable queues of a topic, on whichever broker they are, as name servers know them."""
+"""All queues of a topic, on whichever broker they are, as name servers know them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import RoquetError
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import can_read
+from roquet.model.topic import can_read, can_write
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -53,8 +53,13 @@ class TopicQueues:
         identity: Identity,
         period_ms: Callable[[], int],
         clock: Clock,
+        writable: bool = False,
     ) -> None:
-        """`period_ms` is how long an answer counts. Without name servers only `topics` count."""
+        """`period_ms` is how long an answer counts. Without name servers only `topics` count.
+
+        `writable`: those that take messages, instead of those that give them.
+        """
+        self._writable = writable
         self._caller = caller
         self._name_servers = tuple(name_servers)
         self._topics = topics
@@ -114,13 +119,19 @@ class TopicQueues:
         return frozenset(
             MessageQueue(topic, data.broker_name, number)
             for data in decode_route(answer.body).queues
-            if can_read(data.perm)
-            for number in range(data.read_queues)
+            for number in range(self._count(data.perm, data.read_queues, data.write_queues))
         )
 
     def _own(self, topic: str) -> Queues | None:
         config = self._topics.get(topic)
-        if config is None or not can_read(config.perm):
+        count = 0
+        if config is not None:
+            count = self._count(config.perm, config.read_queues, config.write_queues)
+        if not count:
             return None
-        name = self._identity.name
-        return frozenset(MessageQueue(topic, name, it) for it in range(config.read_queues))
+        return frozenset(MessageQueue(topic, self._identity.name, it) for it in range(count))
+
+    def _count(self, perm: int, read_queues: int, write_queues: int) -> int:
+        if self._writable:
+            return write_queues if can_write(perm) else 0
+        return read_queues if can_read(perm) else 0

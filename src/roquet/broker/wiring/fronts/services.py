@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.network.fast_fail import FastFail
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.pop import PopParts
     from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
 
@@ -36,6 +37,7 @@ def make_services(
     *,
     expressions: Expressions,
     timers: TimerParts,
+    pop: PopParts | None = None,
 ) -> Services:
     """Make what every front calls."""
     tables = base.metadata
@@ -48,7 +50,10 @@ def make_services(
         send_backs=_make_send_backs(base, appender),
         transactions=transactions.ends,
         recalls=_make_recalls(base, appender, timers),
-        topics=Topics(tables.topics, tables.offsets, base.store, base.stats),
+        topics=Topics(
+            *(tables.topics, tables.offsets, base.store, base.stats),
+            remove_lights=None if pop is None else pop.light.upkeep.remove_of,
+        ),
         groups=Groups(tables.groups, tables.offsets, base.stats),
     )
 

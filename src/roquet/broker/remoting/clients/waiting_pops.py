@@ -1,0 +1,66 @@
+"""Pops that wait over remoting: what is kept of them, and how they are tried again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from roquet.broker.pop.receive.polls import Waiting
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import Command, reply_to
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from roquet.remoting.router import Request
+
+_P = TypeVar("_P")
+
+
+def unheld_code(waiting: Waiting) -> ResponseCode:
+    """Return the code of a pop that found nothing and does not wait."""
+    is_full = waiting is Waiting.FULL
+    return ResponseCode.POLLING_FULL if is_full else ResponseCode.POLLING_TIMEOUT
+
+
+def waiting_request(request: Request) -> Request:
+    """Return what is kept of a request that waits: its fields were read, and there may be many."""
+    kept = dataclasses.replace(request.command, ext=None, body=b"")
+    return dataclasses.replace(request, command=kept)
+
+
+class WokenPop(Generic[_P]):
+    """A pop that waited, while it is tried again."""
+
+    __slots__ = ("_answer", "_request", "_wanted", "received_ms")
+
+    def __init__(
+        self,
+        request: Request,
+        wanted: _P,
+        answer: Callable[[Request, _P], Awaitable[Command | None]],
+        now_ms: int,
+    ) -> None:
+        """`answer` is what tries it."""
+        self._request = request
+        self._wanted = wanted
+        self._answer = answer
+        self.received_ms = now_ms
+
+    async def run(self) -> None:
+        """Try it."""
+        request = self._request
+        try:
+            command = await self._answer(request, self._wanted)
+        except StoreFault as fault:
+            remark = str(fault)[:1024]
+            command = reply_to(request.command, ResponseCode.SYSTEM_ERROR, remark=remark)
+        if command is not None:
+            request.reply(command)
+
+    def refuse(self, remark: str) -> None:
+        """Answer that the broker is busy."""
+        self._request.reply(
+            reply_to(self._request.command, ResponseCode.SYSTEM_BUSY, remark=remark)
+        )

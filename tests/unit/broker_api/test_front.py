@@ -23,6 +23,7 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol import batch
 from roquet.protocol.message_id import parse_offset_id
 from roquet.store.records import read_records
+from roquet.store.results import Draft
 from roquet.testing.cluster import running_broker
 
 if TYPE_CHECKING:
@@ -207,5 +208,45 @@ def test_front_with_accounts_shows_a_message_only_to_those_who_may_read_its_topi
         (record,) = read_records(await reader.view(place))
         assert record.body == b"for readers"
         await reader.send_back(place)
+
+    run(tmp_path, tell, aclEnable="true", rocketmqHome=str(tmp_path))
+
+
+def test_front_puts_popped_copies_of_its_own_group_alone_among_the_dead_letters(
+    tmp_path: Path,
+) -> None:
+    accounts = tmp_path / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir()
+    accounts.touch(0o600)
+    only_own = "defaultTopicPerm: DENY\n  defaultGroupPerm: DENY\n  groupPerms: [g=SUB]"
+    accounts.write_text(ACCOUNTS.replace("defaultGroupPerm: SUB", only_own))
+
+    async def tell(front: LocalFront, broker: Broker) -> None:
+        async def stored(**more: str) -> int:
+            """Store a message where copies of group g and topic orders lie; return its place."""
+            draft = Draft(
+                topic="%RETRY%g_orders",
+                queue_id=0,
+                body=b"copy",
+                properties=more,
+                born_timestamp=1,
+                born_host=bytes(8),
+                store_host=bytes(8),
+            )
+            return (await broker.store.put(draft)).physical_offset
+
+        reader = LocalFront(front.calls, access_key="the-reader", group="g")
+        await reader.send_back(await stored(ORIGIN_GROUP="g"))
+        # The same name is the retry topic of the group g_orders, and that of g and a topic.
+        for more in ({"RETRY_TOPIC": "secrets"}, {"ORIGIN_GROUP": "g_orders"}):
+            with pytest.raises(Refusal) as refused:
+                await reader.send_back(await stored(**more))
+            assert refused.value.reason is Reason.ACCOUNT_REFUSED
+        stranger = LocalFront(front.calls, access_key="the-writer", group="g")
+        with pytest.raises(Refusal) as refused:
+            await stranger.send_back(await stored(ORIGIN_GROUP="g"))
+        assert refused.value.reason is Reason.ACCOUNT_REFUSED
+        await dispatched(broker)
+        assert broker.store.max_offset("%DLQ%g", 0) == 1
 
     run(tmp_path, tell, aclEnable="true", rocketmqHome=str(tmp_path))

@@ -13,6 +13,7 @@ __all__ = [
     "ArrowBatch",
     "Exchange",
     "Filter",
+    "GrpcServer",
     "HeaderPlan",
     "Ingest",
     "LogLink",
@@ -370,6 +371,55 @@ class NetConnection:
         """The processors have finished the first `frames` frames that came out, and have no other."""
     def traffic(self) -> int:
         """A number that moves with everything that is read or written."""
+
+@final
+class GrpcServer:
+    """A thread that serves connections of gRPC; which methods there are it does not know."""
+
+    def __new__(
+        cls,
+        fd: int,
+        streaming: list[str],
+        *,
+        connections: int,
+        calls: int,
+        header_bytes: int,
+        message_bytes: int,
+        inbound_bytes: int,
+        outbound_bytes: int,
+        resets: int,
+        idle_ms: int,
+        patience_ms: int,
+    ) -> GrpcServer:
+        """Serve a listening socket, whose descriptor is the thread's from now on. Raises OSError.
+
+        `streaming` are the paths whose requests are streams. `calls` is for each connection,
+        `resets` are those of calls by a client in ten seconds, `outbound_bytes` are answers that a
+        connection has not read: one with more is closed. `patience_ms` is for a whole request,
+        progress of an answer and the answer to a ping.
+        """
+    def descriptor(self) -> int:
+        """Readable while `take` has something."""
+    def take(self) -> list[tuple[Any, ...]]:
+        """Take news: what happened, the number it is about, and more.
+
+        `call`: connection, path, `ip:port` of the client, ours, authority, metadata as pairs,
+        the request or None where requests are streams. `message`: its bytes. `ended`: the client
+        sends no further messages. `gone`: nobody waits for the answer, the number means nothing any
+        more. `drained`, `closed`: numbers of connections.
+        """
+    def send(self, call: int, message: bytes) -> bool:
+        """Send a message of an answer; false when the call has ended."""
+    def finish(self, call: int, status: int, text: str) -> bool:
+        """End a call; false when it has ended."""
+    def is_slow(self, call: int) -> bool:
+        """Whether its connection has too much to read; then `drained` or `closed` follows."""
+    def close(self, connection: int) -> None:
+        """End a connection at once."""
+    def counts(self) -> tuple[int, int]:
+        """Connections and calls."""
+    def stop(self) -> None:
+        """Tell clients to go elsewhere, wait up to 3 s for calls under way, end the thread."""
 
 @final
 class NetThreads:

@@ -22,6 +22,7 @@ pub mod file_disk;
 pub mod filter;
 pub mod frame;
 pub mod get;
+pub mod grpc;
 pub mod ha;
 pub mod header_binary;
 pub mod header_json;

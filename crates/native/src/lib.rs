@@ -7,6 +7,7 @@ mod codec;
 mod counted;
 mod error;
 mod filter;
+mod grpc;
 mod header;
 mod ingest;
 mod log;
@@ -33,6 +34,8 @@ mod roquet_native {
     use crate::error::StoreError;
     #[pymodule_export]
     use crate::filter::Filter;
+    #[pymodule_export]
+    use crate::grpc::GrpcServer;
     #[pymodule_export]
     use crate::header::HeaderPlan;
     #[pymodule_export]

@@ -1,0 +1,261 @@
+//! One call, from its headers to its trailers.
+
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode};
+use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};
+use tokio::time::timeout;
+
+use super::messages::{Fault, Reader, INTERNAL};
+use super::{Handle, Head, Link, News, Order, Shared};
+
+const GRPC: &[u8] = b"application/grpc";
+/// `DEADLINE_EXCEEDED`.
+const LATE: u8 = 4;
+
+/// Serves a call to its end.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
+    link.calls.fetch_add(1, Ordering::SeqCst);
+    let (parts, body) = request.into_parts();
+    let refused = refusal(&parts.method, &parts.headers);
+    if let Some(status) = refused {
+        let mut answer = Response::new(());
+        *answer.status_mut() = status;
+        // It may have gone: then there is nobody to tell.
+        let _ = respond.send_response(answer, true);
+    } else {
+        let head = Box::new(Head {
+            path: parts.uri.path().to_owned(),
+            peer: Arc::clone(&link.peer),
+            local: Arc::clone(&link.local),
+            metadata: metadata(&parts.headers),
+            authority: parts
+                .uri
+                .authority()
+                .map_or_else(String::new, ToString::to_string),
+        });
+        let mut call = Call {
+            number: shared.number(),
+            shared,
+            link: Arc::clone(&link),
+            respond,
+            answer: None,
+        };
+        call.run(head, body).await;
+    }
+    link.calls.fetch_sub(1, Ordering::SeqCst);
+}
+
+struct Call {
+    number: u64,
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    respond: SendResponse<Bytes>,
+    answer: Option<SendStream<Bytes>>,
+}
+
+impl Call {
+    async fn run(&mut self, head: Box<Head>, body: RecvStream) {
+        let streams = self.shared.streaming.contains(&head.path);
+        let mut reader = Reader::new(Arc::clone(&self.shared), body);
+        let mut message = None;
+        if !streams {
+            match timeout(self.shared.limits.patience, reader.next()).await {
+                Ok(Ok(Some(found))) => message = Some(found),
+                Ok(Ok(None)) => return self.end(INTERNAL, "the request has no message"),
+                Ok(Err(Fault::Status(status, text))) => return self.end(status, &text),
+                Ok(Err(Fault::Gone)) => return self.was_reset(),
+                Err(_) => return self.end(LATE, "the request did not arrive in time"),
+            }
+        }
+        let (orders, mut waiting) = unbounded_channel();
+        let link = Arc::clone(&self.link);
+        super::hold(&self.shared.calls).insert(self.number, Handle { orders, link });
+        self.shared.tell(News::Call {
+            call: self.number,
+            connection: self.link.key,
+            head,
+            message,
+        });
+        let finished = self.answer(&mut reader, &mut waiting, streams).await;
+        super::hold(&self.shared.calls).remove(&self.number);
+        if finished.is_none() {
+            self.shared.tell(News::Gone(self.number));
+        }
+        // What was ordered and not sent does not count any more.
+        while let Ok(order) = waiting.try_recv() {
+            if let Order::Message(data) = order {
+                self.shared.sent(&self.link, data.len());
+            }
+        }
+    }
+
+    /// Carries orders out until the call is finished; None when the client has gone before.
+    async fn answer(
+        &mut self,
+        reader: &mut Reader,
+        waiting: &mut UnboundedReceiver<Order>,
+        streams: bool,
+    ) -> Option<()> {
+        let mut reads = streams;
+        loop {
+            let order = tokio::select! {
+                order = waiting.recv() => order?,
+                () = reset(&mut self.respond, self.answer.as_mut()) => {
+                    self.was_reset();
+                    return None;
+                }
+                found = reader.next(), if reads => {
+                    match found {
+                        Ok(Some(message)) => {
+                            self.shared.tell(News::Message(self.number, message));
+                            reader.release();
+                        }
+                        Ok(None) => {
+                            reads = false;
+                            self.shared.tell(News::Ended(self.number));
+                        }
+                        Err(Fault::Status(status, text)) => {
+                            self.end(status, &text);
+                            return None;
+                        }
+                        Err(Fault::Gone) => {
+                            self.was_reset();
+                            return None;
+                        }
+                    }
+                    continue;
+                }
+            };
+            match order {
+                Order::Finish(status, text) => {
+                    self.end(status, &text);
+                    return Some(());
+                }
+                Order::Message(data) => {
+                    let size = data.len();
+                    let written = self.write(data).await;
+                    self.shared.sent(&self.link, size);
+                    written?;
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, mut data: Bytes) -> Option<()> {
+        if self.answer.is_none() {
+            let begun = self.respond.send_response(head_of_answer(), false);
+            self.answer = Some(begun.ok()?);
+        }
+        let stream = self.answer.as_mut()?;
+        while !data.is_empty() {
+            stream.reserve_capacity(data.len());
+            while stream.capacity() == 0 {
+                let room = poll_fn(|context| stream.poll_capacity(context));
+                match timeout(self.shared.limits.patience, room).await {
+                    Ok(Some(Ok(_))) => {}
+                    Ok(_) => return None,
+                    Err(_) => {
+                        // A client that does not read holds no memory here.
+                        stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+                        return None;
+                    }
+                }
+            }
+            let part = data.split_to(stream.capacity().min(data.len()));
+            stream.send_data(part, false).ok()?;
+        }
+        Some(())
+    }
+
+    fn end(&mut self, status: u8, text: &str) {
+        let mut trailers = HeaderMap::with_capacity(2);
+        trailers.insert(
+            HeaderName::from_static("grpc-status"),
+            u16::from(status).into(),
+        );
+        if let Ok(value) = HeaderValue::from_str(&escaped(text)) {
+            if !text.is_empty() {
+                trailers.insert(HeaderName::from_static("grpc-message"), value);
+            }
+        }
+        // The client may have gone: then there is nobody to tell.
+        let _ = if let Some(stream) = self.answer.as_mut() {
+            stream.send_trailers(trailers)
+        } else {
+            let mut answer = head_of_answer();
+            answer.headers_mut().extend(trailers);
+            self.respond.send_response(answer, true).map(|_| ())
+        };
+    }
+
+    fn was_reset(&self) {
+        self.link.resets.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn reset(respond: &mut SendResponse<Bytes>, answer: Option<&mut SendStream<Bytes>>) {
+    // An error means the same: the connection has ended.
+    match answer {
+        Some(stream) => {
+            let _ = poll_fn(|context| stream.poll_reset(context)).await;
+        }
+        None => {
+            let _ = poll_fn(|context| respond.poll_reset(context)).await;
+        }
+    }
+}
+
+fn head_of_answer() -> Response<()> {
+    let mut answer = Response::new(());
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    answer
+}
+
+/// Returns the status of HTTP for what is no call of gRPC.
+fn refusal(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
+    if method != Method::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let known = kind.is_some_and(|kind| kind.starts_with(GRPC));
+    (!known).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
+fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
+    headers
+        .iter()
+        .filter_map(|(name, value)| {
+            let text = std::str::from_utf8(value.as_bytes()).ok()?;
+            Some((name.as_str().to_owned(), text.to_owned()))
+        })
+        .collect()
+}
+
+/// A text as it may stand in `grpc-message`.
+fn escaped(text: &str) -> String {
+    let mut found = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if (b' '..=b'~').contains(&byte) && byte != b'%' {
+            found.push(char::from(byte));
+        } else {
+            // Writing to a text cannot fail.
+            let _ = write!(found, "%{byte:02X}");
+        }
+    }
+    found
+}

@@ -1,0 +1,222 @@
+//! Accepting connections, and what is true of each for as long as it lasts.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection};
+use h2::{Ping, PingPong, Reason};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{watch, Notify};
+use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
+
+use super::{call, Link, News, Shared};
+
+/// Bytes of a stream, and of a connection, that a client may send ahead.
+const WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Bytes of answers that HTTP/2 itself keeps for a stream.
+const SEND_BUFFER: usize = 64 << 10;
+const TICK: Duration = Duration::from_secs(1);
+const PING_EVERY: Duration = Duration::from_mins(1);
+const RESETS_EVERY: Duration = Duration::from_secs(10);
+/// After a failed accept, as without descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+/// For calls under way when the server stops.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Accepts until the server stops, and waits for what is under way.
+pub(super) async fn accept(
+    shared: Arc<Shared>,
+    listener: std::net::TcpListener,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let Ok(listener) = TcpListener::from_std(listener) else {
+        return;
+    };
+    loop {
+        tokio::select! {
+            found = listener.accept() => match found {
+                Ok((socket, peer)) => adopt(&shared, socket, peer, stopped.clone()),
+                Err(_) => sleep(PAUSE).await,
+            },
+            _ = stopped.changed() => break,
+        }
+    }
+    drop(listener);
+    let end = Instant::now() + GRACE;
+    while Instant::now() < end && !super::hold(&shared.links).is_empty() {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn adopt(
+    shared: &Arc<Shared>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    stopped: watch::Receiver<bool>,
+) {
+    let mut links = super::hold(&shared.links);
+    if links.len() >= shared.limits.connections {
+        // Closed at once: it costs the client a new attempt, and nobody else anything.
+        return;
+    }
+    let local = socket.local_addr().map_or_else(|_| String::new(), shown);
+    let link = Arc::new(Link {
+        key: shared.number(),
+        peer: shown(peer).into(),
+        local: local.into(),
+        unsent: AtomicUsize::new(0),
+        waited_for: AtomicBool::new(false),
+        calls: AtomicUsize::new(0),
+        resets: AtomicUsize::new(0),
+        aborted: Notify::new(),
+    });
+    links.insert(link.key, Arc::clone(&link));
+    drop(links);
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        // Without it answers wait for acknowledgements; it fails on sockets that have ended.
+        let _ = socket.set_nodelay(true);
+        tokio::select! {
+            () = serve(&shared, &link, socket, stopped) => {}
+            () = link.aborted.notified() => {}
+        }
+        super::hold(&shared.links).remove(&link.key);
+        shared.tell(News::Closed(link.key));
+    });
+}
+
+/// An address as Python writes it: one of IPv4 that came through a socket of IPv6 as IPv4.
+fn shown(address: SocketAddr) -> String {
+    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    link: &Arc<Link>,
+    socket: TcpStream,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let limits = &shared.limits;
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(limits.calls)
+        .max_header_list_size(limits.header_bytes)
+        .max_send_buffer_size(SEND_BUFFER);
+    let Ok(Ok(mut connection)) = timeout(limits.patience, builder.handshake(socket)).await else {
+        return;
+    };
+    let mut watch = Watch::new(connection.ping_pong());
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            accepted = connection.accept() => {
+                let Some(Ok((request, respond))) = accepted else {
+                    return;
+                };
+                watch.used = Instant::now();
+                tokio::spawn(call::serve(Arc::clone(shared), Arc::clone(link), request, respond));
+            }
+            answered = pong(watch.pings.as_mut()) => {
+                if !answered {
+                    return;
+                }
+                watch.asked = None;
+            }
+            _ = tick.tick() => {
+                if !watch.is_good(shared, link, &mut connection) {
+                    // The reason is written before the socket is closed.
+                    let _ = timeout(TICK, connection.accept()).await;
+                    return;
+                }
+            }
+            _ = stopped.changed() => connection.graceful_shutdown(),
+        }
+    }
+}
+
+/// What ends a connection by time.
+struct Watch {
+    pings: Option<PingPong>,
+    asked: Option<Instant>,
+    pinged: Instant,
+    used: Instant,
+    resets_since: Instant,
+    leaving: Option<Instant>,
+}
+
+impl Watch {
+    fn new(pings: Option<PingPong>) -> Self {
+        let now = Instant::now();
+        Self {
+            pings,
+            asked: None,
+            pinged: now,
+            used: now,
+            resets_since: now,
+            leaving: None,
+        }
+    }
+
+    /// Tells whether the connection goes on.
+    fn is_good(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        connection: &mut Connection<TcpStream, Bytes>,
+    ) -> bool {
+        let (now, limits) = (Instant::now(), &shared.limits);
+        let resets = link.resets.load(Ordering::SeqCst);
+        if u32::try_from(resets).unwrap_or(u32::MAX) > limits.resets {
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            return false;
+        }
+        if now - self.resets_since >= RESETS_EVERY {
+            self.resets_since = now;
+            link.resets.store(0, Ordering::SeqCst);
+        }
+        if link.calls.load(Ordering::SeqCst) > 0 {
+            self.used = now;
+        }
+        if self
+            .leaving
+            .is_some_and(|since| now - since > limits.patience)
+        {
+            return false;
+        }
+        if self.leaving.is_none() && now - self.used >= limits.idle {
+            connection.graceful_shutdown();
+            self.leaving = Some(now);
+        }
+        if self
+            .asked
+            .is_some_and(|since| now - since > limits.patience)
+        {
+            return false;
+        }
+        if self.asked.is_none() && now - self.pinged >= PING_EVERY {
+            self.pinged = now;
+            let sent = self
+                .pings
+                .as_mut()
+                .map(|pings| pings.send_ping(Ping::opaque()));
+            self.asked = matches!(sent, Some(Ok(()))).then_some(now);
+        }
+        true
+    }
+}
+
+/// Waits for the answer to a ping; false: there will be none.
+async fn pong(pings: Option<&mut PingPong>) -> bool {
+    match pings {
+        Some(pings) => poll_fn(|context| pings.poll_pong(context)).await.is_ok(),
+        None => std::future::pending().await,
+    }
+}

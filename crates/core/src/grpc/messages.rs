@@ -1,0 +1,124 @@
+//! Messages of gRPC within the data of a stream: one byte of flags, four of length, the message.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::RecvStream;
+
+use super::Shared;
+
+const PREFIX: usize = 5;
+/// `RESOURCE_EXHAUSTED`.
+pub(super) const EXHAUSTED: u8 = 8;
+/// `UNIMPLEMENTED`.
+pub(super) const UNIMPLEMENTED: u8 = 12;
+/// `INTERNAL`.
+pub(super) const INTERNAL: u8 = 13;
+
+/// Why there is no further message.
+pub(super) enum Fault {
+    /// Nobody waits for an answer.
+    Gone,
+    /// The call ends with this.
+    Status(u8, String),
+}
+
+/// A message as it is sent; None when it is too long for gRPC.
+pub(super) fn framed(message: &[u8]) -> Option<Bytes> {
+    let length = u32::try_from(message.len()).ok()?;
+    let mut data = BytesMut::with_capacity(PREFIX + message.len());
+    data.put_u8(0);
+    data.put_u32(length);
+    data.put_slice(message);
+    Some(data.freeze())
+}
+
+/// Reads the messages of a request; what it keeps counts until it is dropped.
+pub(super) struct Reader {
+    shared: Arc<Shared>,
+    body: RecvStream,
+    buffer: BytesMut,
+    counted: usize,
+}
+
+impl Reader {
+    pub(super) fn new(shared: Arc<Shared>, body: RecvStream) -> Self {
+        Self {
+            shared,
+            body,
+            buffer: BytesMut::new(),
+            counted: 0,
+        }
+    }
+
+    /// Forgets the bytes of messages that were handed on.
+    pub(super) fn release(&mut self) {
+        let spare = self.counted.saturating_sub(self.buffer.len());
+        self.shared.inbound.fetch_sub(spare, Ordering::Relaxed);
+        self.counted -= spare;
+    }
+
+    /// Returns the next message; None at the end. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+        loop {
+            if let Some(message) = self.cut()? {
+                return Ok(Some(message));
+            }
+            match self.body.data().await {
+                Some(Ok(chunk)) => self.add(&chunk)?,
+                Some(Err(_)) => return Err(Fault::Gone),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => {
+                    let text = "the last message is cut off";
+                    return Err(Fault::Status(INTERNAL, text.to_owned()));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, chunk: &Bytes) -> Result<(), Fault> {
+        let size = chunk.len();
+        let before = self.shared.inbound.fetch_add(size, Ordering::Relaxed);
+        self.counted += size;
+        if before + size > self.shared.limits.inbound_bytes {
+            let text = "requests that are not answered yet take all the room there is";
+            return Err(Fault::Status(EXHAUSTED, text.to_owned()));
+        }
+        self.buffer.extend_from_slice(chunk);
+        self.body
+            .flow_control()
+            .release_capacity(size)
+            .map_err(|_| Fault::Gone)
+    }
+
+    fn cut(&mut self) -> Result<Option<Bytes>, Fault> {
+        let Some((prefix, _)) = self.buffer.split_first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        let [flags, length @ ..] = *prefix;
+        if flags != 0 {
+            let text = "compressed messages are not supported: send grpc-encoding: identity";
+            return Err(Fault::Status(UNIMPLEMENTED, text.to_owned()));
+        }
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let most = self.shared.limits.message_bytes;
+        if length > most {
+            let text = format!("gRPC message exceeds maximum size {most}: {length}");
+            return Err(Fault::Status(EXHAUSTED, text));
+        }
+        if self.buffer.len() - PREFIX < length {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX);
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared
+            .inbound
+            .fetch_sub(self.counted, Ordering::Relaxed);
+    }
+}

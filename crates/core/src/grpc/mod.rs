@@ -1,0 +1,274 @@
+//! gRPC over HTTP/2 on one thread: connections, flow control, framing of messages.
+//!
+//! The thread knows no method and no message: whoever owns the [`Server`] takes [`News`] and gives
+//! answers, from any thread. A request that is no stream comes out whole, as one piece of news.
+//!
+//! **Invariant.** Each call of [`News::Call`] ends once: by [`Server::finish`], or by [`News::Gone`] when
+//! nobody waits for its answer any more. After that its number means nothing and is not used again.
+//!
+//! **Bounds.** Connections, calls of a connection, bytes of headers, bytes of a message, bytes of all
+//! requests that are not answered, and bytes of answers that a connection has not read are limited;
+//! so are the times for a preface, for a request, for a blocked answer and for the answer to a ping,
+//! and how often a client may reset calls. What HTTP/2 itself lets a peer do (floods of settings, of
+//! continuations, of resets before a call is accepted) is limited by the `h2` library.
+
+mod call;
+mod connection;
+mod messages;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{watch, Notify};
+
+use crate::bell::Bell;
+use crate::store_health::hold;
+
+/// What is allowed. Sizes are bytes.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Calls of a connection at a time.
+    pub calls: u32,
+    /// Headers of a request.
+    pub header_bytes: u32,
+    /// One message of a client.
+    pub message_bytes: usize,
+    /// All requests that are not answered.
+    pub inbound_bytes: usize,
+    /// Answers that a connection has not read; one with more is closed.
+    pub outbound_bytes: usize,
+    /// Calls that a client may reset in ten seconds.
+    pub resets: u32,
+    /// A connection without calls is closed after it.
+    pub idle: Duration,
+    /// For a preface, a whole request, progress of an answer, the answer to a ping.
+    pub patience: Duration,
+}
+
+/// How a call began.
+#[derive(Debug)]
+pub struct Head {
+    /// `/package.Service/Method`.
+    pub path: String,
+    /// `ip:port` of the client.
+    pub peer: Arc<str>,
+    /// `ip:port` that the client has connected to.
+    pub local: Arc<str>,
+    /// Metadata that is text; names are in small letters.
+    pub metadata: Vec<(String, String)>,
+    /// The host and port that the client believes to speak to.
+    pub authority: String,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum News {
+    /// A call has begun. A method that streams has no message yet.
+    Call {
+        /// Number of the call.
+        call: u64,
+        /// Number of its connection.
+        connection: u64,
+        /// How it began.
+        head: Box<Head>,
+        /// The request.
+        message: Option<Bytes>,
+    },
+    /// A message of a method that streams.
+    Message(u64, Bytes),
+    /// The client sends no further messages.
+    Ended(u64),
+    /// Nobody waits for the answer.
+    Gone(u64),
+    /// A connection that was waited for has read most of its answers.
+    Drained(u64),
+    /// A connection has ended, and all of its calls.
+    Closed(u64),
+}
+
+/// What the owner wants to be written.
+enum Order {
+    Message(Bytes),
+    Finish(u8, String),
+}
+
+/// A connection as its calls see it.
+struct Link {
+    key: u64,
+    peer: Arc<str>,
+    local: Arc<str>,
+    unsent: AtomicUsize,
+    waited_for: AtomicBool,
+    calls: AtomicUsize,
+    resets: AtomicUsize,
+    aborted: Notify,
+}
+
+struct Handle {
+    orders: UnboundedSender<Order>,
+    link: Arc<Link>,
+}
+
+struct Shared {
+    limits: Limits,
+    streaming: HashSet<String>,
+    news: Mutex<Vec<News>>,
+    bell: Bell,
+    calls: Mutex<HashMap<u64, Handle>>,
+    links: Mutex<HashMap<u64, Arc<Link>>>,
+    numbers: AtomicU64,
+    inbound: AtomicUsize,
+}
+
+impl Shared {
+    fn tell(&self, news: News) {
+        hold(&self.news).push(news);
+        self.bell.ring();
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that bytes of a connection were handed to HTTP/2 or will never be.
+    fn sent(&self, link: &Link, size: usize) {
+        let left = link.unsent.fetch_sub(size, Ordering::SeqCst) - size;
+        if left <= self.limits.outbound_bytes / 4 && link.waited_for.swap(false, Ordering::SeqCst) {
+            self.tell(News::Drained(link.key));
+        }
+    }
+}
+
+/// A running thread and its connections.
+pub struct Server {
+    shared: Arc<Shared>,
+    stopping: watch::Sender<bool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Serves a listening socket; `streaming` names the paths whose requests are streams.
+    pub fn start(
+        listener: TcpListener,
+        limits: Limits,
+        streaming: HashSet<String>,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let shared = Arc::new(Shared {
+            limits,
+            streaming,
+            news: Mutex::default(),
+            bell: Bell::new()?,
+            calls: Mutex::default(),
+            links: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            inbound: AtomicUsize::new(0),
+        });
+        let (stopping, stopped) = watch::channel(false);
+        let mine = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("grpc".to_owned())
+            .spawn(move || runtime.block_on(connection::accept(mine, listener, stopped)))?;
+        Ok(Self {
+            shared,
+            stopping,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// The descriptor that is readable while there is news.
+    pub fn descriptor(&self) -> RawFd {
+        self.shared.bell.fd()
+    }
+
+    /// Takes all news.
+    pub fn take(&self) -> Vec<News> {
+        self.shared.bell.answer();
+        std::mem::take(&mut *hold(&self.shared.news))
+    }
+
+    /// Sends a message of an answer; false when the call has ended.
+    pub fn send(&self, call: u64, message: &[u8]) -> bool {
+        self.order(call, messages::framed(message).map(Order::Message))
+    }
+
+    /// Ends a call; false when it has ended.
+    pub fn finish(&self, call: u64, status: u8, text: &str) -> bool {
+        self.order(call, Some(Order::Finish(status, text.to_owned())))
+    }
+
+    /// Tells whether the connection of a call has too much to read; then [`News::Drained`] follows.
+    pub fn is_slow(&self, call: u64) -> bool {
+        let calls = hold(&self.shared.calls);
+        let Some(handle) = calls.get(&call) else {
+            return false;
+        };
+        let full =
+            || handle.link.unsent.load(Ordering::SeqCst) > self.shared.limits.outbound_bytes / 4;
+        if !full() {
+            return false;
+        }
+        handle.link.waited_for.store(true, Ordering::SeqCst);
+        // Either this sees that it was drained meanwhile, or the thread sees that it is waited for.
+        full() || !handle.link.waited_for.swap(false, Ordering::SeqCst)
+    }
+
+    /// Ends a connection at once.
+    pub fn close(&self, connection: u64) {
+        if let Some(link) = hold(&self.shared.links).get(&connection) {
+            link.aborted.notify_one();
+        }
+    }
+
+    /// Connections and calls there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (
+            hold(&self.shared.links).len(),
+            hold(&self.shared.calls).len(),
+        )
+    }
+
+    /// Tells clients to go elsewhere, waits so long for calls under way, and ends the thread.
+    pub fn stop(&self) {
+        // Nobody listens any more when the thread has ended by itself.
+        let _ = self.stopping.send(true);
+        if let Some(thread) = hold(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+
+    fn order(&self, call: u64, order: Option<Order>) -> bool {
+        let calls = hold(&self.shared.calls);
+        let (Some(handle), Some(order)) = (calls.get(&call), order) else {
+            return false;
+        };
+        if let Order::Message(data) = &order {
+            let before = handle.link.unsent.fetch_add(data.len(), Ordering::SeqCst);
+            // One answer may be larger than the limit, but it is the only one then.
+            if before > self.shared.limits.outbound_bytes {
+                handle.link.aborted.notify_one();
+            }
+        }
+        handle.orders.send(order).is_ok()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -20,9 +20,9 @@ from cli_harness import dev_server, environment
 from cli_shell import Shell
 from roquet import sync
 from roquet.base.errors import UsageError
+from roquet.base.times import place_of
 from roquet.cli.app import parser
 from roquet.cli.commands import declared, tree
-from roquet.cli.times import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

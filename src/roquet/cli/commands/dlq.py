@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.admin.lookup import found_by_id
 from roquet.admin.messages import origin_of
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, RoquetError, UsageError
+from roquet.base.times import shown_time, time_of
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
-from roquet.cli.commands.messages import found_by_id
 from roquet.cli.exits import EXIT_REFUSED
 from roquet.cli.shown import message_fields, message_text
-from roquet.cli.times import shown_time, time_of
 from roquet.protocol import names
 from roquet.protocol.codes import ResponseCode
 

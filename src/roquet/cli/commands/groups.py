@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.base.times import place_of, shown_time
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
-from roquet.cli.times import place_of, shown_time
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.versions import describe

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
+from roquet.admin.lookup import found_by_id
 from roquet.admin.matching import matcher
 from roquet.base.clock import SystemClock
-from roquet.base.errors import Refused, UsageError
+from roquet.base.errors import UsageError
+from roquet.base.times import shown_time, time_of
 from roquet.cli import output
 from roquet.cli.shown import message_fields, message_text
-from roquet.cli.times import shown_time, time_of
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.message_id import is_offset_id
 
 if TYPE_CHECKING:
     import argparse
@@ -29,23 +27,6 @@ async def get(admin: Admin, options: argparse.Namespace) -> int:
         else:
             _show(message)
     return 0
-
-
-async def found_by_id(admin: Admin, topic: str | None, name: str) -> list[StoredMessage]:
-    """Return the copies of a message, one at least. Raises UsageError, Refused with code 22."""
-    if topic is not None:
-        found = await admin.messages.by_id(topic, name)
-        if not found and is_offset_id(name):
-            # Both kinds of id may look alike; an address that is none of ours is no finding.
-            with contextlib.suppress(UsageError):
-                found = [await admin.messages.by_offset_id(name)]
-    elif is_offset_id(name):
-        found = [await admin.messages.by_offset_id(name)]
-    else:
-        raise UsageError(f"{name[:80]!r} is the id of a producer: give --topic with it")
-    if not found:
-        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{topic} has no message {name[:80]}")
-    return found
 
 
 def _show(message: StoredMessage) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
+from roquet.base.times import shown_time
 from roquet.cli import output
-from roquet.cli.times import shown_time
 from roquet.protocol.codes import ResponseCode
 from roquet.spark.jobs.trace_lines import decode
 

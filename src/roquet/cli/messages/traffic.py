@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from roquet.admin.matching import matcher
 from roquet.base.errors import Refused, RoquetError, Unreachable, UsageError
+from roquet.base.times import date_of, span_ms
 from roquet.cli import output
 from roquet.cli.exits import EXIT_INTERRUPTED
 from roquet.cli.messages.bodies import bodies
 from roquet.cli.reach import Watched, client, helped, run
 from roquet.cli.shown import message_fields, message_text
-from roquet.cli.times import date_of, span_ms
 from roquet.client import ConsumerOptions, Sql
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.properties import TIMER_DELAY_MS, TIMER_DELIVER_MS

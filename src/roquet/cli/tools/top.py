@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from roquet.admin.health import troubles
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.base.times import shown_time
 from roquet.cli import output
-from roquet.cli.times import shown_time
 
 if TYPE_CHECKING:
     import argparse

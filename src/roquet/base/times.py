@@ -12,14 +12,14 @@ _SPAN = re.compile(r"-?([0-9]{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def place_of(text: str) -> str | int:
-    """Return where `--to` goes: earliest, latest, or a time in Unix milliseconds.
+def place_of(text: str, flag: str = "--to") -> str | int:
+    """Return where a group goes on: earliest, latest, or a time in Unix milliseconds.
 
     Raises UsageError.
     """
     if text in ("earliest", "latest"):
         return text
-    return time_of(text, "--to", "earliest, latest, ")
+    return time_of(text, flag, "earliest, latest, ")
 
 
 def span_ms(text: str, flag: str) -> int:

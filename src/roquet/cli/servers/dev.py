@@ -48,6 +48,9 @@ class Plan:
     """Address that clients are told; `bind` without."""
     health_port: int | None = None
     """Port of /livez, /readyz and /metrics; None: not served."""
+    console_port: int | None = None
+    """Port of the web console; None: the usual one, or any that is free."""
+    has_console: bool = True
 
 
 def run_dev(plan: Plan, log_level: str, log_style: str) -> int:
@@ -93,10 +96,14 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
         }
         broker = build_broker(load_config(None, {}, flags)[0])
         async with _in_the_way("--port", broker.app):
-            for line in welcome(plan, address, broker.identity.address, folder):
+            before, after = welcome(plan, address, broker.identity.address, folder)
+            for line in before:
                 say(line)
-            runtime.settle()
-            await stop.wait()
+            async with _console(plan, address):
+                for line in after:
+                    say(line)
+                runtime.settle()
+                await stop.wait()
     return 0
 
 
@@ -113,21 +120,31 @@ async def _in_the_way(flag: str, app: App) -> AsyncGenerator[None]:
         await app.__aexit__()
 
 
+def _console(plan: Plan, namesrv: str) -> contextlib.AbstractAsyncContextManager[None]:
+    if not plan.has_console:
+        return contextlib.nullcontext()
+    from roquet.cli.servers.console import dev_console  # noqa: PLC0415  (not for --help)
+
+    return dev_console(namesrv, plan.console_port, say)
+
+
 def _reach(bind: str) -> str:
     if ipaddress.ip_address(bind).is_loopback:
         return "on loopback only"
     return f"on {bind}: whoever reaches it may read and write"
 
 
-def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> list[str]:
-    """Return what is printed at start: at most twelve lines."""
+def welcome(plan: Plan, namesrv: str, broker: str, folder: Path) -> tuple[list[str], list[str]]:
+    """Return what is printed at start, before and after the console's line: at most twelve."""
     where = "" if namesrv.endswith(":9876") else f" -n {namesrv}"
     kept = "kept" if plan.data is not None else "gone when this ends; --data DIR keeps it"
-    return [
+    before = [
         "Roquet for development, " + _reach(plan.bind),
         f"  name server  {namesrv}",
         f"  broker       {broker}",
         f"  data         {folder} ({kept})",
+    ]
+    return before, [
         "",
         "Try in another terminal:",
         f'  roquet pub hello "hi {{{{count}}}}" -c 10{where}',

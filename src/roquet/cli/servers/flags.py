@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roquet.cli.commands import tree
-from roquet.cli.flags import count
+from roquet.cli.flags import client_flags, count
 
 Options = argparse.Namespace
 
@@ -29,6 +29,12 @@ and carries their packets to one another.
 
 FILE is flat TOML; each setting is also an environment variable:
 reconnect_ms is ROQUET_RELAY_RECONNECT_MS."""
+_CONSOLE_ABOUT = """\
+Run the web console of a cluster, Roquet's or RocketMQ's: topics, groups,
+messages, dead letters, brokers.
+
+It prints an address that signs in once, as administrator; after each use a new
+one. --users names a file of accounts with passwords for everybody else."""
 _SERVER_CODES = """\
 exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
 say), 254 the configuration is wrong, 255 unexpected"""
@@ -66,6 +72,7 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
     )
     broker.set_defaults(run=_run_broker)
     _relay(commands)
+    _console(commands)
     dev = commands.add_parser(
         "dev",
         help="run a name server and a broker in one process, for development",
@@ -89,9 +96,60 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
     dev.add_argument(
         "--health-port", type=_port, help="serve /livez, /readyz and /metrics here (not served)"
     )
+    dev.add_argument(
+        "--console-port",
+        type=_port,
+        metavar="PORT",
+        help="port of the web console (8082, or another when that is taken)",
+    )
+    dev.add_argument("--no-console", action="store_true", help="run no web console")
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
     return {"broker": broker, "namesrv": namesrv}
+
+
+def _console(commands: Any) -> None:
+    console = commands.add_parser(
+        "console",
+        help="run the web console of a cluster",
+        description=_CONSOLE_ABOUT,
+        epilog=_SERVER_CODES,
+    )
+    client_flags(console, as_json=False)
+    console.add_argument(
+        "--bind", type=_address, default="127.0.0.1", help="address to listen on (%(default)s)"
+    )
+    console.add_argument("--port", type=_port, default=8_082, help="(%(default)s)")
+    console.add_argument(
+        "--root-path", default="", metavar="/PATH", help="path below which a proxy serves it"
+    )
+    console.add_argument(
+        "--proxy", type=_address, metavar="ADDRESS", help="believe this proxy's X-Forwarded-*"
+    )
+    console.add_argument(
+        "--host", action="append", default=[], metavar="NAME", help="serve it under this name, too"
+    )
+    console.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM)")
+    console.add_argument("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")
+    console.add_argument("--users", type=Path, metavar="FILE", help="accounts with passwords")
+    console.add_argument(
+        "--role",
+        choices=("viewer", "operator", "administrator"),
+        default="administrator",
+        help="of the token that is printed (%(default)s)",
+    )
+    console.add_argument("--read-only", action="store_true", help="refuse every change")
+    console.add_argument(
+        "--hide-bodies", action="store_true", help="show bodies and properties to nobody"
+    )
+    console.add_argument(
+        "--audit-log", type=Path, metavar="FILE", help="append each action here, as JSON"
+    )
+    console.add_argument(
+        "--hash-password", action="store_true", help="read a password, print its hash, and exit"
+    )
+    _log_flags(console, "WARNING")
+    console.set_defaults(run=_run_console)
 
 
 def _relay(commands: Any) -> None:
@@ -202,6 +260,12 @@ def _run_relay(options: Options) -> int:
     return relay(options)
 
 
+def _run_console(options: Options) -> int:
+    from roquet.cli.servers.console import console  # noqa: PLC0415
+
+    return console(options)
+
+
 def _run_broker(options: Options) -> int:
     from roquet.cli.servers.serve import broker, given  # noqa: PLC0415
 
@@ -220,6 +284,8 @@ def _run_dev(options: Options) -> int:
             options.bind,
             options.advertise,
             options.health_port,
+            console_port=options.console_port,
+            has_console=not options.no_console,
         ),
         options.log_level,
         options.log_style,

@@ -1,0 +1,124 @@
+"""`roquet console`: the web console of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import logging
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from roquet.base import log as logs
+from roquet.base.clock import SystemClock
+from roquet.base.errors import UsageError
+from roquet.cli.reach import client
+from roquet.cli.servers.serve import guarded, say
+from roquet.service import runtime
+from roquet.service.supervisor import supervised
+
+if TYPE_CHECKING:
+    import argparse
+    import asyncio
+    from collections.abc import AsyncGenerator, Callable
+    from types import ModuleType
+
+log = logging.getLogger(__name__)
+
+MISSING = "the console needs more packages: pip install 'roquet[console]'"
+PORT = 8082
+
+
+def console_module() -> ModuleType:
+    """Return what builds a console. Raises UsageError where its packages are not installed."""
+    try:
+        from roquet.console import app  # noqa: PLC0415  (few commands need it, and it is large)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "roquet":
+            raise
+        raise UsageError(MISSING) from error
+    return app
+
+
+def console(options: argparse.Namespace) -> int:
+    """Run a console to its end; or print what the file of accounts has for a password."""
+    app = console_module()
+    from roquet.console.config import ConsoleConfig, role_of  # noqa: PLC0415
+
+    if options.hash_password:
+        return _hash_password()
+    logs.configure(options.log_level, options.log_style)
+    mq = client(options)
+    config = ConsoleConfig(
+        bind=options.bind,
+        port=options.port,
+        root_path=options.root_path.rstrip("/"),
+        read_only=options.read_only,
+        hide_bodies=options.hide_bodies,
+        users=options.users,
+        audit_log=options.audit_log,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
+        proxy=options.proxy,
+        hosts=tuple(options.host),
+        cluster=options.namesrv,
+    )
+    role = role_of(options.role)
+
+    async def serve(stop: asyncio.Event) -> int:
+        built = app.build(config, mq, SystemClock(), say, role=role)
+        async with built.app:
+            say(f"Console of {options.namesrv}; the address above signs in once.")
+            runtime.settle()
+            async with supervised(os.environ, SystemClock()):
+                await stop.wait()
+        return 0
+
+    return guarded(lambda: runtime.run(serve))
+
+
+@contextlib.asynccontextmanager
+async def dev_console(
+    namesrv: str, port: int | None, said: Callable[[str], None]
+) -> AsyncGenerator[None]:
+    """Run the console of `roquet dev` on loopback for a block.
+
+    Without a port it gets the usual one, or any that is free when that is taken. Where its
+    packages are not installed, a line says so. Raises UsageError for a port that is taken.
+    """
+    try:
+        app = console_module()
+    except UsageError:
+        said("  console      not installed: pip install 'roquet[console]'")
+        yield
+        return
+    from roquet.client import connect  # noqa: PLC0415
+    from roquet.console.config import ConsoleConfig  # noqa: PLC0415
+
+    config = ConsoleConfig(port=_free(PORT) if port is None else port, cluster=namesrv)
+    built = app.build(config, connect(f"rmq://{namesrv}"), SystemClock(), said)
+    async with built.app:
+        yield
+
+
+def _free(port: int) -> int:
+    """Return the port if nobody listens on it, else 0, which stands for any."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return 0
+    return port
+
+
+def _hash_password() -> int:
+    from roquet.console.accounts import hash_password  # noqa: PLC0415
+
+    if sys.stdin.isatty():
+        given = getpass.getpass("Password: ")
+        if given != getpass.getpass("Again: "):
+            raise UsageError("the two differ")
+    else:
+        given = sys.stdin.readline(1024).rstrip("\r\n")
+    sys.stdout.write(hash_password(given) + "\n")
+    return 0

@@ -1,0 +1,127 @@
+"""What the console is told at start, and the bounds of everything that it keeps or waits for."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT_SAFE = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+
+
+class Role(enum.IntEnum):
+    """What somebody may do; each role may do all that those before it may."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    ADMINISTRATOR = 3
+
+    @property
+    def word(self) -> str:
+        """The name for people."""
+        return self.name.lower()
+
+
+def role_of(text: str) -> Role:
+    """Return the role of a name. Raises UsageError."""
+    try:
+        return Role[text.upper()]
+    except KeyError:
+        there = ", ".join(it.word for it in Role)
+        raise UsageError(f"{text[:40]!r} is no role: {there}") from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConfig:
+    """Settings of one console."""
+
+    bind: str = "127.0.0.1"
+    port: int = 8082
+    """0: any free one."""
+    root_path: str = ""
+    """Path below which a reverse proxy serves the console, as `/mq`; empty: at the root."""
+    read_only: bool = False
+    """Refuse every change, whoever asks."""
+    hide_bodies: bool = False
+    """Show bodies and properties of messages to nobody."""
+    users: Path | None = None
+    """File of accounts with passwords; None: only one-time tokens let somebody in."""
+    audit_log: Path | None = None
+    """File to which each action is appended, one JSON object a line."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    proxy: str | None = None
+    """Address of a reverse proxy whose X-Forwarded-For and -Proto are believed."""
+    hosts: tuple[str, ...] = ()
+    """Host names by which browsers may reach the console, besides addresses of loopback."""
+    cluster: str = ""
+    """What the pages call the cluster; the name servers' addresses, usually."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for settings that would give the console away."""
+        if not SCRIPT_SAFE.fullmatch(self.root_path):
+            raise UsageError(f"--root-path {self.root_path[:80]!r}: it should look like /console")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("give --tls-cert and --tls-key, or neither")
+        if self.is_loopback or self.tls_cert is not None or self.proxy is not None:
+            return
+        raise UsageError(
+            f"--bind {self.bind}: passwords would cross the network in the clear; give --tls-cert"
+            " and --tls-key, or --proxy with the address of a reverse proxy that speaks TLS"
+        )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the console."""
+        return ipaddress.ip_address(self.bind).is_loopback
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds. Times are seconds, sizes bytes."""
+
+    body: int = 1024 * 1024
+    """Of a request."""
+    head: int = 16 * 1024
+    form_fields: int = 200
+    connections: int = 100
+    request_s: float = 10.0
+    """For the whole request to arrive."""
+    work_s: float = 20.0
+    """For the cluster to give what a page needs."""
+    works: int = 8
+    """Pages and actions that ask the cluster at the same time."""
+    works_waiting: int = 32
+    questions: int = 8
+    """Requests to the cluster of one page at the same time."""
+    sessions: int = 256
+    session_s: float = 12 * 3600.0
+    idle_s: float = 3600.0
+    links: int = 32
+    """One-time tokens that nobody has used yet."""
+    link_s: float = 900.0
+    failures: int = 10
+    """Failed sign-ins a minute, of all addresses together."""
+    users: int = 1000
+    streams: int = 16
+    """Live tails at the same time, four of them for one session."""
+    streams_each: int = 4
+    stream_s: float = 900.0
+    audit_rows: int = 1000
+    """Kept in memory for the page."""
+    shown_body: int = 64 * 1024
+    """Of a message's body on a page."""
+    published_body: int = 256 * 1024
+    found: int = 500
+    """Messages of one search."""
+    scanned: int = 20_000
+    """Messages that one search reads."""
+    page: int = 25
+    """Rows of a page that need requests of their own."""

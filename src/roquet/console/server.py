@@ -1,0 +1,136 @@
+"""The HTTP server under the console: a socket of ours, served by uvicorn inside this process."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from roquet.base.errors import UsageError
+from roquet.service.background import Tasks
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Generator
+
+    from starlette.types import ASGIApp
+
+    from roquet.base.clock import Clock
+    from roquet.console.config import ConsoleConfig, Limits
+
+_BACKLOG = 128
+_FIRST_S = 10.0
+"""For the head of a connection's first request to arrive."""
+_KEEP_ALIVE_S = 10
+_LAST_S = 2
+_READY_STEP_S = 0.01
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    # typing.override came with Python 3.12.
+    def capture_signals(self) -> Generator[None]:  # type: ignore[explicit-override]
+        """Leave the signals to the process, which stops all of its parts in order."""
+        yield
+
+
+class _Protocol(H11Protocol):
+    """Closes a connection whose first request does not come."""
+
+    # typing.override came with Python 3.12.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[explicit-override,override]
+        """Begin to wait."""
+        super().connection_made(transport)
+        self._first = self.loop.call_later(_FIRST_S, self._close_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # type: ignore[explicit-override]
+        """Wait no more."""
+        self._first.cancel()
+        super().connection_lost(exc)
+
+    def _close_if_silent(self) -> None:
+        # None before the first request, whatever its type says.
+        begun: object = self.cycle
+        if begun is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+class HttpService:
+    """Listens from `start` to `stop`. A service."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: ConsoleConfig,
+        limits: Limits,
+        closing: asyncio.Event,
+        clock: Clock,
+    ) -> None:
+        """Listen nowhere yet; `closing` is set before connections are ended."""
+        self._config = config
+        self._closing = closing
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self._tasks = Tasks()
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=_Protocol,
+                ws="none",
+                lifespan="off",
+                loop="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=config.proxy is not None,
+                forwarded_allow_ips=config.proxy or "",
+                limit_concurrency=limits.connections,
+                h11_max_incomplete_event_size=limits.head,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_LAST_S,
+                ssl_certfile=None if config.tls_cert is None else str(config.tls_cert),
+                ssl_keyfile=None if config.tls_key is None else str(config.tls_key),
+            )
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._config.port if self._socket is None else int(self._socket.getsockname()[1])
+
+    @property
+    def address(self) -> str:
+        """What a browser is given: scheme, host and port."""
+        scheme = "http" if self._config.tls_cert is None else "https"
+        host = f"[{self._config.bind}]" if ":" in self._config.bind else self._config.bind
+        return f"{scheme}://{host}:{self.port}{self._config.root_path}"
+
+    async def start(self) -> None:
+        """Listen. Raises UsageError when the port or the certificate cannot be had."""
+        try:
+            self._server.config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"--tls-cert, --tls-key: {error}") from error
+        family = socket.AF_INET6 if ":" in self._config.bind else socket.AF_INET
+        where = (self._config.bind, self._config.port)
+        try:
+            self._socket = socket.create_server(where, family=family, backlog=_BACKLOG)
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"cannot listen on {where[0]}:{where[1]}: {error}") from error
+        self._socket.setblocking(False)
+        self._tasks.spawn(self._server.serve([self._socket]), "console")
+        while not self._server.started and len(self._tasks):
+            await self._clock.sleep(_READY_STEP_S)
+
+    async def stop(self) -> None:
+        """End live tails, let answers go out, close all connections."""
+        self._closing.set()
+        self._server.should_exit = True
+        await self._tasks.stop(within_s=_LAST_S + 2.0)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

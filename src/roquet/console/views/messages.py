@@ -1,0 +1,283 @@
+"""Messages: found, shown, sent again; and those that groups gave up."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from roquet.admin.lookup import found_by_id
+from roquet.admin.matching import matcher
+from roquet.admin.messages import origin_of
+from roquet.base.errors import NotFound, RoquetError, UsageError
+from roquet.base.times import time_of
+from roquet.console.context import each
+from roquet.console.declared import Done
+from roquet.console.views.paging import page_of
+from roquet.console.web.render import to
+from roquet.protocol import names
+
+if TYPE_CHECKING:
+    from roquet.console.context import Context
+    from roquet.console.declared import Data
+    from roquet.model.message import StoredMessage
+
+_HEX_MAX = 4096
+_PREVIEW = 120
+_GROUPS_MAX = 20
+_FUTURE_MS = 60_000
+
+
+async def search(context: Context, given: Data) -> Data:
+    """Find messages of a topic by id, by key, or by the time at which they were stored."""
+    data: Data = {
+        "topic": given["topic"],
+        "rows": [],
+        "scanned": 0,
+        "is_whole": True,
+        "asked": given["topic"] is not None,
+        "hidden": context.parts.config.hide_bodies,
+    }
+    if given["topic"] is None:
+        if given["id"] is None:
+            return data
+        found = await found_by_id(context.admin, None, given["id"])
+    elif given["id"] is not None:
+        found = await found_by_id(context.admin, given["topic"], given["id"])
+    elif given["key"] is not None:
+        found = await context.admin.messages.by_key(given["topic"], given["key"], count=64)
+        data["is_whole"] = len(found) < 64
+    else:
+        found, data["scanned"], data["is_whole"] = await _scan(context, given)
+    return {**data, "asked": True, "rows": [_row(context, it) for it in found]}
+
+
+async def _scan(context: Context, given: Data) -> tuple[list[StoredMessage], int, bool]:
+    """Return what was found, how many messages were read, and whether that was all."""
+    begin = time_of(given["since"], "since")
+    now_ms = context.now_ms() + _FUTURE_MS
+    end = now_ms if given["until"] is None else time_of(given["until"], "until")
+    wanted = matcher(tag=given["tag"], sql=given["sql"])
+    if given["text"] is not None and context.parts.config.hide_bodies:
+        raise UsageError("bodies are hidden in this console: they cannot be searched")
+    text = None if given["text"] is None else given["text"].encode()
+    count = max(1, len(await context.admin.topics.queues(given["topic"])))
+    each_queue = max(1, context.limits.scanned // count)
+    found: list[StoredMessage] = []
+    read: dict[tuple[str, int], int] = {}
+    async for it in context.admin.messages.between(given["topic"], begin, end, count=each_queue):
+        place = (it.broker_name, it.queue_id)
+        read[place] = read.get(place, 0) + 1
+        if wanted(it) and (text is None or text in it.body):
+            found.append(it)
+        if len(found) >= context.limits.found:
+            return _sorted(found), sum(read.values()), False
+    is_whole = all(it < each_queue for it in read.values())
+    return _sorted(found), sum(read.values()), is_whole
+
+
+def _sorted(found: list[StoredMessage]) -> list[StoredMessage]:
+    return sorted(found, key=lambda it: (-it.store_timestamp, -it.queue_offset))
+
+
+async def message(context: Context, given: Data) -> Data:
+    """Show one message, whole; and which groups are past it."""
+    found = await found_by_id(context.admin, given["topic"], given["id"])
+    it = found[0]
+    groups: list[str] = []
+    try:
+        groups = (await context.admin.topics.groups(it.topic))[:_GROUPS_MAX]
+        seen = await each(context.admin.groups.offsets(name, it.topic) for name in groups)
+    except RoquetError:
+        seen = []  # its topic may be gone
+    tracks = [
+        {"group": name, "state": _state(it, offsets)}
+        for name, offsets in zip(groups, seen, strict=False)
+    ]
+    is_hidden = context.parts.config.hide_bodies
+    return {
+        **_row(context, it),
+        "origin": origin_of(it),
+        "born_ms": it.born_timestamp,
+        "born_host": it.born_host,
+        "store_host": it.store_host,
+        "size": it.store_size,
+        "body_size": len(it.body),
+        "reconsumed": it.reconsume_times,
+        "properties": {} if is_hidden else dict(it.properties),
+        "body": _body(b"" if is_hidden else it.body, context.limits.shown_body),
+        "tracks": tracks,
+        "copies": len(found),
+        "command": shlex.join(["roquet", "msg", "get", it.msg_id]),
+        "hidden": is_hidden,
+    }
+
+
+def _state(message: StoredMessage, offsets: Any) -> str:
+    if isinstance(offsets, RoquetError):
+        return f"unknown: {offsets}"
+    for queue, at in offsets.items():
+        if (queue.broker_name, queue.queue_id) == (message.broker_name, message.queue_id) or (
+            not message.broker_name and queue.queue_id == message.queue_id
+        ):
+            return "past it" if at.consumer_offset > message.queue_offset else "not there yet"
+    return "no offset in this queue"
+
+
+def _row(context: Context, it: StoredMessage) -> dict[str, Any]:
+    is_hidden = context.parts.config.hide_bodies
+    return {
+        "topic": it.topic,
+        "id": it.msg_id,
+        "unique": it.unique_key or "",
+        "broker": it.broker_name,
+        "queue": it.queue_id,
+        "offset": it.queue_offset,
+        "stored_ms": it.store_timestamp,
+        "tag": it.tag or "",
+        "keys": [] if is_hidden else list(it.keys),
+        "preview": "" if is_hidden else it.body[: _PREVIEW * 4].decode(errors="replace")[:_PREVIEW],
+        "tries": it.reconsume_times,
+    }
+
+
+def _body(body: bytes, size_max: int) -> dict[str, Any]:
+    """Return a body as text and hex, as JSON for people if it is JSON."""
+    cut = body[:size_max]
+    shown: dict[str, Any] = {"cut": len(body) > size_max, "json": None, "text": None}
+    try:
+        # A cut may fall within a character.
+        shown["text"] = cut.decode(errors="ignore" if shown["cut"] else "strict")
+        if not shown["cut"]:
+            shown["json"] = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        pass
+    if shown["json"] is not None and len(shown["json"]) > 4 * size_max:
+        shown["json"] = None  # deep nesting grows by its indentation
+    shown["hex"] = hex_lines(body[:_HEX_MAX])
+    shown["base64"] = base64.b64encode(cut).decode() if shown["text"] is None else None
+    return shown
+
+
+def hex_lines(data: bytes) -> str:
+    """Return lines of offset, sixteen bytes, and their characters."""
+    lines: list[str] = []
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        text = "".join(chr(it) if 32 <= it < 127 else "." for it in row)
+        lines.append(f"{start:06x}  {row.hex(' '):<47}  {text}")
+    return "\n".join(lines)
+
+
+async def draft(context: Context, given: Data) -> Data:
+    """Show the form of a new message, filled in from a stored one if an id is given."""
+    data: Data = {"topic": given["topic"], "body": "", "tag": "", "keys": "", "properties": ""}
+    if given["id"] is None:
+        await context.admin.topics.route(given["topic"])
+        return data
+    if context.parts.config.hide_bodies:
+        raise UsageError("bodies are hidden in this console: a message cannot be edited")
+    it = (await found_by_id(context.admin, given["topic"], given["id"]))[0]
+    try:
+        body = it.body.decode()
+    except UnicodeDecodeError as error:
+        text = "its body is no text: it can be sent again as it is, but not edited here"
+        raise UsageError(text) from error
+    if len(it.body) > context.limits.published_body:
+        raise UsageError("its body is too large to be edited here")
+    own = {name: value for name, value in it.properties.items() if not name.isupper()}
+    return {
+        "topic": origin_of(it),
+        "body": body,
+        "tag": it.tag or "",
+        "keys": " ".join(it.keys),
+        "properties": "\n".join(f"{name}={value}" for name, value in own.items()),
+    }
+
+
+async def resend(context: Context, given: Data) -> Done:
+    """Send a copy of a message: to its topic, to another, or to one group alone."""
+    it = (await found_by_id(context.admin, given["topic"], given["id"]))[0]
+    sent = await context.admin.messages.send_again(it, topic=given["to"], group=given["group"])
+    text = f"sent again to {sent.queue.topic}, queue {sent.queue.queue_id}, id {sent.offset_id}"
+    return Done(text, to("/message", topic=it.topic, id=it.msg_id), {"id": sent.offset_id})
+
+
+async def consume(context: Context, given: Data) -> Done:
+    """Have one member of a group consume a message now."""
+    it = (await found_by_id(context.admin, given["topic"], given["id"]))[0]
+    said = await context.admin.messages.consume_directly(given["group"], given["client"], it)
+    text = f"{given['client']} says {said.result} after {said.spent_ms} ms"
+    text = f"{text}: {said.remark}" if said.remark else text
+    return Done(text, to("/message", topic=it.topic, id=it.msg_id), {"result": said.result})
+
+
+# --- what groups gave up ---------------------------------------------------------------------
+
+
+async def dead_groups(context: Context, given: Data) -> Data:
+    """List groups that gave messages up."""
+    found = [
+        it.removeprefix(names.DLQ_PREFIX)
+        for it in await context.admin.topics.names()
+        if names.is_dlq(it)
+    ]
+    chosen, about = page_of(found, given, context.limits.page)
+    bounds = await each(context.admin.topics.offsets(names.dlq_topic(it)) for it in chosen)
+    rows: list[dict[str, Any]] = []
+    for name, seen in zip(chosen, bounds, strict=True):
+        if isinstance(seen, RoquetError):
+            rows.append({"name": name, "error": str(seen)})
+            continue
+        count = sum(it.max_offset - it.min_offset for it in seen.values())
+        last_ms = max((it.last_update for it in seen.values()), default=0)
+        rows.append({"name": name, "count": count, "last_ms": last_ms, "error": ""})
+    return {**about, "rows": rows}
+
+
+async def dead(context: Context, given: Data) -> Data:
+    """Show what a group gave up, the newest first."""
+    found, is_whole = await _dead(context, given["group"], given["since"])
+    rows = [
+        {**_row(context, it), "origin": origin_of(it)}
+        for it in _sorted(found)[: context.limits.found]
+    ]
+    return {
+        "group": given["group"],
+        "since": given["since"],
+        "rows": rows,
+        "is_whole": is_whole,
+        "hidden": context.parts.config.hide_bodies,
+    }
+
+
+async def _dead(context: Context, group: str, since: str) -> tuple[list[StoredMessage], bool]:
+    topic = names.dlq_topic(group)
+    if topic not in await context.admin.topics.names():
+        raise NotFound(f"{group} has given up nothing")
+    begin, end = time_of(since, "since"), context.now_ms() + _FUTURE_MS
+    count = context.limits.found
+    found = [it async for it in context.admin.messages.between(topic, begin, end, count=count)]
+    return found, len(found) < count
+
+
+async def resend_dead(context: Context, given: Data) -> Done:
+    """Send what a group gave up again, to that group alone; a failure stops none of the others."""
+    topic = names.dlq_topic(given["group"])
+    results: list[dict[str, str]] = []
+    for name in given["id"]:
+        try:
+            it = (await found_by_id(context.admin, topic, name))[0]
+            if it.topic != topic:
+                raise NotFound(f"{given['group']} has not given up {name[:80]}")
+            sent = await context.admin.messages.send_again(it, group=given["group"])
+        except RoquetError as error:
+            results.append({"id": name, "result": str(error)})
+        else:
+            results.append({"id": name, "result": "sent", "new": sent.offset_id})
+    failed = [it for it in results if it["result"] != "sent"]
+    text = f"{len(results) - len(failed)} of {len(results)} messages sent again to {given['group']}"
+    if failed:
+        text = f"{text}; {failed[0]['id']}: {failed[0]['result']}"
+    return Done(text, to("/dead/group", group=given["group"]), {"results": results})

@@ -1,0 +1,132 @@
+"""The state of the cluster, problems first; rates; and who did what."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from roquet.admin.health import troubles
+from roquet.base.errors import RoquetError
+from roquet.console.context import each
+from roquet.console.sampler import rate
+
+if TYPE_CHECKING:
+    from roquet.console.context import Context
+    from roquet.console.declared import Data
+    from roquet.model.route import BrokerData
+
+_BEHIND = 10
+
+
+async def overview(context: Context, _: Data) -> Data:
+    """Show problems, brokers with their traffic, and the groups that are behind most."""
+    sampler = context.parts.sampler
+    sampler.watched()
+    found = await troubles(context.admin)
+    problems = [row for row in found if row[0] != "fine"]
+    problems += [
+        ("warning", row["group"], f"behind by {row['lag']} messages, and nobody of it is online")
+        for row in sampler.most_behind(_BEHIND)
+        if not row["members"]
+    ]
+    problems.sort(key=lambda row: row[0] != "problem")
+    return {
+        "problems": [{"level": it[0], "place": it[1], "text": it[2]} for it in problems],
+        "brokers": await broker_rows(context),
+        "behind": sampler.most_behind(_BEHIND),
+        "groups_seen": len(sampler.groups),
+        "groups_known": sampler.known_groups,
+        "now_ms": context.now_ms(),
+    }
+
+
+async def rates(context: Context, _: Data) -> Data:
+    """Return messages a second of the last minutes, in and out, of all masters together."""
+    context.parts.sampler.watched()
+    points = list(context.parts.sampler.points)
+    return {
+        "time_ms": [it[0] for it in points],
+        "in": [it[1] for it in points],
+        "out": [it[2] for it in points],
+    }
+
+
+async def broker_rows(context: Context) -> list[dict[str, Any]]:
+    """Return each broker with its traffic, disk and replication."""
+    known = (await context.admin.brokers.cluster()).brokers
+    drained = await context.admin.brokers.drained()
+    places = [
+        (name, data, number, address)
+        for name, data in sorted(known.items())
+        for number, address in sorted(data.addresses.items())
+    ]
+    rows = await each(
+        _broker_row(context, name, data, number, address, is_drained=name in drained)
+        for name, data, number, address in places
+    )
+    return [it for it in rows if not isinstance(it, RoquetError)]
+
+
+async def _broker_row(
+    context: Context, name: str, data: BrokerData, number: int, address: str, *, is_drained: bool
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": name,
+        "cluster": data.cluster,
+        "role": "master" if number == 0 else f"slave {number}",
+        "address": address,
+        "drained": is_drained and number == 0,
+        "version": "",
+        "in": None,
+        "out": None,
+        "disk": None,
+        "up": "",
+        "replication": "",
+        "error": "",
+    }
+    try:
+        found = await context.admin.brokers.runtime(address)
+    except RoquetError as error:
+        return {**row, "error": str(error)}
+    return {
+        **row,
+        "version": found.get("brokerVersionDesc", "?"),
+        "in": rate(found, "putTps"),
+        "out": rate(found, "getTransferredTps"),
+        "disk": _share(found.get("commitLogDiskRatio", "")),
+        "up": found.get("runtime", "?").strip("[ ]"),
+        "replication": await _replication(context, address),
+    }
+
+
+async def _replication(context: Context, address: str) -> str:
+    try:
+        found = await context.admin.brokers.ha_status(address)
+    except RoquetError as error:
+        return f"unknown: {error}"
+    if not found.is_master:
+        return f"copies {found.follow.master_address}" if found.follow.master_address else "-"
+    if not found.slaves:
+        return "no slave"
+    behind = max(it.behind for it in found.slaves)
+    return f"{found.in_sync} of {len(found.slaves)} slaves in sync, {behind} bytes behind at most"
+
+
+def _share(text: str) -> float | None:
+    try:
+        return round(float(text), 4)
+    except ValueError:
+        return None
+
+
+async def audit(context: Context, given: Data) -> Data:
+    """Return what was done, the newest first."""
+    rows = context.parts.audit.rows()
+    if given["q"]:
+        rows = [it for it in rows if given["q"] in f"{it.who} {it.action} {it.target}"]
+    return {
+        "rows": [dataclasses.asdict(it) for it in rows[:200]],
+        "q": given["q"],
+        "count": len(rows),
+        "broken": context.parts.audit.broken,
+    }

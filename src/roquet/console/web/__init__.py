@@ -1,0 +1,1 @@
+"""HTTP: pages, the JSON API, sessions and what guards them."""

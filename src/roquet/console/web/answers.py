@@ -1,0 +1,81 @@
+"""What goes wrong, as status and text; and the one place where work for a request is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import (
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    RoquetError,
+    Unreachable,
+    UsageError,
+)
+from roquet.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from roquet.console.config import Limits
+
+_NOT_THERE = (
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.QUERY_NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+)
+
+
+class Denied(RoquetError):  # noqa: N818  (it is an answer, not an accident)
+    """The console itself says no. `status` is that of HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def status_of(error: RoquetError) -> int:
+    """Return the status of HTTP that says what kind of error it is."""
+    if isinstance(error, Denied):
+        return error.status
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, UsageError):
+        return 400
+    if isinstance(error, Refused):
+        return 404 if error.code in _NOT_THERE else 409
+    if isinstance(error, OutcomeUnknown):
+        return 504
+    return 502 if isinstance(error, Unreachable) else 500
+
+
+class Works:
+    """Places for requests that ask the cluster: few at a time, few that wait, none for ever."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Have all places free."""
+        self._limits = limits
+        self._places = asyncio.Semaphore(limits.works)
+        self._waiting = 0
+
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncGenerator[None]:
+        """Hold a place for a block. Raises Denied when there is none, or the time is over."""
+        if self._waiting >= self._limits.works_waiting:
+            raise Denied(503, "too many requests at the same time; try again")
+        try:
+            async with asyncio.timeout(self._limits.work_s):
+                self._waiting += 1
+                try:
+                    await self._places.acquire()
+                finally:
+                    self._waiting -= 1
+                try:
+                    yield
+                finally:
+                    self._places.release()
+        except TimeoutError as error:
+            text = f"the cluster did not answer within {self._limits.work_s:.0f} s"
+            raise Denied(504, text) from error

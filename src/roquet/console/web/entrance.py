@@ -1,0 +1,134 @@
+"""Signing in and out, for people and for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from roquet.base.errors import RoquetError, UsageError
+from roquet.console.web.answers import Denied, status_of
+from roquet.console.web.front import COOKIE, address_of, answer, failure, form_of, object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from roquet.console.accounts import Accounts
+    from roquet.console.config import Role
+    from roquet.console.context import Parts
+    from roquet.console.web.front import Front
+    from roquet.console.web.render import Pages
+
+_TEXT_MAX = 300
+OWNER = "terminal"
+"""Who signs in by the token that was printed at start."""
+
+
+class Entrance:
+    """The handlers of signing in and out."""
+
+    def __init__(self, parts: Parts, front: Front, pages: Pages, accounts: Accounts) -> None:
+        """Let these accounts in, and whoever has a one-time token."""
+        self._parts = parts
+        self._front = front
+        self._pages = pages
+        self._accounts = accounts
+
+    def announce(self, address: str, role: Role) -> None:
+        """Print the address at which a new one-time token signs in."""
+        token = self._parts.sessions.make_link(OWNER, role, None)
+        self._parts.said(f"  console      {address}/login#{token}")
+        self._address, self._role = address, role
+
+    async def page(self, request: Request) -> Response:
+        """Show where to sign in."""
+        if self._front.session(request) is not None:
+            return self._to("/")
+        return self._page("", 200)
+
+    async def enter(self, request: Request) -> Response:
+        """Sign in by a form."""
+        try:
+            if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+                raise Denied(403, "sign in on the page of this console")
+            form = await form_of(request)
+            key, _, _ = await self._entered(request, {name: it[-1] for name, it in form.items()})
+        except RoquetError as error:
+            return self._page(str(error), status_of(error))
+        gone = self._to("/")
+        gone.set_cookie(
+            COOKIE,
+            key,
+            path=self._parts.config.root_path or "/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return gone
+
+    async def api_enter(self, request: Request) -> Response:
+        """Sign in by a JSON object: a token, or a name and a password."""
+        try:
+            given = await object_of(request)
+            if not all(isinstance(it, str) for it in given.values()):
+                raise UsageError("token, name and password are texts")
+            key, name, role = await self._entered(request, given)
+        except RoquetError as error:
+            return failure(error)
+        return answer({"session": key, "name": name, "role": role.word})
+
+    async def leave(self, request: Request) -> Response:
+        """Sign out."""
+        session = self._front.session(request)
+        try:
+            if session is not None:
+                form = await form_of(request)
+                self._front.demand_ours(session, form.get("csrf", [""])[-1])
+        except RoquetError as error:
+            return self._page(str(error), status_of(error))
+        if session is not None:
+            self._parts.sessions.end(request.cookies.get(COOKIE, ""))
+            self._note("sign out", "done", session.name, session.role.word, request)
+        gone = self._to("/login")
+        gone.delete_cookie(COOKIE, path=self._parts.config.root_path or "/")
+        return gone
+
+    async def _entered(self, request: Request, given: Mapping[str, str]) -> tuple[str, str, Role]:
+        """Return key, name and role. Raises Denied."""
+        sessions = self._parts.sessions
+        now_s = self._parts.clock.steady_ms() / 1000
+        if sessions.must_wait(now_s):
+            raise Denied(429, "too many sign-ins failed: try again in a minute")
+        token, name, password = (
+            given.get(it, "")[:_TEXT_MAX] for it in ("token", "name", "password")
+        )
+        if token:
+            found = sessions.use_link(token.strip(), now_s)
+            if found is not None:
+                self._note("sign in", "done: by a one-time token", found[1], found[2].word, request)
+                if found[1] == OWNER:
+                    self.announce(self._address, self._role)
+                return found
+            text = "this token is not good, or was used: the console prints a new one each time"
+        else:
+            role = await self._accounts.check(name, password)
+            if role is not None:
+                self._note("sign in", "done: by a password", name, role.word, request)
+                return sessions.begin(name, role, now_s), name, role
+            text = "the name or the password is wrong"
+        sessions.failed(now_s)
+        self._note("sign in", f"refused: {text}", name or "?", "-", request)
+        raise Denied(401, text)
+
+    def _note(self, what: str, outcome: str, who: str, role: str, request: Request) -> None:
+        self._parts.audit.write(what, outcome, who=who, role=role, address=address_of(request))
+
+    def _page(self, wrong: str, status: int) -> Response:
+        data = {"title": "Sign in", "wrong": wrong, "has_accounts": len(self._accounts) > 0}
+        return HTMLResponse(self._pages.render("login.html", data), status)
+
+    def _to(self, path: str) -> RedirectResponse:
+        return RedirectResponse(self._parts.config.root_path + path, 303)

@@ -1,0 +1,260 @@
+"""Requests to views and actions: who asks, may they, what do they give; pages or JSON go back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from roquet.base.errors import RoquetError, UsageError
+from roquet.console import declared
+from roquet.console.context import context_of
+from roquet.console.sessions import is_same
+from roquet.console.web.answers import Denied, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+    from roquet.console.context import Parts
+    from roquet.console.declared import Action, Data, Done, View
+    from roquet.console.sessions import Session
+    from roquet.console.web.answers import Works
+    from roquet.console.web.render import Pages
+
+    Handler = Callable[[Request], Awaitable[Response]]
+
+log = logging.getLogger(__name__)
+
+COOKIE = "roquet_console"
+_FORM = "application/x-www-form-urlencoded"
+
+
+class Front:
+    """Makes handlers of rows."""
+
+    def __init__(self, parts: Parts, pages: Pages, works: Works) -> None:
+        """Serve these parts."""
+        self._parts = parts
+        self._pages = pages
+        self._works = works
+
+    # --- handlers ----------------------------------------------------------------------------
+
+    def page(self, view: View) -> Handler:
+        """Return what answers `GET` with a page."""
+
+        async def handle(request: Request) -> Response:
+            session = self.session(request)
+            if session is None:
+                return self._to("/login")
+            try:
+                data = await self._shown(view, session, request)
+            except RoquetError as error:
+                return self._failed(session, error)
+            said, session.said = session.said, ""
+            more = {"title": view.title, "here": view.path, "said": said}
+            return self._html(view.template, session, data | more)
+
+        return handle
+
+    def api_view(self, view: View) -> Handler:
+        """Return what answers `GET /api…` with JSON."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                session = self.demand_session(request)
+                return answer(await self._shown(view, session, request))
+            except RoquetError as error:
+                return failure(error)
+
+        return handle
+
+    def form(self, action: Action) -> Handler:
+        """Return what answers `POST` of a form: does it, and goes on to a page."""
+
+        async def handle(request: Request) -> Response:
+            session = self.session(request)
+            if session is None:
+                return self._to("/login")
+            try:
+                texts = await form_of(request)
+                token = texts.pop("csrf", [""])[-1]
+                self.demand_ours(session, token)
+                done = await self._done(
+                    action, session, request, lambda: declared.of_form(action.fields, texts)
+                )
+            except RoquetError as error:
+                return self._failed(session, error)
+            session.said = f"{done.text}: {done.told}" if done.told else done.text
+            return self._to(done.goto)
+
+        return handle
+
+    def api_action(self, action: Action) -> Handler:
+        """Return what answers `POST /api…` of a JSON object."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                session = self.demand_session(request)
+                if not self._is_by_header(request):
+                    self.demand_ours(session, request.headers.get("x-csrf-token", ""))
+                source = await object_of(request)
+                done = await self._done(
+                    action, session, request, lambda: declared.of_json(action.fields, source)
+                )
+            except RoquetError as error:
+                return failure(error)
+            return answer({"done": done.text, **done.more})
+
+        return handle
+
+    # --- who ---------------------------------------------------------------------------------
+
+    def session(self, request: Request) -> Session | None:
+        """Return whose request it is: by the header of programs, or by the cookie of browsers."""
+        key = request.cookies.get(COOKIE, "")
+        if self._is_by_header(request):
+            key = request.headers["authorization"].partition(" ")[2].strip()
+        is_asked_by_page = "hx-request" in request.headers
+        now_s = self._parts.clock.steady_ms() / 1000
+        return self._parts.sessions.find(key, now_s, is_asked_by_page=is_asked_by_page)
+
+    @staticmethod
+    def _is_by_header(request: Request) -> bool:
+        return request.headers.get("authorization", "").lower().startswith("bearer ")
+
+    def demand_session(self, request: Request) -> Session:
+        """Return whose request it is. Raises Denied for nobody's."""
+        session = self.session(request)
+        if session is None:
+            raise Denied(401, "sign in first: POST /api/login, then Authorization: Bearer SESSION")
+        return session
+
+    @staticmethod
+    def demand_ours(session: Session, token: str) -> None:
+        """Raise Denied for a request that another site may have made (CSRF)."""
+        if not is_same(token, session.csrf):
+            raise Denied(403, "the form is not one of this session: load its page again")
+
+    # --- what --------------------------------------------------------------------------------
+
+    @staticmethod
+    def query(request: Request) -> dict[str, list[str]]:
+        """Return the fields of a query. Raises UsageError."""
+        return _parsed(request.url.query)
+
+    async def _shown(self, view: View, session: Session, request: Request) -> dict[str, Any]:
+        if session.role < view.role:
+            raise Denied(403, f"{view.title}: only for the role {view.role.word}")
+        given = declared.of_form(view.fields, self.query(request))
+        context = context_of(self._parts, session, address_of(request))
+        async with self._works.place():
+            data = await view.show(context, given)
+        return {**data, "given": given, "left_out": dict(context.away)}
+
+    async def _done(
+        self, action: Action, session: Session, request: Request, read: Callable[[], Data]
+    ) -> Done:
+        """Do it; whatever comes of it is in the audit log before the answer goes out."""
+        audit, address = self._parts.audit, address_of(request)
+        target: Mapping[str, str] = {}
+        outcome = "failed: unexpected"
+        try:
+            self._demand_may(action, session)
+            given = read()
+            target = declared.shown(action.fields, given)
+            context = context_of(self._parts, session, address)
+            async with self._works.place():
+                done = await action.do(context, given)
+            outcome = f"done: {done.text}"
+        except RoquetError as error:
+            kind = "refused" if isinstance(error, (Denied, UsageError)) else "failed"
+            outcome = f"{kind}: {error}"
+            raise
+        else:
+            return done
+        finally:
+            who, role = session.name, session.role.word
+            audit.write(action.path, outcome, who=who, role=role, address=address, target=target)
+
+    def _demand_may(self, action: Action, session: Session) -> None:
+        if session.role < action.role:
+            raise Denied(403, f"{action.title}: only for the role {action.role.word}")
+        if action.is_change and self._parts.config.read_only:
+            raise Denied(403, "this console is read-only")
+        if action.is_change and self._parts.audit.broken:
+            raise Denied(503, self._parts.audit.broken)
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def _html(
+        self, template: str, session: Session, data: Mapping[str, Any], status: int = 200
+    ) -> Response:
+        about = {
+            "session": session,
+            "csrf": session.csrf,
+            "may": {"operate": session.role >= 2, "administer": session.role >= 3},
+        }
+        if self._parts.config.read_only:
+            about["may"] = {"operate": False, "administer": False}
+        return HTMLResponse(self._pages.render(template, {**about, **data}), status)
+
+    def _failed(self, session: Session, error: RoquetError) -> Response:
+        data = {"title": "That did not work", "here": "", "said": "", "left_out": {}}
+        text = {"text": str(error), "status": status_of(error)}
+        return self._html("error.html", session, data | text, status_of(error))
+
+    def _to(self, path: str) -> Response:
+        return RedirectResponse(self._parts.config.root_path + path, 303)
+
+
+def address_of(request: Request) -> str:
+    """Return the address of who asks; a proxy's word is taken only where it is configured."""
+    return "?" if request.client is None else request.client.host
+
+
+def answer(data: Mapping[str, Any], status: int = 200) -> Response:
+    """Return JSON."""
+    return JSONResponse(data, status)
+
+
+def failure(error: RoquetError) -> Response:
+    """Return an error as JSON."""
+    headers = {"www-authenticate": "Bearer"} if status_of(error) == 401 else None
+    return JSONResponse({"error": str(error)}, status_of(error), headers=headers)
+
+
+async def form_of(request: Request) -> dict[str, list[str]]:
+    """Return the fields of a form. Raises Denied, UsageError."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Denied(415, f"a form is sent as {_FORM}")
+    try:
+        return _parsed((await request.body()).decode())
+    except UnicodeDecodeError as error:
+        raise UsageError("the form is no UTF-8 text") from error
+
+
+async def object_of(request: Request) -> dict[str, Any]:
+    """Return a JSON object. Raises Denied, UsageError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Denied(415, "a body is sent as application/json")
+    try:
+        found = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the body is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError("the body is no JSON object")
+    return found
+
+
+def _parsed(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=200)
+    except ValueError as error:
+        raise UsageError("the fields are no UTF-8 text, or too many") from error

@@ -119,6 +119,14 @@ def _batch_with_keys(number: int) -> Command:
     return Command(Code.SEND_BATCH_MESSAGE, ext={**_SEND, "m": "true"}, body=body)
 
 
+def _sequence(number: int) -> Command:
+    """Return as many messages in sequence as one request may have, with the longest bodies."""
+    rows = [(0, b"x" * 4_000, b"")] * 1_000
+    ext = {"topic": "orders", "queueId": "0", "bornTimestamp": "1", "producer": f"p{number}"}
+    ext |= {"epoch": "0", "first": "0", "chain": "0" * 16}
+    return Command(Code.SEND_IN_SEQUENCE, ext=ext, body=batch.encode(rows))
+
+
 def _send(number: int) -> Command:
     """Return a send with the longest body and many properties."""
     del number
@@ -199,6 +207,7 @@ PROCESSORS = [
     Asked("310 send", _send, 0),
     Asked("320 batch", _batch, 0),
     Asked("320 batch with keys", _batch_with_keys, 0),
+    Asked("7001 messages in sequence", _sequence, 0),
     Asked("11 pull", _pull, 20),
 ]
 

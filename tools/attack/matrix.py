@@ -33,6 +33,7 @@ CODES = (
     *range(200_050, 200_057),
     *range(200_070, 200_080),
     200_151,
+    *(7001, 7002),
 )
 
 SEND, PULL, QUERY, CREATE_TOPIC = 10, 11, 12, 17
@@ -111,6 +112,10 @@ def _fields(aim: Aim) -> dict[str, str]:
         "queueId": "0",
         "sysFlag": "4",
         "bornTimestamp": "1700000000000",
+        "producer": "attacker",
+        "epoch": "0",
+        "first": "0",
+        "chain": "0" * 16,
         "flag": "0",
         "properties": "UNIQ_KEY\x01u\x02",
         "reconsumeTimes": "0",

@@ -233,6 +233,8 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.SEND_MESSAGE: _publish,
     RequestCode.SEND_MESSAGE_V2: _publish_short,
     RequestCode.SEND_BATCH_MESSAGE: _publish_short,
+    RequestCode.SEND_IN_SEQUENCE: _publish,
+    RequestCode.GET_SEQUENCES: _publish,
     RequestCode.SEND_REPLY_MESSAGE: _reply_long,
     RequestCode.SEND_REPLY_MESSAGE_V2: _reply_short,
     RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,

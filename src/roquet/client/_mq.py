@@ -34,6 +34,7 @@ from roquet.client._pull_consumer import PullConsumer
 from roquet.client._push_consumer import Consumer
 from roquet.client._replies import Replies
 from roquet.client._routes import RouteBook
+from roquet.client._sequences import Sequences
 from roquet.client._session import Session
 from roquet.client._signals import until_signal
 from roquet.client._simple_consumer import SimpleConsumer
@@ -189,6 +190,10 @@ class MQ:
         )
         self._made.add(made)
         return made
+
+    def sequences(self, group: str) -> Sequences:
+        """Return sends in sequence, for brokers of ours. Raises UsageError for a bad name."""
+        return Sequences(self._session, self._group(group))
 
     def consumer(
         self,

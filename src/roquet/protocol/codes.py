@@ -6,7 +6,7 @@ import enum
 
 
 class RequestCode(enum.IntEnum):
-    """What a peer may ask for; the names are those of Java's RequestCode."""
+    """What a peer may ask for; the names are those of Java's RequestCode, where it has the code."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -164,6 +164,9 @@ class RequestCode(enum.IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
+    SEND_IN_SEQUENCE = 7001
+    """Our own, as the next: RocketMQ's brokers answer both with REQUEST_CODE_NOT_SUPPORTED."""
+    GET_SEQUENCES = 7002
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

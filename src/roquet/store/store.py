@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
 from roquet.protocol import properties as props
-from roquet.store.batches import append_batch
+from roquet.store.batches import append_batch, new_message
 from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
     BatchDraft,
@@ -28,7 +28,6 @@ from roquet.store.results import (
     Found,
     GetResult,
     GetStatus,
-    NewMessage,
     PutResult,
     PutStatus,
     StoreFault,
@@ -175,7 +174,7 @@ class MessageStore:
         Waits for nothing, and raises nothing: failures are statuses.
         """
         try:
-            placed, store_time = self.native.put_many([_fields(draft) for draft in drafts])
+            placed, store_time = self.native.put_many([new_message(draft) for draft in drafts])
         except (StoreError, StoreFault, ValueError) as error:
             if len(drafts) == 1:
                 return [_failed_put(error)]
@@ -340,6 +339,10 @@ class MessageStore:
         """Return the offset after the last dispatched message of a queue."""
         return _guarded(self.native.max_offset, topic, queue_id)
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message of a queue gets, dispatched or not."""
+        return self.native.next_offset(topic, queue_id)
+
     def light_queues(self) -> int:
         """Return how many light queues (LMQ) there are."""
         return self.native.light_queues()
@@ -363,6 +366,12 @@ class MessageStore:
             clean=stats["disk_clean_level"],
             expire=stats["disk_used_level"],
         )
+
+    def earliest_store_time(self) -> int | None:
+        """Return when the oldest message was stored, None when no older one was ever deleted."""
+        if _guarded(self.native.min_physical_offset) == 0:
+            return None
+        return _guarded(self.native.earliest_store_time)
 
     def newest_store_time(self) -> int | None:
         """Return when the newest message was stored, None when there is none."""
@@ -466,22 +475,6 @@ def waits(draft: Draft) -> bool:
     """Tell whether a message asks to be durable before it is acknowledged."""
     wait = draft.properties.get(props.WAIT)
     return wait is None or wait.lower() != "false"
-
-
-def _fields(draft: Draft) -> NewMessage:
-    """Return a message as the core takes it. Raises ValueError for properties it cannot have."""
-    return (
-        draft.topic,
-        draft.queue_id,
-        draft.body,
-        props.write(draft.properties).encode(),
-        draft.flag,
-        draft.sys_flag,
-        draft.born_timestamp,
-        draft.born_host,
-        draft.store_host,
-        *(draft.reconsume_times, draft.prepared_transaction_offset, draft.accepted),
-    )
 
 
 def _failed_put(error: Exception) -> PutResult:

@@ -40,6 +40,8 @@ BROKER_5 = (
 TO_CLIENTS = (39, 40, 220, 221, 326, 200073)
 CONTAINER = (902, 903)
 CONTROLLER = tuple(code for code in range(1001, 1019) if code not in (1007, 1008))
+OURS = (7001, 7002)
+"""Of ours alone."""
 NOBODY = (13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302, 200072)
 """Numbers without a handler anywhere."""
 ALL = (
@@ -60,7 +62,8 @@ def served() -> set[int]:
 
 def test_the_reference_has_169_codes_and_all_are_named_here() -> None:
     assert len(ALL) == len(set(ALL)) == 169
-    assert set(ALL) <= {int(code) for code in RequestCode}
+    assert {*ALL, *OURS} <= {int(code) for code in RequestCode}
+    assert not {*ALL} & {*OURS}
 
 
 def test_the_broker_serves_every_code_of_4x() -> None:

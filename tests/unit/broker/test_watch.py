@@ -161,6 +161,8 @@ LANES = {
     RequestCode.SEND_MESSAGE: ("send", "main, fast"),
     RequestCode.SEND_MESSAGE_V2: ("send", "main, fast"),
     RequestCode.SEND_BATCH_MESSAGE: ("send", "main, fast"),
+    RequestCode.SEND_IN_SEQUENCE: ("send", "main, fast"),
+    RequestCode.GET_SEQUENCES: ("send", "main, fast"),
     RequestCode.CONSUMER_SEND_MSG_BACK: ("send", "main, fast"),
     RequestCode.PULL_MESSAGE: ("pull", "main"),
     RequestCode.LITE_PULL_MESSAGE: ("lite_pull", "main"),

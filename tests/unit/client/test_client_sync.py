@@ -30,6 +30,7 @@ ASYNC_ONLY = {
     "end",
     "send_encoded",
     "send_half",
+    "sequences",
     # What brokers call, not applications.
     "describe",
     "rebalance_soon",

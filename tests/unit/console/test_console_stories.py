@@ -372,8 +372,9 @@ def test_a_broker_that_does_not_answer_is_said_and_the_rest_is_shown(tmp_path: P
         (tmp_path / "b").mkdir()
         async with cluster(tmp_path) as world, console_over(world) as console:
             keeper = console.administrator
-            other = {"brokerName": "broker-b", "namesrvAddr": world.name_servers}
-            second = BrokerProcess(tmp_path / "b", **other)
+            second = BrokerProcess(
+                tmp_path / "b", brokerName="broker-b", namesrvAddr=world.name_servers
+            )
             try:
                 async with second.client():
                     assert (await keeper.call("/topic/create", name="t", queues=2)).status == 200

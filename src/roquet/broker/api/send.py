@@ -88,6 +88,51 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     """By which a timer message can be recalled."""
 
 
+class SequencedRequest(SendBatchRequest, frozen=True, kw_only=True):
+    """Messages that follow each other in the numbers of one producer in one queue."""
+
+    producer: str
+    epoch: int
+    first: int
+    """Number of the first message; the first of an epoch is 0."""
+    chain: bytes
+    """The chain of digests in front of it (`roquet.protocol.sequences`)."""
+
+
+class SequencedResult(SendResult, frozen=True, kw_only=True):
+    """All messages of the request are stored, by it or before."""
+
+    next: int
+    """Number that the queue takes next."""
+    chain: bytes
+    """The chain in front of it.
+
+    Of messages that lie far behind it the broker does not know any more which they were; whoever
+    sends them knows the chain that they lead to, and has to compare.
+    """
+    appended: int
+    """Messages that this request has stored."""
+
+
+class SequenceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks how far a producer has come in a queue."""
+
+    topic: str
+    queue_id: int
+    producer: str
+
+
+class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a producer has come in a queue."""
+
+    epoch: int
+    """-1 when nothing is known of it."""
+    next: int
+    chain: bytes
+    since_ms: int
+    """Nothing that was stored from then on is forgotten; Unix milliseconds."""
+
+
 class RecallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Take back a timer message that is not due yet."""
 

@@ -206,7 +206,7 @@ class Appender:
         is_done = self._copies is None or result.status is not PutStatus.PUT_OK
         if is_done or draft.properties.get(props.WAIT) == "false":
             return result
-        status, why = await self._copied(result.physical_offset + result.size)
+        status, why = await self.copied(result.physical_offset + result.size)
         return result._replace(status=status, why=why)
 
     async def append_as_is(self, drafts: Sequence[Draft]) -> list[PutResult]:
@@ -232,10 +232,10 @@ class Appender:
         result = await self._store.put_batch(batch)
         if not batch.wait or result.status is not PutStatus.PUT_OK:
             return result
-        status, why = await self._copied(result.physical_offsets[0] + result.size)
+        status, why = await self.copied(result.physical_offsets[0] + result.size)
         return result._replace(status=status, why=why)
 
-    async def _copied(self, end: int) -> tuple[PutStatus, str]:
+    async def copied(self, end: int) -> tuple[PutStatus, str]:
         """Return the status of a stored message that may need copies on slaves."""
         if self._copies is None:
             return PutStatus.PUT_OK, ""

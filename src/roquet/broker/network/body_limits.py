@@ -25,6 +25,7 @@ BODY_LIMITS: Mapping[RequestCode, tuple[int, str]] = {
             RequestCode.SEND_MESSAGE,
             RequestCode.SEND_MESSAGE_V2,
             RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.SEND_IN_SEQUENCE,
             RequestCode.SEND_REPLY_MESSAGE,
             RequestCode.SEND_REPLY_MESSAGE_V2,
         ),

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
         SendBatchRequest,
         SendRequest,
         SendResult,
+        SequencedRequest,
+        SequencedResult,
+        SequenceRequest,
+        SequenceState,
     )
     from roquet.broker.api.topics import PutTopic, TopicListing
     from roquet.broker.api.transactions import EndTransactionRequest
@@ -59,6 +63,8 @@ def _nothing(_: object) -> tuple[()]:
 
 SEND = Operation("send_message", lambda it: needs.publish(it.topic))
 SEND_BATCH = Operation("send_batch_message", lambda it: needs.publish(it.topic))
+SEND_IN_SEQUENCE = Operation("send_in_sequence", lambda it: needs.publish(it.topic))
+SEQUENCE = Operation("get_sequences", lambda it: needs.publish(it.topic))
 REPLY = Operation("send_reply_message", lambda it: needs.reply(it.topic))
 RECALL = Operation("recall_message", lambda it: needs.publish(it.topic))
 RECEIVE = Operation("pull_message", lambda it: needs.subscribe(it.topic, it.group))
@@ -96,6 +102,8 @@ class Operations:
     """Raises Refusal(BUSY) when no send is taken at the moment."""
     send: Callable[[SendRequest, Caller], Awaitable[SendResult]]
     send_batch: Callable[[SendBatchRequest, Caller], Awaitable[SendResult]]
+    send_in_sequence: Callable[[SequencedRequest, Caller], Awaitable[SequencedResult]]
+    sequence: Callable[[SequenceRequest, Caller], Awaitable[SequenceState]]
     reply: Callable[[SendRequest, Caller], Awaitable[ReplyResult]]
     recall: Callable[[RecallRequest, Caller], Awaitable[str]]
     receive: Callable[[ReceiveRequest, Caller], Awaitable[ReceiveResult]]
@@ -157,6 +165,8 @@ def make_operations(
         check_open=it.sends.check_open,
         send=wrapped(SEND, it.sends.send, wrappers),
         send_batch=wrapped(SEND_BATCH, it.sends.send_batch, wrappers),
+        send_in_sequence=wrapped(SEND_IN_SEQUENCE, it.sequenced.send, wrappers),
+        sequence=wrapped(SEQUENCE, it.sequenced.get, wrappers),
         reply=wrapped(REPLY, it.replies.reply, wrappers),
         recall=wrapped(RECALL, it.recalls.recall, wrappers),
         receive=wrapped(RECEIVE, it.receives.receive, wrappers),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.send.recall import Recalls
     from roquet.broker.services.send.service import Sends
     from roquet.broker.services.send_back import SendBacks
+    from roquet.broker.services.sequences.service import SequencedSends
     from roquet.broker.services.topics import Topics
     from roquet.broker.services.transactions import TransactionEnds
 
@@ -27,6 +28,7 @@ class Services:
     """
 
     sends: Sends
+    sequenced: SequencedSends
     replies: Replies
     receives: Receives
     offsets: Offsets

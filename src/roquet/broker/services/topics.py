@@ -50,12 +50,15 @@ class Topics:
         allow_mixed: bool = False,
         clear_retry_topics: bool = True,
         remove_lights: Callable[[str], Awaitable[None]] | None = None,
+        deleted: Callable[[str], None] | None = None,
     ) -> None:
         """`allow_mixed` is enableMixedMessageType, the other clearRetryTopicWhenDeleteTopic.
 
-        `remove_lights(topic)` removes the light topics of a parent.
+        `remove_lights(topic)` removes the light topics of a parent; `deleted` is called with each
+        topic that is gone.
         """
         self._remove_lights = remove_lights
+        self._deleted = deleted
         self._topics = topics
         self._offsets = offsets
         self._store = store
@@ -95,6 +98,8 @@ class Topics:
             await self._offsets.remove_topic(name)
             self._stats.forget_topic(name)
             await asyncio.to_thread(self._store.native.delete_topic, name)
+            if self._deleted is not None:
+                self._deleted(name)
             log.info("topic %s was deleted by %s", name, caller.address)
         if is_parent and self._remove_lights is not None:
             await self._remove_lights(topic)

@@ -60,6 +60,53 @@ class SendMessageResponse(Header):
     recall_handle: str | None = wire("recallHandle", "str", default=None)
 
 
+class SendInSequenceRequest(Header):
+    """Our own (SEND_IN_SEQUENCE 7001); the body is that of SEND_BATCH_MESSAGE."""
+
+    producer_group: str = wire("producerGroup", "str", default="")
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    born_timestamp: int = wire("bornTimestamp", "i64")
+    producer: str = wire("producer", "str")
+    epoch: int = wire("epoch", "i64")
+    first: int = wire("first", "i64")
+    """Number of the first message."""
+    chain: str = wire("chain", "str")
+    """The chain in front of it, 16 hexadecimal digits."""
+    broker_name: str | None = wire("bname", "str", default=None)
+
+
+class SendInSequenceResponse(Header):
+    """Our own (SEND_IN_SEQUENCE 7001)."""
+
+    next: int = wire("next", "i64")
+    """Number of the message that the broker takes next."""
+    chain: str = wire("chain", "str")
+    """The chain in front of that message: of other messages behind the request, too."""
+    appended: int = wire("appended", "i32")
+    """Messages of the request that were not there yet."""
+
+
+class GetSequencesRequest(Header):
+    """Our own (GET_SEQUENCES 7002)."""
+
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    producer: str = wire("producer", "str")
+    broker_name: str | None = wire("bname", "str", default=None)
+
+
+class GetSequencesResponse(Header):
+    """Our own (GET_SEQUENCES 7002)."""
+
+    epoch: int = wire("epoch", "i64")
+    """-1: the broker knows nothing of the producer in this queue."""
+    next: int = wire("next", "i64")
+    chain: str = wire("chain", "str")
+    since: int = wire("since", "i64")
+    """Unix milliseconds: of what was stored from then on nothing is forgotten."""
+
+
 class PullMessageRequest(Header):
     """Java: PullMessageRequestHeader (PULL_MESSAGE 11)."""
 

@@ -261,6 +261,22 @@ class Sends:
 
     async def send_batch(self, request: SendBatchRequest, caller: Caller) -> SendResult:
         """Store the messages of a batch, all or none. Raises Refusal when none is stored."""
+        batch = await self.batch_draft(request, caller)
+        result = await self._appender.append_batch(batch)
+        status = STATUSES.get(result.status)
+        if status is None:
+            self._refuse(result.status, result.why)
+        self._count(caller.received_ms, batch.topic, batch.queue_id, result)
+        return SendResult(
+            status=status,
+            message_ids=await offset_ids(batch.store_host, result.physical_offsets),
+            queue_id=batch.queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=request.properties.get(props.UNIQ_KEY),
+        )
+
+    async def batch_draft(self, request: SendBatchRequest, caller: Caller) -> BatchDraft:
+        """Return a batch that may be appended. Raises Refusal when nothing of it is to be."""
         self._gate.check()
         check_body(request.messages)
         config = await self._checks.topic_for(request, caller.address)
@@ -290,18 +306,7 @@ class Sends:
         )
         self._check_inner(properties, batch.sys_flag)
         self._check_bits(batch.sys_flag)
-        result = await self._appender.append_batch(batch)
-        status = STATUSES.get(result.status)
-        if status is None:
-            self._refuse(result.status, result.why)
-        self._count(caller.received_ms, batch.topic, batch.queue_id, result)
-        return SendResult(
-            status=status,
-            message_ids=await offset_ids(batch.store_host, result.physical_offsets),
-            queue_id=batch.queue_id,
-            queue_offset=result.queue_offset,
-            transaction_id=properties.get(props.UNIQ_KEY),
-        )
+        return batch
 
     # --- what a message must fulfil ----------------------------------------------------------
 

@@ -12,6 +12,7 @@ from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.replies import ReplyAdapter
 from roquet.broker.remoting.send.adapter import SendAdapter
 from roquet.broker.remoting.send.recall import RecallAdapter
+from roquet.broker.remoting.send.sequences import SequenceAdapter
 from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.remoting.topics import TopicAdapter
 from roquet.broker.remoting.transactions import TransactionAdapter
@@ -48,6 +49,7 @@ def make_adapters(
     steps = None if base.hooks.send else services.sends
     adapters = (
         SendAdapter(operations, callers, send_ext, steps=steps, appender=appender),
+        SequenceAdapter(operations, callers),
         ReplyAdapter(operations, callers, send_ext),
         receive,
         OffsetAdapter(services.offsets, callers),

@@ -15,6 +15,8 @@ from roquet.broker.services.replies import Replies
 from roquet.broker.services.send.recall import Recalls
 from roquet.broker.services.send.service import Retries, Sends
 from roquet.broker.services.send_back import SendBacks
+from roquet.broker.services.sequences.queues import SequencedQueues
+from roquet.broker.services.sequences.service import SequencedSends
 from roquet.broker.services.topics import Topics
 from roquet.broker.wiring.base import make_broker_properties, make_checks
 
@@ -41,8 +43,11 @@ def make_services(
 ) -> Services:
     """Make what every front calls."""
     tables = base.metadata
+    sends = _make_sends(base, appender, gate, transactions.door)
+    queues = SequencedQueues(base.store, base.clock)
     return Services(
-        sends=_make_sends(base, appender, gate, transactions.door),
+        sends=sends,
+        sequenced=_make_sequenced(base, appender, sends, queues),
         replies=_make_replies(base, appender, gate),
         receives=_make_receives(base, expressions),
         offsets=_make_offsets(base),
@@ -52,6 +57,7 @@ def make_services(
         recalls=_make_recalls(base, appender, timers),
         topics=Topics(
             *(tables.topics, tables.offsets, base.store, base.stats),
+            deleted=queues.forget,
             remove_lights=None if pop is None else pop.light.upkeep.remove_of,
         ),
         groups=Groups(tables.groups, tables.offsets, base.stats),
@@ -69,6 +75,23 @@ def _make_sends(base: Base, appender: Appender, gate: FastFail, halves: HalfDoor
         traffic=base.stats,
         queues=base.rng,
     )
+
+
+def _make_sequenced(
+    base: Base, appender: Appender, sends: Sends, queues: SequencedQueues
+) -> SequencedSends:
+    sequenced = SequencedSends(
+        queues,
+        sends,
+        appender,
+        base.metadata.topics,
+        flushes=base.store,
+        state=base.state,
+        rules=base.config.send,
+        traffic=base.stats,
+    )
+    base.settings.listen(lambda new, _: sequenced.follow(new.send))
+    return sequenced
 
 
 def _make_replies(base: Base, appender: Appender, gate: FastFail) -> Replies:

@@ -1,0 +1,1 @@
+"""Appends in sequence: the rule, what is known of each queue, and the service."""

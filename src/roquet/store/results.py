@@ -7,6 +7,7 @@ import enum
 from typing import NamedTuple
 
 from roquet.base.errors import RoquetError
+from roquet.protocol import properties as props
 
 
 class StoreFault(RoquetError):  # noqa: N818  (it names a state)
@@ -165,3 +166,19 @@ class Damage:
     """Records that their queue did not take."""
     last_read: str
     last_conflict: str
+
+
+def new_message(draft: Draft) -> NewMessage:
+    """Return a message as the core takes it. Raises ValueError for properties it cannot have."""
+    return (
+        draft.topic,
+        draft.queue_id,
+        draft.body,
+        props.write(draft.properties).encode(),
+        draft.flag,
+        draft.sys_flag,
+        draft.born_timestamp,
+        draft.born_host,
+        draft.store_host,
+        *(draft.reconsume_times, draft.prepared_transaction_offset, draft.accepted),
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
 from roquet.protocol import properties as props
-from roquet.store.batches import append_batch, new_message
+from roquet.store.batches import append_batch
 from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
     BatchDraft,
@@ -31,6 +31,7 @@ from roquet.store.results import (
     PutResult,
     PutStatus,
     StoreFault,
+    new_message,
 )
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import dataclasses
 import enum
 from typing import NamedTuple
 
+from roquet._native import StoreError
 from roquet.base.errors import RoquetError
-from roquet.protocol import properties as props
 
 
 class StoreFault(RoquetError):  # noqa: N818  (it names a state)
@@ -168,17 +168,24 @@ class Damage:
     last_conflict: str
 
 
-def new_message(draft: Draft) -> NewMessage:
-    """Return a message as the core takes it. Raises ValueError for properties it cannot have."""
-    return (
-        draft.topic,
-        draft.queue_id,
-        draft.body,
-        props.write(draft.properties).encode(),
-        draft.flag,
-        draft.sys_flag,
-        draft.born_timestamp,
-        draft.born_host,
-        draft.store_host,
-        *(draft.reconsume_times, draft.prepared_transaction_offset, draft.accepted),
-    )
+def fault(error: StoreError) -> StoreFault:
+    """Return the core's error in our tree of errors."""
+    kind, text = (*error.args, "", "")[:2]
+    return StoreFault(str(kind), str(text or kind))
+
+
+def failed_put(error: Exception) -> PutResult:
+    """Return the outcome of an append that raised an error."""
+    status, why = failed(error)
+    return PutResult(status, why=why)
+
+
+def failed(error: Exception) -> tuple[PutStatus, str]:
+    """Return the status of an append that raised an error, and why."""
+    if isinstance(error, StoreError):
+        error = fault(error)
+    if isinstance(error, StoreFault):
+        if error.kind in {"disk_full", "closed", "io"}:
+            return PutStatus.SERVICE_NOT_AVAILABLE, str(error)
+        return PutStatus.UNKNOWN_ERROR, str(error)
+    return PutStatus.MESSAGE_ILLEGAL, str(error)

@@ -28,10 +28,13 @@ from roquet.store.results import (
     Found,
     GetResult,
     GetStatus,
+    NewMessage,
     PutResult,
     PutStatus,
     StoreFault,
-    new_message,
+    failed,
+    failed_put,
+    fault,
 )
 
 if TYPE_CHECKING:
@@ -175,10 +178,10 @@ class MessageStore:
         Waits for nothing, and raises nothing: failures are statuses.
         """
         try:
-            placed, store_time = self.native.put_many([new_message(draft) for draft in drafts])
+            placed, store_time = self.native.put_many([_fields(draft) for draft in drafts])
         except (StoreError, StoreFault, ValueError) as error:
             if len(drafts) == 1:
-                return [_failed_put(error)]
+                return [failed_put(error)]
             return [self.append((draft,))[0] for draft in drafts]
         results = [PutResult(_OK, at, size, offset, store_time) for _, at, size, offset in placed]
         if len(placed) == len(drafts) and not any(status for status, *_ in placed):
@@ -198,7 +201,7 @@ class MessageStore:
             done = await append_batch(self.native, batch)
             status, offsets, end, queue_offset, store_time = done
         except (StoreError, StoreFault, ValueError) as error:
-            status_, why = _failed(error)
+            status_, why = failed(error)
             return BatchResult(status_, [], why=why)
         size = end - offsets[0] if offsets else 0
         result = BatchResult(PutStatus(status), offsets, size, queue_offset, store_time)
@@ -464,12 +467,7 @@ def _guarded(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     try:
         return call(*args, **kwargs)
     except StoreError as error:
-        raise _fault(error) from error
-
-
-def _fault(error: StoreError) -> StoreFault:
-    kind, text = (*error.args, "", "")[:2]
-    return StoreFault(str(kind), str(text or kind))
+        raise fault(error) from error
 
 
 def waits(draft: Draft) -> bool:
@@ -478,16 +476,17 @@ def waits(draft: Draft) -> bool:
     return wait is None or wait.lower() != "false"
 
 
-def _failed_put(error: Exception) -> PutResult:
-    status, why = _failed(error)
-    return PutResult(status, why=why)
-
-
-def _failed(error: Exception) -> tuple[PutStatus, str]:
-    if isinstance(error, StoreError):
-        error = _fault(error)
-    if isinstance(error, StoreFault):
-        if error.kind in {"disk_full", "closed", "io"}:
-            return PutStatus.SERVICE_NOT_AVAILABLE, str(error)
-        return PutStatus.UNKNOWN_ERROR, str(error)
-    return PutStatus.MESSAGE_ILLEGAL, str(error)
+def _fields(draft: Draft) -> NewMessage:
+    """Return a message as the core takes it. Raises ValueError for properties it cannot have."""
+    return (
+        draft.topic,
+        draft.queue_id,
+        draft.body,
+        props.write(draft.properties).encode(),
+        draft.flag,
+        draft.sys_flag,
+        draft.born_timestamp,
+        draft.born_host,
+        draft.store_host,
+        *(draft.reconsume_times, draft.prepared_transaction_offset, draft.accepted),
+    )

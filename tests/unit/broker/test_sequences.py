@@ -350,6 +350,7 @@ def test_a_slave_takes_nothing_and_tells_nothing(tmp_path: Path) -> None:
     play(tmp_path, tell, brokerRole="SLAVE", brokerId="1")
 
 
+@pytest.mark.timeout(300)
 def test_kill_9_between_append_and_answer_neither_loses_nor_doubles(tmp_path: Path) -> None:
     rows = elements(*range(250))
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pop_harness import ack_command, invisible_command
+from pop_harness import ack_command, invisible_command, pop_command
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.pop.batch_ack import BatchAck, BatchAckBody
@@ -25,6 +25,68 @@ class Flight:
     """The topic that it lies in."""
     group: str
     handle: ReceiptHandle
+
+
+def drawn_pop(rng: random.Random, topic: str, group: str, now_ms: int, oddness: float) -> Command:
+    """Return a pop that does not wait: mostly plain, of one queue or all, with tags or not."""
+    given = {
+        "consumerGroup": group,
+        "bornTime": str(now_ms),
+        "maxMsgNums": str(rng.choice((1, 5, 32))),
+        "invisibleTime": str(rng.choice((10_000, 60_000, 77_777))),
+        "queueId": rng.choice(("-1", "-1", "-1", "0", "3")),
+        "initMode": rng.choice(("0", "1")),
+        "exp": rng.choice(("*", "*", "*", "", "a", "a || b", "none")),
+    }
+    if rng.random() < oddness:
+        name, value = rng.choice(_ODD_POPS)
+        given[name] = value
+    command = pop_command(topic, **given)
+    if rng.random() < oddness / 4:
+        ext = dict(command.ext or {})
+        del ext[rng.choice(list(ext))]
+        command = dataclasses.replace(command, ext=ext)
+    if rng.random() < oddness / 4:
+        command = dataclasses.replace(command, body=b"ignored")
+    return command
+
+
+_ODD_POPS = (
+    ("queueId", "99"),
+    ("queueId", "-7"),
+    ("queueId", "x"),
+    ("maxMsgNums", "0"),
+    ("maxMsgNums", "33"),
+    ("maxMsgNums", "-1"),
+    ("invisibleTime", "0"),
+    ("invisibleTime", "500"),
+    ("invisibleTime", "-1"),
+    ("invisibleTime", "259200000"),
+    ("invisibleTime", "259200001"),
+    ("bornTime", "0"),
+    ("bornTime", "1600000000000"),
+    ("order", "true"),
+    ("order", "FALSE"),
+    ("order", "no"),
+    ("exp", "a ||"),
+    ("exp", "||"),
+    ("exp", "a&&b"),
+    ("exp", "ä"),
+    ("expType", "SQL92"),
+    ("expType", "tag"),
+    ("expType", ""),
+    ("topic", "NoSuchTopic"),
+    ("topic", "WriteOnly"),
+    ("topic", "%RETRY%cg_Plain"),
+    ("topic", "%RETRY%cg+Plain"),
+    ("topic", "%LMQ%light"),
+    ("topic", ""),
+    ("consumerGroup", "nobody knows it"),
+    ("consumerGroup", 'a"b\\c'),
+    ("consumerGroup", ""),
+    ("attemptId", "one"),
+    ("unknown", "ignored"),
+)
 
 
 def settles(rng: random.Random, flight: Flight, oddness: float) -> list[Command]:

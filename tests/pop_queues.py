@@ -13,6 +13,7 @@ from roquet.broker.pop.receive.browse import PopBrowser
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.locks import PopLocks
 from roquet.broker.pop.receive.orders import PopOrders
+from roquet.broker.pop.receive.reads import Draws
 from roquet.broker.pop.receive.rules import PopRules
 from roquet.broker.pop.receive.service import PopService
 from roquet.model.topic import TopicConfig
@@ -163,6 +164,7 @@ class World:
             seen=self._seen,
         )
         rng: Any = SimpleNamespace(randrange=lambda _n: draw)
+        draws = Draws(rng)
         shared: dict[str, Any] = {
             "checks": SimpleNamespace(
                 pop=lambda _r: (self.topics["t"], self.wanted),
@@ -175,7 +177,7 @@ class World:
             "offsets": offsets,
             "orders": self.orders,
             "rules": self.rules,
-            "rng": rng,
+            "draws": draws,
         }
         self.browser = PopBrowser(**shared)
         self.service = PopService(

@@ -804,12 +804,31 @@ def plant_panic(text: str) -> None:
 # --- ingest (fast path) -------------------------------------------------------------------------
 
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
+# Opaque, topic, group, queue id, messages, invisible, waiting and born time, expression, frame.
+_Pop: TypeAlias = tuple[int, str, str, int, int, int, int, int, str, bytes]
+# Opaque, (group, topic, retry topic), places (of the retry topic, queue id, offset or -1), messages,
+# tag codes, (now, invisible ms), revive queue, whether the retry topic is first, whether the caller
+# keeps the checkpoints.
+_Wish: TypeAlias = tuple[
+    int,
+    tuple[str, str, str],
+    Sequence[tuple[bool, int, int]],
+    int,
+    Sequence[int] | None,
+    tuple[int, int],
+    int,
+    bool,
+    bool,
+]
+# Answer, messages left, (queue id, start offset, distances from it, next offset), and (queue id,
+# next offset) of queues without a wanted message.
+_Given: TypeAlias = tuple[bytes, int, list[tuple[int, int, list[int], int]], list[tuple[int, int]]]
 # (topic, group, queue id, start offset, pop time), offsets, opaques, frames.
 _Merge: TypeAlias = tuple[tuple[str, str, int, int, int], list[int], list[int], bytes]
 _Fed: TypeAlias = (
     bytes
     | tuple[bytes, list[_Frame], str | None]
-    | tuple[bytes, list[_Frame], str | None, list[_Merge]]
+    | tuple[bytes, list[_Frame], str | None, list[_Merge], list[_Pop]]
 )
 _Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int, int]
 # Whether everybody, else the lowest and highest value of each of the 4 or 8 parts of addresses.
@@ -852,6 +871,11 @@ class Ingest:
         """
     def merged(self, opaques: Sequence[int], took_us: int) -> bytes:
         """Answers to acknowledgements that were settled in memory, so long after they came."""
+    def give(self, wish: _Wish) -> _Given | None:
+        """Messages for a pop, with their checkpoints stored unless the caller keeps them.
+
+        None: there are none, or the services have to look; nothing has changed then.
+        """
     def idle(self, key: int) -> None:
         """The processors have finished all frames they got of a connection: admit its frames again."""
     def flushed(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
@@ -905,7 +929,7 @@ class Ingest:
         delays: tuple[str, int] | None,
         halves: str | None,
         barrier: Sequence[int],
-        pop: tuple[str, str, int, int, int, bool] | None = None,
+        pop: tuple[str, str, int, int, int, bool, bool] | None = None,
     ) -> None:
         """Set what holds for every message and answer.
 

@@ -70,6 +70,7 @@ pub(crate) fn counters(all: Vec<Counters>, waiting: usize) -> HashMap<&'static s
             ("sends", counters.sends),
             ("halves", counters.halves),
             ("acks", counters.acks),
+            ("pops", counters.pops),
             ("pulls", counters.pulls),
             ("held", counters.held),
             ("passed", counters.passed),

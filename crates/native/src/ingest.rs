@@ -28,7 +28,7 @@ use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::counted::{self, AnsweredTuple, StoredTuple, SumsTuple};
 use crate::filter::Filter;
-use crate::pop::{self, MergeTuple};
+use crate::pop::{self, GivenTuple, MergeTuple, PopTuple, WishTuple};
 use crate::store::Store;
 
 /// (answers, held pulls for Python, whether more are due).
@@ -203,13 +203,16 @@ impl Ingest {
             .into_iter()
             .map(|it| pop::merge(py, it))
             .collect();
-        if frames.is_none() && fed.broken.is_none() && fed.held == 0 && merges.is_empty() {
+        let pops: Vec<PopTuple> = fed.pops.into_iter().map(|it| pop::pop(py, it)).collect();
+        let plain = merges.is_empty() && pops.is_empty();
+        if frames.is_none() && fed.broken.is_none() && fed.held == 0 && plain {
             return Ok(rest.into_any());
         }
         let frames = frames.unwrap_or_else(|| PyList::empty(py));
         let broken = fed.broken.map(|error| error.to_string());
-        if !merges.is_empty() {
-            return Ok((rest, frames, broken, merges).into_pyobject(py)?.into_any());
+        if !plain {
+            let all = (rest, frames, broken, merges, pops);
+            return Ok(all.into_pyobject(py)?.into_any());
         }
         Ok((rest, frames, broken).into_pyobject(py)?.into_any())
     }
@@ -218,6 +221,12 @@ impl Ingest {
     fn merged<'py>(&self, py: Python<'py>, opaques: Vec<i32>, took_us: u64) -> Bound<'py, PyBytes> {
         let took = Duration::from_micros(took_us);
         PyBytes::new(py, &self.core().merged(&opaques, took))
+    }
+
+    /// Messages for a pop; `None` leaves it to the processors.
+    fn give(&self, py: Python<'_>, wish: WishTuple) -> Option<GivenTuple> {
+        let given = wish.read(|wish| self.core().give(&self.store, &wish))?;
+        Some(pop::given(py, given))
     }
 
     /// Hear that the processors have finished everything they got of a connection.

@@ -127,7 +127,7 @@ def build(
         base, fast_fail, expressions, delays, answers, halves=transactions.door, pop=rows
     )
     path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
-    path.merge_by(rows.merge)
+    path.pop_by(pop.core.answer, rows.merge)
     pair = make_pair(base, replicas, path)
     locks = make_locks(base, pair.client)
     assignments = make_assignments(base, pair.client)

@@ -18,7 +18,7 @@ from roquet.remoting.ingest import FeedResult
 from roquet.remoting.native_connections import NativeConnections
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from roquet._native import Store as NativeStore
     from roquet.base.clock import Clock
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from roquet.remoting.codec import NativeFrame
 
     _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes]]
+    _Pops = list[tuple[int, str, str, int, int, int, int, int, str, bytes]]
     _Came = (
         tuple[bytes, list[NativeFrame], str | None]
-        | tuple[bytes, list[NativeFrame], str | None, _Merges]
+        | tuple[bytes, list[NativeFrame], str | None, _Merges, _Pops]
     )
 
 
@@ -103,6 +104,44 @@ class MergeHere(NamedTuple):
     """The requests, one behind the other."""
 
 
+class PopHere(NamedTuple):
+    """A plain pop that the core has read. Times are milliseconds."""
+
+    opaque: int
+    topic: str
+    group: str
+    queue_id: int
+    """Below 0: all queues."""
+    messages: int
+    invisible_ms: int
+    poll_ms: int
+    born_ms: int
+    """When its client sent it; 0: not known."""
+    expression: str
+    """A tag expression; empty for every message."""
+    frame: bytes
+    """The request."""
+
+
+class Wish(NamedTuple):
+    """A pop that was decided, for `give`. Times are Unix milliseconds."""
+
+    opaque: int
+    names: tuple[str, str, str]
+    """(group, topic, retry topic)."""
+    places: list[tuple[bool, int, int]]
+    """The queues in order: (whether it is of the retry topic, queue id, where the group goes on or
+    -1 when that is not known)."""
+    messages: int
+    tag_codes: Sequence[int] | None
+    times: tuple[int, int]
+    """(now, how long the messages are invisible)."""
+    revive_queue: int
+    retry_first: bool
+    merges: bool
+    """Whether the caller keeps the checkpoints in memory."""
+
+
 class IngestOwner(Protocol):
     """Who says what may be answered, and hears what was."""
 
@@ -150,6 +189,7 @@ class FastPath:
         self._write: Callable[[int, bytes], None] = _nowhere
         self._resume: Callable[[int, Command], None] = _nowhere
         self._merge: Callable[[MergeHere], int] = _nothing_in_memory
+        self._pop: Callable[[PopHere, Rows], bytes | None] = _no_answer
         self._serving = False
         self._refresh_is_due = False
         self._native: NativeIngest | None = None
@@ -165,11 +205,15 @@ class FastPath:
         """
         self._resume = self.connections.resume = resume
 
-    def merge_by(self, merge: Callable[[MergeHere], int]) -> None:
-        """Have acknowledgements settled in memory by `merge`, which returns how many it took.
+    def pop_by(
+        self, pop: Callable[[PopHere, Rows], bytes | None], merge: Callable[[MergeHere], int]
+    ) -> None:
+        """Have plain pops answered by `pop`, and acknowledgements settled in memory by `merge`.
 
-        The rest of them is for the processors.
+        Pops without an answer are for the processors, and so are the acknowledgements behind as
+        many as `merge` says that it took.
         """
+        self._pop = pop
         self._merge = merge
 
     def open(self, store: NativeStore, frame_size_max: int) -> None:
@@ -343,11 +387,13 @@ class FastPath:
                 self._write(key, frames)
 
     def _came(self, came: _Came, now_ms: int) -> FeedResult:
-        if len(came) == 4:
-            replies, frames, broken, merges = came
+        if len(came) == 5:
+            replies, frames, broken, merges, pops = came
             left: list[NativeFrame] = []
             for merge in merges:
                 replies += self._merged(MergeHere(*merge), now_ms, left)
+            for pop in pops:
+                replies += self._popped(PopHere(*pop), left)
             if left:
                 frames = [*left, *frames]
         else:
@@ -365,6 +411,20 @@ class FastPath:
             left += decode_frames(merge.frames)[0][taken:]
         took_ms = max(0, self.now_ms() - now_ms)
         return self.native.merged(merge.opaques[:taken], took_ms * 1000)
+
+    def _popped(self, pop: PopHere, left: list[NativeFrame]) -> bytes:
+        """Return the answer to a pop; without one its request goes to `left`."""
+        answer = self._pop(pop, self.native)
+        if answer is None:
+            left += decode_frames(pop.frame)[0]
+            return b""
+        return answer
+
+
+def _no_answer(pop: PopHere, rows: Rows) -> bytes | None:
+    """Leave every pop to the processors, as long as nobody has said who decides."""
+    del pop, rows
+    return None
 
 
 def _nothing_in_memory(merge: MergeHere) -> int:

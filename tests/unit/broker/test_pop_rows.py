@@ -33,6 +33,7 @@ class World:
         )
         self.buffer = SimpleNamespace(is_used=False)
         self.acks_async = False
+        self.checkpoints_async = False
         self.durability = SimpleNamespace(sync_flush=False)
         self.rows = PopRows(
             identity=cast("Any", SimpleNamespace(name="broker-a")),
@@ -43,6 +44,7 @@ class World:
             in_flight=self.in_flight,
             buffer=cast("Any", self.buffer),
             acks_async=lambda: self.acks_async,
+            checkpoints_async=lambda: self.checkpoints_async,
             durability=cast("Any", self.durability),
             clock=FakeClock(),
         )
@@ -50,7 +52,8 @@ class World:
 
 def test_the_core_is_told_what_handles_and_the_wheel_allow() -> None:
     world = World()
-    assert world.rows.write(allowed=True) == ("broker-a", REVIVE, 8, 259_200_000, 1000, False)
+    told = ("broker-a", REVIVE, 8, 259_200_000, 1000, False, True)
+    assert world.rows.write(allowed=True) == told
     assert not world.rows.is_stale
     world.topics[REVIVE] = TopicConfig(name=REVIVE, read_queues=8, write_queues=9)
     found = world.rows.write(allowed=True)
@@ -130,7 +133,14 @@ def test_acks_that_wait_for_no_flush_are_the_cores_in_spite_of_one() -> None:
     world = World()
     _sync(world)
     world.acks_async = True
-    assert world.rows.write(allowed=True) is not None
+    found = world.rows.write(allowed=True)
+    assert found is not None
+    # Messages leave when their checkpoint is durable.
+    assert not found.pops
+    world.checkpoints_async = True
+    found = world.rows.write(allowed=True)
+    assert found is not None
+    assert found.pops
 
 
 def test_a_revive_topic_that_cannot_be_stored_is_for_the_processors() -> None:

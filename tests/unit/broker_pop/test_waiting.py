@@ -231,7 +231,8 @@ def test_pop_that_found_a_queue_busy_is_tried_again_when_it_is_free(
             assert popped(await turned_away).bodies == [b"second"]
             assert now_ms() - begun < 10_000
 
-    play(tmp_path, tell)
+    # What holds the service up, the core does not meet.
+    play(tmp_path, tell, fastPathEnable="false")
 
 
 def test_notification_tells_that_there_is_something_to_pop(tmp_path: Path) -> None:

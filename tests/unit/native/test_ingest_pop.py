@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingest_harness import HOST, SEND_EXT, answers, feed, ingest_and_store, send
-from roquet.roquet_native import decode_records, encode_command
+from roquet.roquet_native import decode_frames, decode_records, encode_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000_000
 WHEEL = "rmq_sys_wheel_timer"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
-Pop = tuple[str, str, int, int, int, bool]
+Pop = tuple[str, str, int, int, int, bool, bool]
 
 
 def ack(
@@ -40,7 +40,7 @@ def ack(
 
 @contextlib.contextmanager
 def settling(
-    folder: Path, pop: Pop | None = ("broker-a", REVIVE, 8, 100_000, 1000, False)
+    folder: Path, pop: Pop | None = ("broker-a", REVIVE, 8, 100_000, 1000, False, True)
 ) -> Iterator[tuple[Ingest, Store]]:
     """An ingest that takes acknowledgements of queues 0 to 3 of T; queue 1 has one message."""
     with ingest_and_store(folder) as (it, store):
@@ -91,7 +91,7 @@ def stored(folder: Path) -> list[tuple[str, int, dict[str, object], str]]:
     return [
         (record[14], record[3], json.loads(record[13]), record[15].decode())
         for record in found
-        if b"ack" in record[15]
+        if b"TIMER_DELIVER_MS" in record[15]
     ]
 
 
@@ -172,7 +172,7 @@ def test_without_a_state_of_pop_every_ack_is_for_the_processors(tmp_path: Path) 
 
 
 def test_names_that_need_an_escape_are_for_the_processors(tmp_path: Path) -> None:
-    with settling(tmp_path, ('broker"a', REVIVE, 8, 100_000, 1000, False)) as (it, _):
+    with settling(tmp_path, ('broker"a', REVIVE, 8, 100_000, 1000, False, True)) as (it, _):
         assert len(feed(it, 1, ack(1), NOW)[1]) == 1
 
 
@@ -185,13 +185,13 @@ def test_acks_that_the_log_does_not_take_are_for_the_processors(tmp_path: Path) 
 
 
 def test_acks_for_memory_are_returned_by_checkpoint_and_answered_later(tmp_path: Path) -> None:
-    with settling(tmp_path, ("broker-a", REVIVE, 8, 100_000, 1000, True)) as (it, _):
+    with settling(tmp_path, ("broker-a", REVIVE, 8, 100_000, 1000, True, True)) as (it, _):
         other = {"extraInfo": f"1 {NOW} 60000 2 0 broker-a 1 1", "offset": "1"}
         burst = ack(1) + ack(2) + ack(3, other)
         came = it.feed(1, burst, NOW)
-        assert len(came) == 4
-        replies, frames, broken, merges = came
-        assert (replies, frames, broken) == (b"", [], None)
+        assert len(came) == 5
+        replies, frames, broken, merges, pops = came
+        assert (replies, frames, broken, pops) == (b"", [], None, [])
         assert merges == [
             (("T", "g", 1, 0, NOW), [0, 0], [1, 2], ack(1) + ack(2)),
             (("T", "g", 1, 1, NOW), [1], [3], ack(3, other)),
@@ -203,3 +203,68 @@ def test_acks_for_memory_are_returned_by_checkpoint_and_answered_later(tmp_path:
         ((request, response, _, _, counts, took_us),) = it.take_answered()
         assert (request, response, sum(counts), took_us) == (200_051, 0, 2, 4_000)
     assert stored(tmp_path) == []
+
+
+def pop(opaque: int, **fields: str) -> bytes:
+    ext = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": "-1",
+        "maxMsgNums": "8",
+        "invisibleTime": "60000",
+        "pollTime": "15000",
+        "bornTime": str(NOW),
+        "initMode": "0",
+        "exp": "a || b",
+        "expType": "TAG",
+        "order": "false",
+        **fields,
+    }
+    return encode_command(0, 200_050, 0, "JAVA", 513, opaque, None, ext, b"")
+
+
+def test_plain_pops_are_returned_and_what_is_decided_is_given(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, store):
+        came = it.feed(1, pop(1), NOW)
+        assert len(came) == 5
+        assert came[:4] == (b"", [], None, [])
+        assert came[4] == [(1, "T", "g", -1, 8, 60_000, 15_000, NOW, "a || b", pop(1))]
+        names = ("g", "T", "%RETRY%g_T")
+        wish = (1, names, [(False, 0, 0), (False, 1, 0)], 8, None, (NOW, 60_000), 2, False, False)
+        given = it.give(wish)
+        assert given is not None
+        reply, rest, batches, passed = given
+        assert (rest, batches, passed) == (0, [(1, 0, [0], 1)], [])
+        ((_, code, *_, opaque, remark, ext, _),) = decode_frames(reply)[0]
+        assert (opaque, code, remark) == (1, 0, "FOUND")
+        assert ext == {
+            "popTime": str(NOW),
+            "invisibleTime": "60000",
+            "reviveQid": "2",
+            "restNum": "0",
+            "startOffsetInfo": "0 1 0",
+            "msgOffsetInfo": "0 1 0",
+        }
+        assert it.counters()["pops"] == 1
+        ((group, topic, queue_id, sums),) = it.take_pulled()
+        assert (group, topic, queue_id, sums[:6]) == ("g", "T", 1, (None, None, 0, 1, 1, 1))
+        store.close()
+        assert it.give(wish) is None
+    ((topic, _, body, properties),) = stored(tmp_path)
+    assert (topic, body["so"], body["d"]) == (WHEEL, 0, [0])
+    assert f"REAL_TOPIC\x01{REVIVE}\x02REAL_QID\x012\x02" in properties
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"order": "true"}, {"expType": "SQL92"}, {"topic": "%RETRY%g_T"}, {"consumerGroup": "x"}],
+)
+def test_pops_that_are_not_plain_come_out(tmp_path: Path, fields: dict[str, str]) -> None:
+    with settling(tmp_path) as (it, _):
+        assert [frame[5] for frame in feed(it, 1, pop(1, **fields), NOW)[1]] == [1]
+
+
+def test_a_pop_behind_a_frame_for_the_processors_comes_out_as_well(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        burst = ack(1, {"offset": "99"}) + pop(2)
+        assert [frame[5] for frame in feed(it, 1, burst, NOW)[1]] == [1, 2]

@@ -82,6 +82,7 @@ fn table(mode: u8) -> Table {
                 delay_max_ms: 259_200_000,
                 precision_ms: 1000,
                 merges: mode & 128 != 0,
+                pops: true,
             }),
             ..State::default()
         },

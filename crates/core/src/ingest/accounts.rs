@@ -170,10 +170,10 @@ fn may(rights: &Rights, header: &Header<'_>) -> Option<()> {
         send::SEND_SHORT | send::SEND_BATCH => {
             publishes(rights, header.get("b").unwrap_or_default())
         }
-        pull::PULL | pull::LITE_PULL | pop::ACK => {
+        pull::PULL | pull::LITE_PULL | pop::ACK | pop::POP => {
             let topic = header.get("topic").unwrap_or_default();
             // Whose a pop retry topic is takes a closer look at its name.
-            if header.code == pop::ACK && topic.starts_with(RETRY_PREFIX) {
+            if matches!(header.code, pop::ACK | pop::POP) && topic.starts_with(RETRY_PREFIX) {
                 return None;
             }
             let group = header.get("consumerGroup").unwrap_or_default();

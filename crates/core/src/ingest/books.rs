@@ -15,6 +15,8 @@ pub struct Counters {
     pub halves: u64,
     /// Acknowledgements of popped messages stored.
     pub acks: u64,
+    /// Pops answered.
+    pub pops: u64,
     /// Pulls answered.
     pub pulls: u64,
     /// Pulls that had to wait.
@@ -107,6 +109,17 @@ pub struct Pulled {
     pub took_us: u64,
 }
 
+impl Pulled {
+    /// Enters an answer that found messages.
+    fn found(&mut self, got: &Got, took: Duration) {
+        self.reads += 1;
+        self.took_us = self.took_us.saturating_add(micros(took));
+        self.messages += got.messages;
+        self.bytes += got.bytes;
+        self.behind += u64::try_from(got.max - got.next).unwrap_or(0);
+    }
+}
+
 type Topics = HashMap<Box<str>, HashMap<i32, Pulled>>;
 
 /// By group, topic and queue.
@@ -144,14 +157,23 @@ impl Books {
     ) {
         let line = self.line(request.group, request.topic, request.queue_id);
         if got.status == GetStatus::Found {
-            line.reads += 1;
-            line.took_us = line.took_us.saturating_add(micros(took));
-            line.messages += got.messages;
-            line.bytes += got.bytes;
-            line.behind += u64::try_from(got.max - got.next).unwrap_or(0);
+            line.found(got, took);
         } else {
             line.misses += 1;
         }
+    }
+
+    /// Enters what a pop found in a queue of a topic, and how many reads before found nothing.
+    pub(super) fn popped(
+        &mut self,
+        (group, topic, queue_id): (&str, &str, i32),
+        got: &Got,
+        misses: u64,
+        took: Duration,
+    ) {
+        let line = self.line(group, topic, queue_id);
+        line.misses += misses;
+        line.found(got, took);
     }
 
     /// Takes everything.

@@ -21,7 +21,7 @@ pub mod table;
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::codec_error::CodecError;
 use crate::command::{Header, FLAG_RESPONSE};
@@ -35,7 +35,8 @@ use holds::Holds;
 use output::Output;
 pub use parked::Outbound;
 use parked::{Late, Waiting};
-use pop::acks::{self, Acks};
+use pop::acks::Acks;
+use pop::pops::Pop;
 use pop::Merge;
 pub use pulls::Left;
 use pulls::Pulls;
@@ -59,6 +60,8 @@ pub struct Fed {
     pub flush: bool,
     /// Acknowledgements that the caller settles in memory, before anything else.
     pub merges: Vec<Merge>,
+    /// Pops that the caller decides about behind these ([`Ingest::give`]).
+    pub pops: Vec<Pop>,
 }
 
 /// The fast path of one thread's connections. Not for two threads at once.
@@ -325,17 +328,6 @@ impl Ingest {
         here
     }
 
-    /// The answers to acknowledgements that were settled in memory, `took` after they came.
-    pub fn merged(&mut self, opaques: &[i32], took: Duration) -> Vec<u8> {
-        let shared = Arc::clone(&self.shared);
-        let table = shared.read();
-        let mut replies = Vec::new();
-        for opaque in opaques {
-            acks::answer(&table.state, *opaque, took, &mut self.ledger, &mut replies);
-        }
-        replies
-    }
-
     /// Takes written answers back, for the room that they took.
     pub fn recycle(&mut self, mut replies: Output) {
         replies.clear();
@@ -479,7 +471,7 @@ impl Ingest {
         }
         let replies = fed.replies.bytes();
         fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
-        fed.merges = acks.commit(store, ledger, replies, &mut *sink);
+        (fed.merges, fed.pops) = acks.commit(store, ledger, replies, &mut *sink);
         *room = sends.into_room();
         (fed, used)
     }

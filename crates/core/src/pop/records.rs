@@ -10,8 +10,12 @@ const OUT_MS: &[u8] = b"TIMER_OUT_MS";
 /// Properties: the topic and the queue that a timer message is for.
 const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
 const REAL_QUEUE: &[u8] = b"REAL_QID";
+/// Tag of a checkpoint.
+const CHECKPOINT_TAG: &[u8] = b"ck";
 /// Tag of an acknowledgement.
 const ACK_TAG: &[u8] = b"ack";
+/// A checkpoint reaches the revive topic so much before it is due, in milliseconds.
+const ACK_INTERVAL_MS: i64 = 1000;
 
 /// An acknowledged message of one checkpoint. Its names are plain ([`super::is_plain`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,24 +59,110 @@ impl Ack<'_> {
     /// Appends the properties; `revive_ms` is when the checkpoint would bring the message back.
     pub fn write_properties(&self, revive_ms: i64, out: &mut Vec<u8>) {
         push_number(DELIVER_MS, revive_ms, out);
-        out.extend_from_slice(properties::UNIQ_KEY);
-        out.push(properties::NAME_END);
-        out.extend_from_slice(self.topic.as_bytes());
-        for number_of in [i64::from(self.queue_id), self.offset] {
-            out.push(b'@');
-            number(number_of, out);
-        }
-        out.push(b'@');
-        out.extend_from_slice(self.group.as_bytes());
-        out.push(b'@');
-        number(self.pop_time_ms, out);
-        out.push(b'@');
-        out.extend_from_slice(self.broker.as_bytes());
-        out.push(b'@');
-        out.extend_from_slice(ACK_TAG);
-        out.push(properties::VALUE_END);
+        let of = (self.topic, self.queue_id, self.offset, self.group);
+        push_key(of, (self.pop_time_ms, self.broker), ACK_TAG, out);
         properties::push(out, properties::TAGS, ACK_TAG);
     }
+}
+
+/// Messages that one pop took from one queue. Its names are plain ([`super::is_plain`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint<'a> {
+    /// The topic that they lie in.
+    pub topic: &'a str,
+    /// The group that popped them.
+    pub group: &'a str,
+    /// Their queue.
+    pub queue_id: i32,
+    /// Where the pop began to read.
+    pub start_offset: i64,
+    /// Distances of the messages from there; at least one.
+    pub diffs: &'a [i64],
+    /// When they were popped, Unix milliseconds.
+    pub pop_time_ms: i64,
+    /// How long they are invisible.
+    pub invisible_ms: i64,
+    /// This broker.
+    pub broker: &'a str,
+}
+
+impl Checkpoint<'_> {
+    /// When the messages become visible again, Unix milliseconds.
+    pub fn revive_ms(&self) -> i64 {
+        self.pop_time_ms.saturating_add(self.invisible_ms)
+    }
+
+    /// When the record is due in the revive topic: before its acknowledgements.
+    pub fn due_ms(&self) -> i64 {
+        self.revive_ms() - ACK_INTERVAL_MS
+    }
+
+    /// Appends the body.
+    pub fn write_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"bm\":0,\"bn\":\"");
+        out.extend_from_slice(self.broker.as_bytes());
+        out.extend_from_slice(b"\",\"c\":\"");
+        out.extend_from_slice(self.group.as_bytes());
+        out.extend_from_slice(b"\",\"d\":[");
+        for (index, diff) in self.diffs.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            number(*diff, out);
+        }
+        out.push(b']');
+        let count = i64::try_from(self.diffs.len()).unwrap_or(i64::MAX);
+        for (name, value) in [
+            ("it", self.invisible_ms),
+            ("n", count),
+            ("pt", self.pop_time_ms),
+            ("q", i64::from(self.queue_id)),
+            ("reviveTime", self.revive_ms()),
+            ("ro", 0),
+            ("so", self.start_offset),
+        ] {
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            number(value, out);
+        }
+        out.extend_from_slice(b",\"sp\":false,\"t\":\"");
+        out.extend_from_slice(self.topic.as_bytes());
+        out.extend_from_slice(b"\"}");
+    }
+
+    /// Appends the properties.
+    pub fn write_properties(&self, out: &mut Vec<u8>) {
+        push_number(DELIVER_MS, self.due_ms(), out);
+        let of = (self.topic, self.queue_id, self.start_offset, self.group);
+        push_key(of, (self.pop_time_ms, self.broker), CHECKPOINT_TAG, out);
+        properties::push(out, properties::TAGS, CHECKPOINT_TAG);
+    }
+}
+
+/// Appends the unique key of a record: topic, queue, offset and group, pop time and broker, tag.
+fn push_key(
+    (topic, queue_id, offset, group): (&str, i32, i64, &str),
+    (pop_time_ms, broker): (i64, &str),
+    tag: &[u8],
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(properties::UNIQ_KEY);
+    out.push(properties::NAME_END);
+    out.extend_from_slice(topic.as_bytes());
+    for value in [i64::from(queue_id), offset] {
+        out.push(b'@');
+        number(value, out);
+    }
+    out.push(b'@');
+    out.extend_from_slice(group.as_bytes());
+    out.push(b'@');
+    number(pop_time_ms, out);
+    out.push(b'@');
+    out.extend_from_slice(broker.as_bytes());
+    out.push(b'@');
+    out.extend_from_slice(tag);
+    out.push(properties::VALUE_END);
 }
 
 /// Appends what a message says that waits in the timer wheel for its place in `topic`.
@@ -99,7 +189,7 @@ fn push_number(name: &[u8], value: i64, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{out_ms, push_waiting, Ack};
+    use super::{out_ms, push_waiting, Ack, Checkpoint};
 
     const ACK: Ack<'_> = Ack {
         topic: "T",
@@ -128,6 +218,28 @@ mod tests {
                     TAGS\u{1}ack\u{2}TIMER_OUT_MS\u{1}60000\u{2}\
                     REAL_TOPIC\u{1}rmq_sys_REVIVE_LOG_c\u{2}REAL_QID\u{1}2\u{2}";
         assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
+
+    #[test]
+    fn a_checkpoint_is_written_as_java_does_and_due_a_second_before_its_acknowledgements() {
+        let checkpoint = Checkpoint {
+            topic: "T",
+            group: "g",
+            queue_id: 1,
+            start_offset: 3,
+            diffs: &[0, 2, 3],
+            pop_time_ms: 5,
+            invisible_ms: 60_000,
+            broker: "b",
+        };
+        let (mut body, mut properties) = (Vec::new(), Vec::new());
+        checkpoint.write_body(&mut body);
+        checkpoint.write_properties(&mut properties);
+        let text = r#"{"bm":0,"bn":"b","c":"g","d":[0,2,3],"it":60000,"n":3,"pt":5,"q":1,"reviveTime":60005,"ro":0,"so":3,"sp":false,"t":"T"}"#;
+        assert_eq!(String::from_utf8(body).unwrap(), text);
+        let text =
+            "TIMER_DELIVER_MS\u{1}59005\u{2}UNIQ_KEY\u{1}T@1@3@g@5@b@ck\u{2}TAGS\u{1}ck\u{2}";
+        assert_eq!(String::from_utf8(properties).unwrap(), text);
     }
 
     #[test]

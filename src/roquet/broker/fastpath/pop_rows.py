@@ -51,6 +51,8 @@ class Popping(NamedTuple):
     precision_ms: int
     merges: bool
     """Whether checkpoints are in memory, or may enter it."""
+    pops: bool
+    """Whether plain pops are read there (`core_pops`)."""
 
 
 class PopRows:
@@ -67,10 +69,11 @@ class PopRows:
         in_flight: PopInFlight,
         buffer: PopBuffer,
         acks_async: Callable[[], bool],
+        checkpoints_async: Callable[[], bool],
         durability: Durability,
         clock: Clock,
     ) -> None:
-        """`acks_async`: an acknowledgement does not wait for its flush."""
+        """`acks_async`: an acknowledgement does not wait for its flush; so for checkpoints."""
         self._identity = identity
         self._state = state
         self._topics = topics
@@ -80,6 +83,7 @@ class PopRows:
         self._buffer = buffer
         self._clock = clock
         self._acks_async = acks_async
+        self._checkpoints_async = checkpoints_async
         self._durability = durability
         self._written: Popping | None = None
 
@@ -120,4 +124,6 @@ class PopRows:
             return None
         queues = max(revive.read_queues, revive.write_queues)
         used = self._buffer.is_used
-        return Popping(self._identity.name, self._revive_topic, queues, *limits, merges=used)
+        name = self._identity.name
+        pops = not self._durability.sync_flush or self._checkpoints_async()
+        return Popping(name, self._revive_topic, queues, *limits, merges=used, pops=pops)

@@ -6,6 +6,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from roquet.broker.fastpath.core_pops import CorePops
 from roquet.broker.fastpath.pop_rows import PopRows
 from roquet.broker.pop.buffer.metrics import watch_buffer
 from roquet.broker.pop.buffer.service import PopBuffer
@@ -18,6 +19,7 @@ from roquet.broker.pop.receive.offsets import PopOffsets
 from roquet.broker.pop.receive.ordered_acks import OrderAlarms, OrderedAcks
 from roquet.broker.pop.receive.orders import PopOrders
 from roquet.broker.pop.receive.polls import PopPolls
+from roquet.broker.pop.receive.reads import Draws
 from roquet.broker.pop.receive.records import ReviveLog
 from roquet.broker.pop.receive.service import PopService
 from roquet.broker.pop.revive import ReviveService
@@ -62,6 +64,8 @@ class PopParts:
     service: PopService
     acks: PopAcks
     light: LightParts
+    core: CorePops
+    """Pops that the core gives messages."""
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
@@ -98,6 +102,7 @@ class PopParts:
             in_flight=self.shared.in_flight,
             buffer=self.shared.buffer,
             acks_async=lambda: revive_log.acks_async,
+            checkpoints_async=lambda: revive_log.checkpoints_async,
             durability=base.config.store,
             clock=base.clock,
         )
@@ -114,10 +119,10 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
     config, tables, clock, store = base.config, base.metadata, base.clock, base.store
     rules, topics, name = config.pop, tables.topics, base.identity.name
     shared = _make_shared(base, appender)
-    checks, orders, alarms = shared.checks, shared.orders, shared.alarms
+    checks, orders, alarms, locks = shared.checks, shared.orders, shared.alarms, PopLocks()
     memory = rules.init_by_memory
     offsets = PopOffsets(tables.offsets, store, shared.buffer.merge, init_by_memory=memory)
-    rng = random.Random(base.rng.getrandbits(64))  # noqa: S311
+    draws = Draws(random.Random(base.rng.getrandbits(64)))  # noqa: S311
 
     def contended(topic: str, group: str, queue_id: int) -> None:
         shared.wake((topic, group, queue_id))
@@ -127,7 +132,7 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
         topics=topics,
         store=store,
         offsets=offsets,
-        locks=PopLocks(),
+        locks=locks,
         revive_log=shared.revive_log,
         buffer=shared.buffer,
         in_flight=shared.in_flight,
@@ -137,7 +142,7 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
         broker_name=name,
         rules=rules,
         clock=clock,
-        rng=rng,
+        draws=draws,
         on_contended=contended,
     )
     browser = PopBrowser(
@@ -147,7 +152,7 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
         offsets=offsets,
         orders=orders,
         rules=rules,
-        rng=rng,
+        draws=draws,
     )
     acks = PopAcks(
         checks=checks,
@@ -177,8 +182,32 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
         browser, checks, shared.notifications, store=store, clock=clock, readers=readers
     )
     light = make_light(base, checks, offsets, set() if lights is None else lights.leaving)
-    settles = PopAckAdapter(acks, light.acks, readers)
-    return PopParts(shared, (adapter, settles, browse), service, acks, light)
+    routed = (adapter, PopAckAdapter(acks, light.acks, readers), browse)
+    core = _make_core(base, shared, locks, draws)
+    return PopParts(shared, routed, service, acks, light, core)
+
+
+def _make_core(base: Base, shared: _Shared, locks: PopLocks, draws: Draws) -> CorePops:
+    """Wire the pops that the core gives messages; locks and draws are those of the service."""
+    core = CorePops(
+        checks=shared.checks,
+        topics=base.metadata.topics,
+        offsets=base.metadata.offsets,
+        buffer=shared.buffer.merge,
+        locks=locks,
+        revive_log=shared.revive_log,
+        draws=draws,
+        broker_name=base.identity.name,
+        rules=base.config.pop,
+        clock=base.clock,
+        wake=shared.pops.wake,
+    )
+
+    def follow(new: BrokerConfig, _: frozenset[str]) -> None:
+        core.rules = new.pop
+
+    base.settings.listen(follow)
+    return core
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-//! The plain acknowledgements of one read: collected, appended with one write, answered.
+//! The plain acknowledgements of one read: collected, appended with one write, answered; and its
+//! plain pops, collected for whoever feeds.
 //!
 //! An acknowledgement succeeds when its record is in the log, and only then. What is not plain, what
 //! would be refused, and what the log does not take goes to the processors, in order.
@@ -10,16 +11,16 @@ use super::super::scan;
 use super::super::send::response;
 use super::super::table::{State, Table};
 use super::super::Sink;
-use super::{Merge, Popping, ACK};
+use super::pops::{self, Pop};
+use super::revive::Revive;
+use super::{Merge, Popping, ACK, POP};
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::commit_log::Prepared;
 use crate::frame::{self, Frame};
 use crate::pop::handle::Handle;
 use crate::pop::is_plain;
-use crate::pop::records::{out_ms, push_waiting, Ack};
-use crate::record::NewRecord;
+use crate::pop::records::Ack;
 use crate::store::Store;
-use crate::timer::TIMER_TOPIC;
 use std::time::Duration;
 
 /// The fields of an acknowledgement.
@@ -89,6 +90,8 @@ pub(in crate::ingest) struct Acks<'t, 'f> {
     prepared: Prepared<'t>,
     taken: Vec<Taken<'f>>,
     merges: Vec<Merge>,
+    /// Pops, which whoever settles in memory decides behind that.
+    pops: Vec<Pop>,
     bounds: Option<Bounds<'t>>,
     body: Vec<u8>,
     properties: Vec<u8>,
@@ -102,19 +105,27 @@ impl<'t, 'f> Acks<'t, 'f> {
             prepared: Prepared::default(),
             taken: Vec::new(),
             merges: Vec::new(),
+            pops: Vec::new(),
             bounds: None,
             body: Vec::new(),
             properties: Vec::new(),
         }
     }
 
-    /// Encodes the record of a plain acknowledgement; false leaves the frame to the processors.
+    /// Encodes the record of a plain acknowledgement, or keeps a plain pop; false leaves the frame to
+    /// the processors.
     pub(in crate::ingest) fn take(
         &mut self,
         store: &Store,
         (frame, whole): (&Frame<'f>, &[u8]),
         header: &Header<'_>,
     ) -> bool {
+        if header.code == POP {
+            let pop = pops::read(self.table, self.from, header, (frame.body, whole));
+            let is_plain = pop.is_some();
+            self.pops.extend(pop);
+            return is_plain;
+        }
         header.code == ACK && self.try_take(store, (frame, whole), header).is_some()
     }
 
@@ -202,48 +213,35 @@ impl<'t, 'f> Acks<'t, 'f> {
         revive_ms: i64,
         revive_queue: i32,
     ) -> Option<()> {
-        let (state, now_ms) = (&self.table.state, self.from.now_ms);
         self.body.clear();
         self.properties.clear();
         ack.write_body(&mut self.body);
         ack.write_properties(revive_ms, &mut self.properties);
-        let (mut topic, mut queue_id) = (popping.revive_topic.as_str(), revive_queue);
-        if revive_ms > now_ms {
-            if revive_ms - now_ms > popping.delay_max_ms {
-                return None;
-            }
-            let step_ms = out_ms(revive_ms, popping.precision_ms);
-            push_waiting(step_ms, topic, queue_id, &mut self.properties);
-            (topic, queue_id) = (TIMER_TOPIC, 0);
-        }
-        let record = NewRecord {
-            topic: topic.as_bytes(),
-            queue_id,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: now_ms,
-            born_host: &state.store_host,
-            store_host: &state.store_host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
+        let record = Revive {
+            queue_id: revive_queue,
+            due_ms: revive_ms,
+            now_ms: self.from.now_ms,
             body: &self.body,
-            properties: &self.properties,
         };
-        let body_max = state.body_max as u64;
-        self.prepared.push(topic, &record, body_max, false).ok()
+        let state = &self.table.state;
+        record.push(state, popping, &mut self.properties, &mut self.prepared)
     }
 
     /// Appends what was taken, and writes the answers. What the log does not take goes to the
-    /// processors. Returns what has to be settled in memory.
+    /// processors. Returns what has to be settled in memory, and the pops.
     pub(in crate::ingest) fn commit(
         &mut self,
         store: &Store,
         ledger: &mut Ledger,
         replies: &mut Vec<u8>,
         sink: Sink<'_>,
-    ) -> Vec<Merge> {
+    ) -> (Vec<Merge>, Vec<Pop>) {
+        let left = (
+            std::mem::take(&mut self.merges),
+            std::mem::take(&mut self.pops),
+        );
         if self.taken.is_empty() {
-            return std::mem::take(&mut self.merges);
+            return left;
         }
         let taken = std::mem::take(&mut self.taken);
         let mut prepared = std::mem::take(&mut self.prepared);
@@ -264,7 +262,7 @@ impl<'t, 'f> Acks<'t, 'f> {
                 sink(&ack.frame, &header);
             }
         }
-        std::mem::take(&mut self.merges)
+        left
     }
 }
 

@@ -1,9 +1,22 @@
-//! POP on the fast path: what the table says about it, and the acknowledgements of a read.
+//! POP on the fast path: what the table says about it, the pops and the acknowledgements of a read.
 
 pub(super) mod acks;
+pub mod give;
+pub mod pops;
+mod revive;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Ingest;
+use crate::store::Store;
+use give::{Given, Wish};
 
 /// ACK_MESSAGE.
 pub const ACK: i32 = 200_051;
+
+/// POP_MESSAGE.
+pub const POP: i32 = 200_050;
 
 /// What holds for everything that is popped, while the core may settle it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +34,8 @@ pub struct Popping {
     /// Whether checkpoints are in the memory of whoever feeds: acknowledgements are read here and
     /// settled there ([`Merge`]).
     pub merges: bool,
+    /// Whether plain pops are read here, for whoever feeds to decide ([`pops::Pop`]).
+    pub pops: bool,
 }
 
 /// Plain acknowledgements of one checkpoint, for whoever has it in memory.
@@ -42,4 +57,25 @@ pub struct Merge {
     pub opaques: Vec<i32>,
     /// The requests, for the processors: the checkpoint may not be there.
     pub frames: Vec<u8>,
+}
+
+impl Ingest {
+    /// The answers to acknowledgements that were settled in memory, `took` after they came.
+    pub fn merged(&mut self, opaques: &[i32], took: Duration) -> Vec<u8> {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.read();
+        let mut replies = Vec::new();
+        for opaque in opaques {
+            acks::answer(&table.state, *opaque, took, &mut self.ledger, &mut replies);
+        }
+        replies
+    }
+
+    /// Messages for a pop that was decided; `None` leaves it to the processors, and nothing has
+    /// changed.
+    pub fn give(&mut self, store: &Store, wish: &Wish<'_>) -> Option<Given> {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.read();
+        give::give(&table.state, store, wish, &mut self.ledger)
+    }
 }

@@ -137,9 +137,24 @@ class MergeBuffer:
         self._schedule(entry)
         return True
 
+    def admits(self, keys: Sequence[Key], revive_ms: int, now_ms: int) -> bool | None:
+        """Tell whether `add` would take a checkpoint of each of these queues; None: of some."""
+        rules = self._rules
+        if not rules.enabled or revive_ms - now_ms < rules.margin_ms + SLACK_MS:
+            return False
+        left = rules.checkpoints_max - len(self._by_key)
+        if left <= 0:
+            return False
+        has_room = [len(self._queues.get(key, ())) < rules.queue_max for key in keys]
+        return True if all(has_room) and len(keys) <= left else None
+
     def knows(self, checkpoint: PopCheckpoint) -> bool:
         """Tell whether one with the same name is here: they could not be told apart."""
-        return bool(self._by_key) and checkpoint.merge_key in self._by_key
+        return self.knows_key(checkpoint.merge_key)
+
+    def knows_key(self, key: MergeKey) -> bool:
+        """Tell it of a checkpoint with a certain name."""
+        return bool(self._by_key) and key in self._by_key
 
     def passed(self, key: Key, next_offset: int) -> None:
         """Note that a queue was read up to an offset, with nothing to keep in memory.

@@ -9,14 +9,12 @@ from roquet.broker.clients.expressions import EVERYTHING
 from roquet.broker.pop.receive.reads import Draw, has_wanted, read_for, rest_of
 
 if TYPE_CHECKING:
-    import random
-
     from roquet.broker.api.pop import NotificationRequest, PeekRequest
     from roquet.broker.clients.expressions import Choice
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.offsets import PopOffsets
     from roquet.broker.pop.receive.orders import PopOrders
-    from roquet.broker.pop.receive.reads import Reader
+    from roquet.broker.pop.receive.reads import Draws, Reader
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.model.topic import TopicConfig
     from roquet.store.topics import TopicTable
@@ -34,7 +32,7 @@ class PopBrowser:
         offsets: PopOffsets,
         orders: PopOrders,
         rules: PopRules,
-        rng: random.Random,
+        draws: Draws,
     ) -> None:
         self._checks = checks
         self._topics = topics
@@ -42,7 +40,7 @@ class PopBrowser:
         self._offsets = offsets
         self._orders = orders
         self._rules = rules
-        self._rng = rng
+        self._draws = draws
 
     def follow(self, rules: PopRules) -> None:
         """Go by other settings from now on."""
@@ -100,7 +98,7 @@ class PopBrowser:
 
     def _places(self, topic: TopicConfig, group: str, queue_id: int) -> list[tuple[str, int]]:
         """Return the queues to look at, those of redelivered messages first or last."""
-        draw = Draw(self._rules, self._rng)
+        draw = Draw(self._rules, self._draws.take())
         again = draw.turned(self._topics.get(draw.retry_topic(topic.name, group)))
         normal = draw.turned(topic) if queue_id < 0 else [(topic.name, queue_id)]
         return [*again, *normal] if draw.retry_first else [*normal, *again]

@@ -28,6 +28,10 @@ class PopLocks:
         self._held[key] = False
         return True
 
+    def is_taken(self, key: Key) -> bool:
+        """Tell whether another pop has a lock."""
+        return key in self._held
+
     def release(self, key: Key) -> bool:
         """Give a lock back; return whether another pop wanted it meanwhile."""
         return self._held.pop(key)

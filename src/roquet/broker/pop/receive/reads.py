@@ -37,14 +37,33 @@ Queue = tuple[str, int]
 """(topic read, queue id)."""
 
 
+class Draws:
+    """The numbers that pops draw, one each."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._next: int | None = None
+
+    def look(self) -> int:
+        """Return the next number, which stays the next one: who looks may not pop after all."""
+        if self._next is None:
+            self._next = self._rng.randrange(100)
+        return self._next
+
+    def take(self) -> int:
+        """Return the next number, for a pop that goes by it."""
+        number, self._next = self.look(), None
+        return number
+
+
 class Draw:
     """What one request draws: which retry topic it reads, when, and where it begins."""
 
     __slots__ = ("_by_priority", "_number", "_rules")
 
-    def __init__(self, rules: PopRules, rng: random.Random, *, urgent_percent: int = 0) -> None:
+    def __init__(self, rules: PopRules, number: int, *, urgent_percent: int = 0) -> None:
         """`urgent_percent` of 100 such requests take the most urgent messages first."""
-        self._number = rng.randrange(100)
+        self._number = number
         self._by_priority = self._number < urgent_percent
         self._rules = rules
 

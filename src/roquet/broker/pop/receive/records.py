@@ -6,7 +6,6 @@ promised, too.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
@@ -52,11 +51,16 @@ class ReviveLog:
         self._identity = identity
         self._rules = rules
         self._clock = clock
-        self._turn = itertools.count(1)
+        self._turn = 1
 
     def follow(self, rules: BufferRules) -> None:
         """Go by other settings from now on."""
         self._rules = rules
+
+    @property
+    def checkpoints_async(self) -> bool:
+        """Whether messages leave before their checkpoint is durable."""
+        return self._rules.checkpoints_async
 
     @property
     def acks_async(self) -> bool:
@@ -65,8 +69,14 @@ class ReviveLog:
 
     def next_queue(self) -> int:
         """Return the revive queue of the next pop: one after the other."""
+        queue = self.look_queue()
+        self._turn += 1
+        return queue
+
+    def look_queue(self) -> int:
+        """Return that of the next pop, and leave it to that one."""
         config = self._topics.get(self._topic)
-        return next(self._turn) % (1 if config is None else max(1, config.write_queues))
+        return self._turn % (1 if config is None else max(1, config.write_queues))
 
     async def checkpoint(self, checkpoint: PopCheckpoint, revive_queue: int) -> PutResult:
         """Store a checkpoint."""

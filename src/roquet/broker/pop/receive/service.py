@@ -31,7 +31,6 @@ from roquet.service.ratelog import RateLog
 from roquet.store.results import GetResult, GetStatus, StoreFault
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
 
     from roquet.base.clock import Clock
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.offsets import PopOffsets
     from roquet.broker.pop.receive.ordered_acks import OrderAlarms
     from roquet.broker.pop.receive.orders import PopOrders
-    from roquet.broker.pop.receive.reads import Reader
+    from roquet.broker.pop.receive.reads import Draws, Reader
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopRules
     from roquet.model.topic import TopicConfig
@@ -95,7 +94,7 @@ class PopService:
         broker_name: str,
         rules: PopRules,
         clock: Clock,
-        rng: random.Random,
+        draws: Draws,
         on_contended: Callable[[str, str, int], None],
     ) -> None:
         """`on_contended(topic, group, queue id)` hears of queues that another pop wanted as well.
@@ -116,7 +115,7 @@ class PopService:
         self._broker_name = broker_name
         self._rules = rules
         self._clock = clock
-        self._rng = rng
+        self._draws = draws
         self._on_contended = on_contended
         self._log = RateLog(log, clock)
 
@@ -128,7 +127,7 @@ class PopService:
         """Take messages; none may be there. Raises Refusal, and StoreFault when a read failed."""
         topic, wanted = self._checks.pop(request)
         urgent_percent = self._checks.urgent_percent(topic, request)
-        draw = Draw(self._rules, self._rng, urgent_percent=urgent_percent)
+        draw = Draw(self._rules, self._draws.take(), urgent_percent=urgent_percent)
         now_ms = self._clock.now_ms()
         is_ordered = request.is_ordered
         revive_queue = ORDER_REVIVE_QUEUE if is_ordered else self._revive_log.next_queue()

@@ -1,0 +1,189 @@
+"""Plain pops that the core gives messages: decided here, read, stored and answered there.
+
+The common case of `broker/pop/receive/service.py`, in one step of the loop, so that it needs no
+lock: the same checks, draw and positions lead to the same queues. What is not common - an order, a
+filter by properties, a group or a queue without a position, a reset, a queue that another pop has
+just now, a message to redeliver, nothing to give - goes to that service, and nothing has changed
+then: not even the number that the pop draws.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.pop import PopRequest
+from roquet.broker.api.refusal import Refusal
+from roquet.broker.pop.receive.reads import Draw
+from roquet.model.subscription import ExpressionType
+from roquet.protocol.pop.records import PopCheckpoint
+from roquet.remoting.fast_ingest import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roquet.base.clock import Clock
+    from roquet.broker.pop.buffer.merge import Key, MergeBuffer
+    from roquet.broker.pop.receive.checks import PopChecks
+    from roquet.broker.pop.receive.locks import PopLocks
+    from roquet.broker.pop.receive.reads import Draws
+    from roquet.broker.pop.receive.records import ReviveLog
+    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.remoting.fast_ingest import PopHere, Rows
+    from roquet.store.offsets import OffsetTable
+    from roquet.store.topics import TopicTable
+
+_UNKNOWN = -1
+"""The offset of a queue in which the group has none yet."""
+
+
+class CorePops:
+    """Decides plain pops."""
+
+    def __init__(
+        self,
+        *,
+        checks: PopChecks,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        buffer: MergeBuffer,
+        locks: PopLocks,
+        revive_log: ReviveLog,
+        draws: Draws,
+        broker_name: str,
+        rules: PopRules,
+        clock: Clock,
+        wake: Callable[[str, str, int], object],
+    ) -> None:
+        """`wake(topic, group, queue id)` has a pop that waits tried: messages were left."""
+        self._checks = checks
+        self._topics = topics
+        self._offsets = offsets
+        self._buffer = buffer
+        self._locks = locks
+        self._revive_log = revive_log
+        self._draws = draws
+        self._broker_name = broker_name
+        self.rules = rules
+        self._clock = clock
+        self._wake = wake
+
+    def answer(self, pop: PopHere, rows: Rows) -> bytes | None:
+        """Return the answer; None leaves the pop to the service."""
+        now_ms = self._clock.now_ms()
+        wish = self._wish(pop, now_ms)
+        given = None if wish is None else rows.give(wish)
+        if wish is None or given is None:
+            return None
+        answer, rest, batches, passed = given
+        self._draws.take()
+        self._revive_log.next_queue()
+        topic, group = pop.topic, pop.group
+        for queue_id, start, diffs, next_offset in batches:
+            key = topic, group, queue_id
+            if wish.merges:
+                self._keep(wish, key, start, diffs, next_offset)
+            else:
+                self._buffer.passed(key, next_offset)
+        for queue_id, next_offset in passed:
+            self._buffer.passed((topic, group, queue_id), next_offset)
+        if rest > 0:
+            self._wake(topic, group, pop.queue_id)
+        return answer
+
+    def _wish(self, pop: PopHere, now_ms: int) -> Wish | None:
+        """Return what to give; None when it is not for the core to say."""
+        request = _request(pop, now_ms)
+        try:
+            topic, wanted = self._checks.pop(request)
+        except Refusal:
+            return None
+        group = pop.group
+        if wanted.filter_by is not None or self._offsets.has_reset(group):
+            return None
+        urgent_percent = self._checks.urgent_percent(topic, request)
+        draw = Draw(self.rules, self._draws.look(), urgent_percent=urgent_percent)
+        retry = self._topics.get(draw.retry_topic(topic.name, group))
+        main = [(topic.name, pop.queue_id)] if pop.queue_id >= 0 else draw.turned(topic)
+        own = [self._place(name, group, queue_id) for name, queue_id in main]
+        again = [
+            (True, *self._place(name, group, queue_id)) for name, queue_id in draw.turned(retry)
+        ]
+        if any(offset == _UNKNOWN for _, offset in own):
+            return None
+        keys = [(name, group, queue_id) for name, queue_id in main]
+        places = [(False, *place) for place in own]
+        if self._is_busy(keys) or (retry is not None and self._is_read(retry.name, group, again)):
+            return None
+        merges = self._buffer.admits(keys, now_ms + pop.invisible_ms, now_ms)
+        if merges is None or self._is_known(keys, own, now_ms):
+            return None
+        return Wish(
+            opaque=pop.opaque,
+            names=(group, topic.name, "" if retry is None else retry.name),
+            places=[*again, *places] if draw.retry_first else [*places, *again],
+            messages=pop.messages,
+            tag_codes=wanted.codes,
+            times=(now_ms, pop.invisible_ms),
+            revive_queue=self._revive_log.look_queue(),
+            retry_first=draw.retry_first,
+            merges=merges,
+        )
+
+    def _place(self, topic: str, group: str, queue_id: int) -> tuple[int, int]:
+        """Return a queue and where the group goes on in it."""
+        known = self._offsets.committed(group, topic, queue_id)
+        if known is None or known < 0:
+            return queue_id, _UNKNOWN
+        ahead = self._buffer.position((topic, group, queue_id))
+        return queue_id, known if ahead is None else max(known, ahead)
+
+    def _is_busy(self, keys: Sequence[Key]) -> bool:
+        """Tell whether another pop has one of the queues."""
+        return len(self._locks) > 0 and any(map(self._locks.is_taken, keys))
+
+    def _is_read(self, topic: str, group: str, places: Sequence[tuple[bool, int, int]]) -> bool:
+        return self._is_busy([(topic, group, queue_id) for _, queue_id, _ in places])
+
+    def _is_known(
+        self, keys: Sequence[Key], places: Sequence[tuple[int, int]], now_ms: int
+    ) -> bool:
+        """Tell whether a checkpoint in memory has the name that a new one would get."""
+        if not len(self._buffer):
+            return False
+        return any(
+            self._buffer.knows_key((*key, offset, now_ms, self._broker_name))
+            for key, (_, offset) in zip(keys, places, strict=True)
+        )
+
+    def _keep(
+        self, wish: Wish, key: Key, start: int, diffs: Sequence[int], next_offset: int
+    ) -> None:
+        topic, group, queue_id = key
+        now_ms, invisible_ms = wish.times
+        checkpoint = PopCheckpoint(
+            topic=topic,
+            group=group,
+            queue_id=queue_id,
+            start_offset=start,
+            pop_time_ms=now_ms,
+            invisible_ms=invisible_ms,
+            broker_name=self._broker_name,
+            diffs=tuple(diffs),
+            count=len(diffs),
+        )
+        added = self._buffer.add(checkpoint, wish.revive_queue, next_offset, now_ms)
+        assert added, "the buffer was asked before"
+
+
+def _request(pop: PopHere, now_ms: int) -> PopRequest:
+    return PopRequest(
+        topic=pop.topic,
+        group=pop.group,
+        queue_id=pop.queue_id,
+        max_messages=pop.messages,
+        invisible_ms=pop.invisible_ms,
+        poll_ms=pop.poll_ms,
+        born_ms=pop.born_ms or now_ms,
+        expression_type=ExpressionType.TAG,
+        expression=pop.expression or None,
+    )

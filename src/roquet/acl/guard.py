@@ -15,7 +15,7 @@ from roquet.protocol.names import TRACE_TOPIC
 from roquet.service.ratelog import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from roquet.acl.accounts import Account, Table
     from roquet.acl.needs import Need, Needs
@@ -57,6 +57,22 @@ class Guard:
         if not is_signed(command, account.secret if account else secret) or account is None:
             raise refused(f"Check signature failed for accessKey={one_line(key[:64])}")
         self._permit(command, account, table)
+
+    def verify(self, key: str, is_by: Callable[[bytes], bool], address: str) -> None:
+        """Raise Refused unless a request of another front may be that account's.
+
+        `is_by` tells whether a secret made the signature that the request has.
+        """
+        table = self._source.table
+        account = table.accounts.get(key) if key else None
+        if _is_white(table, account, address):
+            return
+        if not key:
+            raise refused("No accessKey is configured")
+        # An unknown key takes as long, and is answered the same, as a wrong signature.
+        secret = hashlib.sha256(key.encode("utf-8", "replace")).digest()
+        if not is_by(account.secret if account else secret) or account is None:
+            raise refused(f"Check signature failed for accessKey={one_line(key[:64])}")
 
     def caller(self, command: Command, address: str) -> Caller:
         """Return who sent a request that `check` let pass."""

@@ -7,6 +7,7 @@ requests in hand are finished, the store is flushed and closed, and the tables a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -55,11 +56,13 @@ from roquet.service.supervisor import supervised
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.metadata import Metadata
     from roquet.broker.network.ports import Listeners
+    from roquet.broker.operations.local import LocalBroker
     from roquet.broker.operations.table import Operations
     from roquet.broker.services.bundle import Services
     from roquet.broker.state import BrokerState, Identity
@@ -91,6 +94,8 @@ class Broker:
     services: Services
     operations: Operations
     """What further fronts call."""
+    local: LocalBroker
+    """The same, and what else such a front needs."""
 
 
 def build(
@@ -113,7 +118,7 @@ def build(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers, pop=pop
     )
     answers = make_answers(base)
-    remoting, operations = make_fronts(base, services, pop, answers)
+    remoting, local = make_fronts(base, services, pop, answers, clients)
     adapters = make_adapters(base, services, remoting, appender, make_broker_properties(base).ext)
     client_adapter = ClientAdapter(clients, base.callers, base.clock)
     processors: list[Routed] = [
@@ -155,9 +160,9 @@ def build(
         light=light,
         pair=pair,
     )
-    seen = (base.store, base.metadata, base.health, path, base.state, pair, services, operations)
     app = App(parts, base.clock, pair.role)
-    return Broker(app, base.identity, listeners, routers[0], routes, *seen)
+    seen = (base.store, base.metadata, base.health, path, base.state, pair, services)
+    return Broker(app, base.identity, listeners, routers[0], routes, *seen, local.operations, local)
 
 
 def explain(config: BrokerConfig, what: str = "all") -> str:
@@ -174,21 +179,26 @@ def explain(config: BrokerConfig, what: str = "all") -> str:
 
 
 async def serve(
-    config: BrokerConfig, stop: asyncio.Event, say: Callable[[str], None] = print
+    config: BrokerConfig,
+    stop: asyncio.Event,
+    say: Callable[[str], None] = print,
+    beside: Callable[[Broker], AbstractAsyncContextManager[list[str]]] | None = None,
 ) -> int:
-    """Run a broker until `stop` is set; return the exit code of the process."""
+    """Run a broker until `stop` is set; return the exit code of the process.
+
+    `beside` runs a further front as long as the broker, and yields lines to be said.
+    """
     broker = build(config)
-    try:
-        await broker.app.__aenter__()
-    except (RoquetError, OSError) as error:
-        say(f"the broker cannot start: {error}")
-        return START_FAILED
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(broker.app)
+            more = [] if beside is None else await stack.enter_async_context(beside(broker))
+        except (RoquetError, OSError) as error:
+            say(f"the broker cannot start: {error}")
+            return START_FAILED
         runtime.settle()
-        for line in boot_lines(config, broker.identity, broker.listeners):
+        for line in [*boot_lines(config, broker.identity, broker.listeners), *more]:
             say(line)
         async with supervised(os.environ, SystemClock()):
             await stop.wait()
-    finally:
-        await broker.app.__aexit__()
     return 0

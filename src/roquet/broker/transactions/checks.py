@@ -8,7 +8,7 @@ aside only after as many checks as really went out, or when its file is about to
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.verdict import Verdict, checks_of, judge
@@ -39,10 +39,19 @@ TURN = 32
 
 
 class Questions(Protocol):
-    """Puts questions to producers, whatever front they are connected to."""
+    """Puts questions to producers that are connected by frames."""
 
     def ask(self, producer: Client, half: Record, properties: dict[str, str]) -> None:
         """Ask a producer about a half message; its answer is an end like any other."""
+        ...
+
+
+@runtime_checkable
+class AsksItself(Protocol):
+    """A client of a front without frames, which puts the question in words of its own."""
+
+    def ask_about(self, half: Record, properties: dict[str, str]) -> None:
+        """Ask about a half message; its answer is an end like any other."""
         ...
 
 
@@ -180,7 +189,10 @@ class TransactionChecks:
             store_timestamp=result.store_time,
             properties=props.write(copy.properties).encode(),
         )
-        self._questions.ask(producer, place, properties)
+        if isinstance(producer.peer, AsksItself):
+            producer.peer.ask_about(place, properties)
+        else:
+            self._questions.ask(producer, place, properties)
         self.sent += 1
         return True
 

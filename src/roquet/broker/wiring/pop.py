@@ -25,6 +25,7 @@ from roquet.broker.pop.receive.service import PopService
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
 from roquet.broker.pop.revive_metrics import watch_revive
+from roquet.broker.pop.waits import PopWaits
 from roquet.broker.remoting.callers import Callers, Readers
 from roquet.broker.remoting.clients.assignments import AssignmentAdapter
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
@@ -66,6 +67,8 @@ class PopParts:
     light: LightParts
     core: CorePops
     """Pops that the core gives messages."""
+    waits: PopWaits
+    """For fronts that wait in tasks."""
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
@@ -145,15 +148,7 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
         draws=draws,
         on_contended=contended,
     )
-    browser = PopBrowser(
-        checks=checks,
-        topics=topics,
-        store=store,
-        offsets=offsets,
-        orders=orders,
-        rules=rules,
-        draws=draws,
-    )
+    browser = _make_browser(base, checks, offsets, orders, draws)
     acks = PopAcks(
         checks=checks,
         topics=topics,
@@ -184,7 +179,23 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
     light = make_light(base, checks, offsets, set() if lights is None else lights.leaving)
     routed = (adapter, PopAckAdapter(acks, light.acks, readers), browse)
     core = _make_core(base, shared, locks, draws)
-    return PopParts(shared, routed, service, acks, light, core)
+    return PopParts(
+        shared, routed, service, acks, light, core, PopWaits(shared.pops, checks, store)
+    )
+
+
+def _make_browser(
+    base: Base, checks: PopChecks, offsets: PopOffsets, orders: PopOrders, draws: Draws
+) -> PopBrowser:
+    return PopBrowser(
+        checks=checks,
+        topics=base.metadata.topics,
+        store=base.store,
+        offsets=offsets,
+        orders=orders,
+        rules=base.config.pop,
+        draws=draws,
+    )
 
 
 def _make_core(base: Base, shared: _Shared, locks: PopLocks, draws: Draws) -> CorePops:

@@ -213,6 +213,11 @@ class PopPolls:
             for entry in [one for one in self._by_key.get(key, ()) if one.poll in gone]:
                 self._forget(entry)
 
+    def leave(self, poll: Poll) -> None:
+        """Forget a poll that nobody waits for any more; one that was woken is forgotten already."""
+        for entry in [one for one in self._by_key.get(poll.key, ()) if one.poll is poll]:
+            self._forget(entry)
+
     def _wake_one(self, key: Key, news: tuple[int, int, int] | None) -> bool:
         entries = self._by_key.get(key)
         if not entries:

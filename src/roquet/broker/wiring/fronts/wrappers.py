@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.acl.guard import Guard
 from roquet.broker.operations.access import Authorized
+from roquet.broker.operations.local import LocalBroker
 from roquet.broker.operations.plugins import ConsumeHooks, SendHooks
 from roquet.broker.operations.records import Audited, Counted
 from roquet.broker.operations.table import Operations, make_operations
@@ -14,17 +16,27 @@ if TYPE_CHECKING:
     from roquet.broker.metrics.answers import Answers
     from roquet.broker.operations.wrapping import Wrapper
     from roquet.broker.services.bundle import Services
+    from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.pop import PopParts
 
 
 def make_fronts(
-    base: Base, services: Services, pop: PopParts, answers: Answers | None
-) -> tuple[Operations, Operations]:
-    """Make the operations that the remoting front calls, and those of every other front."""
+    base: Base, services: Services, pop: PopParts, answers: Answers | None, clients: Clients
+) -> tuple[Operations, LocalBroker]:
+    """Make the operations that the remoting front calls, and what every other front is given."""
     made = (services, pop.service, pop.acks)
     others = make_operations(*made, front_wrappers(base, answers), base.access)
-    return make_operations(*made, remoting_wrappers(base), base.access), others
+    local = LocalBroker(
+        operations=others,
+        clients=clients,
+        waits=pop.waits,
+        identity=base.identity,
+        guard=base.rights if isinstance(base.rights, Guard) else None,
+        clock=base.clock,
+        metrics=base.metrics,
+    )
+    return make_operations(*made, remoting_wrappers(base), base.access), local
 
 
 def remoting_wrappers(base: Base) -> list[Wrapper]:

@@ -1,0 +1,31 @@
+"""What a front in the broker's own process is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquet.acl.guard import Guard
+    from roquet.base.clock import Clock
+    from roquet.broker.operations.table import Operations
+    from roquet.broker.pop.waits import PopWaits
+    from roquet.broker.services.clients.heartbeats import Clients
+    from roquet.broker.state import Identity
+    from roquet.service.metrics import Metrics
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LocalBroker:
+    """A broker as a further front sees it."""
+
+    operations: Operations
+    """Access control, plugins, metrics and audit are around each call."""
+    clients: Clients
+    """Members of groups; what their accounts may do is asked there."""
+    waits: PopWaits
+    identity: Identity
+    guard: Guard | None
+    """Knows whose signature is good; None where nobody needs an account."""
+    clock: Clock
+    metrics: Metrics

@@ -265,11 +265,17 @@ class ProxyWorld:
 
     @classmethod
     def start(
-        cls, jars: Path, folder: Path, make: str = "ours", *, accounts: Accounts | None = None
+        cls,
+        jars: Path,
+        folder: Path,
+        make: str = "ours",
+        *,
+        accounts: Accounts | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Self:
-        """Start all of them; `make` is that of the broker."""
+        """Start all of them; `make` is that of the broker, which has these settings as well."""
         servers = TimerWorld(jars, folder).__enter__()
-        more = {"enablePropertyFilter": "true"}
+        more = {"enablePropertyFilter": "true", **(settings or {})}
         if accounts is not None:
             more["aclEnable"] = "true"
         broker = servers.broker("behind-proxy", more)
@@ -280,7 +286,7 @@ class ProxyWorld:
             _write_accounts(accounts, broker.folder / make / "conf", home / "conf")
         grpc, remoting = free_port(rng), free_port(rng)
         config = home / "rmq-proxy.json"
-        settings = {
+        proxy_settings = {
             "rocketMQClusterName": "DefaultCluster",
             "proxyMode": "CLUSTER",
             "proxyName": "proxy-a",
@@ -291,7 +297,7 @@ class ProxyWorld:
             "localServeAddr": "127.0.0.1",
             "enableAclRpcHookForClusterMode": accounts is not None,
         }
-        config.write_text(json.dumps(settings))
+        config.write_text(json.dumps(proxy_settings))
         main = "org.apache.rocketmq.proxy.ProxyStartup"
         command = java_command(jars, home, main, "-pc", str(config), heap="512m")
         world = cls(
@@ -305,8 +311,8 @@ class ProxyWorld:
         )
         try:
             broker.open(make)
-            if accounts is not None:
-                # Only an administrator may make it.
+            if accounts is not None or settings is not None:
+                # Only an administrator may make it, and on a busy machine the proxy gives up.
                 world.topic(SYNC_TOPIC, "UNSPECIFIED")
                 world.group(f"CID_{SYNC_TOPIC}")
             world.proxy.start("startup successfully")

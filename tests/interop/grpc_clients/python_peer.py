@@ -39,6 +39,7 @@ def shown(message: Any) -> Shown:
         "group": message.message_group,
         "attempt": message.delivery_attempt,
         "priority": message.priority,
+        "light": message.lite_topic,
         "at_ms": int(time.time() * 1000),
         "corrupted": message.corrupted,
     }
@@ -58,6 +59,8 @@ def made(topic: str, one: dict[str, Any]) -> Any:
     if "due_ms" in one:
         # This client counts in seconds.
         message.delivery_timestamp = one["due_ms"] // 1000
+    if "light" in one:
+        message.lite_topic = one["light"]
     if "priority" in one:
         message.priority = one["priority"]
     for name, value in one.get("properties", {}).items():
@@ -109,6 +112,7 @@ class Peer:
         self._producers: dict[tuple[str, str | None], tuple[Any, Checker | None]] = {}
         self._consumers: dict[str, Any] = {}
         self._received: dict[str, Any] = {}
+        self._lights: dict[str, tuple[Any, Listener]] = {}
 
     def _configuration(self) -> Any:
         return rocketmq.ClientConfiguration(
@@ -210,6 +214,47 @@ class Peer:
         time.sleep(linger_s)
         consumer.shutdown()
         return listener.came
+
+    def light_open(
+        self, name: str, topic: str, group: str, lights: list[str], fail_once: str | None = None
+    ) -> None:
+        """Start a push consumer of light topics under a name, and subscribe to some."""
+        listener = Listener(fail_once, always=False, slow_s=0)
+        consumer = rocketmq.LitePushConsumer(self._configuration(), group, topic, listener)
+        consumer.startup()
+        self._lights[name] = consumer, listener
+        for light in lights:
+            self.light_subscribe(name, light)
+
+    def light_subscribe(self, name: str, light: str) -> None:
+        """Add a light topic to the subscription."""
+        # Settings come by a stream of their own: before them there is no quota.
+        end = time.monotonic() + 20
+        while True:
+            try:
+                self._lights[name][0].subscribe_lite(light)
+            except Exception:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def light_unsubscribe(self, name: str, light: str) -> None:
+        """Take a light topic out of the subscription."""
+        self._lights[name][0].unsubscribe_lite(light)
+
+    def light_came(self, name: str, count: int, timeout_s: int) -> list[Shown]:
+        """Return what came, as soon as there are so many."""
+        _, listener = self._lights[name]
+        end = time.monotonic() + timeout_s
+        while len(listener.came) < count and time.monotonic() < end:
+            time.sleep(0.05)
+        return listener.came
+
+    def light_close(self, name: str) -> None:
+        """Stop such a consumer."""
+        self._lights.pop(name)[0].shutdown()
 
     def end(self) -> None:
         """Stop all clients."""

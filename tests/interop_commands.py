@@ -181,7 +181,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("rocksDBConfigToJson", ("-t topics -c {cluster}",), DECLINED, (355,)),
     Command("checkRocksdbCqWriteProgress", ("-c {cluster}",), DECLINED, (354,)),
     Command("switchTimerEngine", (f"{_AT} -e F",), DECLINED, (5001,)),
-    Command("getBrokerLiteInfo", (_AT,), DECLINED, (200074,)),
+    Command("getBrokerLiteInfo", (_AT,), APART),
     Command("getParentTopicInfo", ("-p {topic}",), ALIKE),
     Command("getLiteTopicInfo", ("-p {topic} -l one",), ALIKE),
     Command("getLiteClientInfo", ("-p {topic} -g {group} -c c",), ALIKE),

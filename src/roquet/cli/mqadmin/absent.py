@@ -211,41 +211,4 @@ ABSENT: tuple[Java, ...] = (
         one_of=("brokerAddr", "clusterName"),
         lacks="metadata or queues in RocksDB",
     ),
-    Java(
-        "getBrokerLiteInfo",
-        "Shows light-topic counters of a broker or cluster",
-        "b:brokerAddr c:cluster d:showDetail-",
-        one_of=("brokerAddr", "cluster"),
-        lacks="light topics",
-    ),
-    Java(
-        "getParentTopicInfo",
-        "Shows a parent topic's life time, groups and number of light topics per broker",
-        "p:parentTopic!",
-        lacks="light topics",
-    ),
-    Java(
-        "getLiteTopicInfo",
-        "Shows offsets and subscribers of one light topic",
-        "p:parentTopic! l:liteTopic! s:showClientId-",
-        lacks="light topics",
-    ),
-    Java(
-        "getLiteClientInfo",
-        "Shows the light subscription of one client",
-        "p:parentTopic! g:group! c:clientId! s:showDetail-",
-        lacks="light topics",
-    ),
-    Java(
-        "getLiteGroupInfo",
-        "Shows lag of a light group, or of one light topic in it",
-        "p:parentTopic! g:group! l:liteTopic k:topK",
-        lacks="light topics",
-    ),
-    Java(
-        "triggerLiteDispatch",
-        "Makes brokers compare all offsets and wake light consumers",
-        "p:parentTopic! g:group! c:clientId b:brokerName",
-        lacks="light topics",
-    ),
 )

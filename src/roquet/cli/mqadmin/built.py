@@ -220,4 +220,41 @@ BUILT: tuple[Java, ...] = (
         one_of=("brokerAddr", "clusterName"),
         work="brokers:get_broker_config",
     ),
+    Java(
+        "getBrokerLiteInfo",
+        "Shows light-topic counters of a broker or cluster",
+        "b:brokerAddr c:cluster d:showDetail-",
+        one_of=("brokerAddr", "cluster"),
+        work="light_topics:broker_info",
+    ),
+    Java(
+        "getParentTopicInfo",
+        "Shows a parent topic's life time, groups and number of light topics per broker",
+        "p:parentTopic!",
+        work="light_topics:parent_info",
+    ),
+    Java(
+        "getLiteTopicInfo",
+        "Shows offsets and subscribers of one light topic",
+        "p:parentTopic! l:liteTopic! s:showClientId-",
+        work="light_topics:topic_info",
+    ),
+    Java(
+        "getLiteClientInfo",
+        "Shows the light subscription of one client",
+        "p:parentTopic! g:group! c:clientId! s:showDetail-",
+        work="light_topics:client_info",
+    ),
+    Java(
+        "getLiteGroupInfo",
+        "Shows lag of a light group, or of one light topic in it",
+        "p:parentTopic! g:group! l:liteTopic k:topK",
+        work="light_topics:group_info",
+    ),
+    Java(
+        "triggerLiteDispatch",
+        "Makes brokers compare all offsets and wake light consumers",
+        "p:parentTopic! g:group! c:clientId b:brokerName",
+        work="light_topics:trigger_dispatch",
+    ),
 )

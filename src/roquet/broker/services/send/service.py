@@ -176,7 +176,8 @@ class Sends:
         """Make the draft of a message that the topic may take. Raises Refusal."""
         properties = request.properties
         queue_id = self._queue(request, config, _priority(properties))
-        self._name_queue(request.topic, properties)
+        if props.LITE_TOPIC in properties:
+            self._name_queue(request.topic, properties)
         body = request.body
         draft = Draft(
             topic=request.topic,

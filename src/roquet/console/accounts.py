@@ -20,7 +20,7 @@ import re
 import secrets
 import stat
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import UsageError
 from roquet.console.config import Role, role_of
@@ -101,16 +101,17 @@ def _account(file: Path, name: str, row: Any) -> Account:
     where = f"--users {file}: {name[:64]!r}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where} is no name: letters, digits, '_', '.', '@' and '-'")
-    if not isinstance(row, dict) or set(row) != {"role", "password"}:
+    given: dict[str, Any] = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+    if set(given) != {"role", "password"}:
         raise UsageError(f"{where} needs a role and a password, and nothing else")
-    found = _HASH.fullmatch(str(row["password"]))
+    found = _HASH.fullmatch(str(given["password"]))
     if found is None:
         raise UsageError(f"{where}: its password is none of: roquet console --hash-password")
     try:
         salt, key = (base64.b64decode(part, validate=True) for part in found.groups())
     except binascii.Error as error:
         raise UsageError(f"{where}: its password is damaged: {error}") from error
-    return Account(role_of(str(row["role"])), salt, key)
+    return Account(role_of(str(given["role"])), salt, key)
 
 
 def _scrypt(password: str, salt: bytes) -> bytes:

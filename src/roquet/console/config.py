@@ -116,12 +116,14 @@ class Limits:
     stream_s: float = 900.0
     audit_rows: int = 1000
     """Kept in memory for the page."""
-    shown_body: int = 64 * 1024
+    shown_body: int = 16 * 1024
     """Of a message's body on a page."""
     published_body: int = 256 * 1024
-    found: int = 500
+    found: int = 200
     """Messages of one search."""
     scanned: int = 20_000
     """Messages that one search reads."""
     page: int = 25
     """Rows of a page that need requests of their own."""
+    rows: int = 300
+    """Rows of a table that need none: queues, members, accounts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -54,7 +54,7 @@ class _Protocol(H11Protocol):
 
     def _close_if_silent(self) -> None:
         # None before the first request, whatever its type says.
-        begun: object = self.cycle
+        begun = cast("object", self.cycle)
         if begun is None and not self.transport.is_closing():
             self.transport.close()
 

@@ -52,13 +52,24 @@ async def _sent(who: Browser, topic: str, count: int, **more: str) -> list[dict[
     return found
 
 
+async def _rows(who: Browser, count: int, path: str, **query: str) -> list[dict[str, Any]]:
+    """Wait until a page has so many rows: a stored message is in its queue a moment later."""
+    end_s = SystemClock().steady_ms() + 20_000
+    while True:
+        answer = await who.get("/api" + path, **query)
+        rows: list[dict[str, Any]] = answer.json.get("rows", [])
+        if len(rows) >= count or SystemClock().steady_ms() > end_s:
+            assert len(rows) == count, answer.text
+            return rows
+
+
 def test_every_page_and_call_answers(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         keeper = world.administrator
         await keeper.call("/topic/create", name="t", queues=2)
         await keeper.call("/group/create", name="g")
         await _sent(keeper, "t", 3)
-        (row, *_) = (await keeper.get("/api/messages", topic="t")).json["rows"]
+        (row, *_) = await _rows(keeper, 3, "/messages", topic="t")
         address = world.cluster.address
         given = {
             "/topic": {"name": "t"},
@@ -225,6 +236,8 @@ def test_messages_are_found_by_id_key_time_tag_filter_and_text(tmp_path: Path) -
         await _sent(keeper, "t", 3, tag="a", keys="k1", properties="amount=5")
         (one,) = await _sent(keeper, "t", 1, tag="b", keys="k2", properties="amount=50")
 
+        await _rows(keeper, 4, "/messages", topic="t")
+
         async def found(**query: str) -> list[str]:
             answer = await keeper.get("/api/messages", topic="t", **query)
             assert answer.status == 200, answer.text
@@ -249,6 +262,7 @@ def test_a_search_ends_at_its_limit_and_says_so(tmp_path: Path) -> None:
         keeper = world.administrator
         await keeper.call("/topic/create", name="t", queues=1)
         await _sent(keeper, "t", 40)
+        await _rows(keeper, 10, "/messages", topic="t")
         answer = (await keeper.get("/api/messages", topic="t", text="nothing")).json
         assert (answer["rows"], answer["scanned"], answer["is_whole"]) == ([], 10, False)
         page = await keeper.get("/messages", topic="t", text="nothing")
@@ -265,7 +279,7 @@ def test_a_message_is_shown_as_json_text_and_hex_and_sent_again(tmp_path: Path) 
         await world.cluster.send("t", b'{"b":1,"a":[2]}')
         await world.cluster.send("t", bytes(range(256)))
         await world.cluster.send("t", b"x" * 400_000)
-        rows = (await keeper.get("/api/messages", topic="t")).json["rows"]
+        rows = await _rows(keeper, 3, "/messages", topic="t")
         by_offset = {it["offset"]: it["id"] for it in rows}
         shown = (await keeper.get("/api/message", topic="t", id=by_offset[0])).json
         assert json.loads(shown["body"]["json"]) == {"b": 1, "a": [2]}
@@ -277,7 +291,7 @@ def test_a_message_is_shown_as_json_text_and_hex_and_sent_again(tmp_path: Path) 
         assert len(large.body) < PAGE_MAX
         again = await keeper.call("/message/resend", topic="t", id=by_offset[0], to="other")
         assert again.status == 200, again.text
-        (copy,) = (await keeper.get("/api/messages", topic="other")).json["rows"]
+        (copy,) = await _rows(keeper, 1, "/messages", topic="other")
         assert copy["preview"] == '{"b":1,"a":[2]}'
         draft = (await keeper.get("/api/publish", topic="t", id=by_offset[0])).json
         assert draft["body"] == '{"b":1,"a":[2]}'
@@ -302,11 +316,7 @@ def test_dead_letters_are_listed_and_sent_again_with_a_result_each(tmp_path: Pat
                 given_up += 1
                 if given_up == 2:
                     break
-        end_s = SystemClock().steady_ms() + 20_000
-        rows: list[dict[str, Any]] = []
-        while len(rows) < 2 and SystemClock().steady_ms() < end_s:
-            answer = await keeper.get("/api/dead/group", group="g")
-            rows = answer.json["rows"] if answer.status == 200 else []
+        rows = await _rows(keeper, 2, "/dead/group", group="g")
         assert [it["origin"] for it in rows] == ["t", "t"]
         (listed,) = (await keeper.get("/api/dead")).json["rows"]
         assert (listed["name"], listed["count"]) == ("g", 2)
@@ -460,6 +470,34 @@ def test_pages_of_a_large_cluster_stay_small(tmp_path: Path) -> None:
         for path in ("/", "/dead", "/brokers", "/producers", "/topics?kind=all", "/messages"):
             assert len((await keeper.get(path)).body) < PAGE_MAX, path
         assert (await keeper.get("/api/topics", page="9999")).json["page"] == 40
+
+    play(tmp_path, story)
+
+
+def test_pages_of_hostile_messages_stay_small(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        keeper = world.administrator
+        await keeper.call("/topic/create", name="wide", queues=3000)
+        await keeper.call("/topic/create", name="t", queues=1)
+        quotes = "\"'<>&" * 1600
+        body = json.dumps([quotes] * 4).encode()
+        for _ in range(220):
+            await world.cluster.send("t", body, properties=f"TAGS\x01{quotes}\x02KEYS\x01{quotes}")
+        await _rows(keeper, 200, "/messages", topic="t")
+        found = (await keeper.get("/api/messages", topic="t")).json
+        assert (len(found["rows"]), found["is_whole"]) == (200, False)
+        pages = {
+            "/messages?topic=t": 200,
+            f"/message?topic=t&id={found['rows'][0]['id']}": 200,
+            "/topic?name=wide": 200,
+        }
+        for path, status in pages.items():
+            page = await keeper.get(path)
+            assert page.status == status, path
+            assert len(page.body) < PAGE_MAX, (path, len(page.body))
+        for number in range(60):
+            await keeper.call("/topic/create", name=quotes[: 100 + number], type="FIFO")
+        assert len((await keeper.get("/audit")).body) < PAGE_MAX
 
     play(tmp_path, story)
 

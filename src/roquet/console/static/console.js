@@ -16,6 +16,10 @@
     byToken.submit();
   }
 
+  // On a phone the pages stand in one row: the one that is open is to be seen.
+  const current = document.querySelector(".side [aria-current]");
+  if (current) current.scrollIntoView({ block: "nearest", inline: "center" });
+
   for (const form of document.querySelectorAll("form[data-typed]")) {
     const button = form.querySelector("button");
     const check = () => {
@@ -51,6 +55,9 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  // Pages show times in UTC, so charts do, too.
+  const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
+
   function chart(place) {
     const names = place.dataset.series.split(",");
     let plot = null;
@@ -62,8 +69,14 @@
         width: place.clientWidth - 16,
         height: 200,
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-        axes: [axis, { ...axis, size: 60 }],
-        series: [{}, ...names.map((name, at) => ({ label: name, stroke: strokes[at], width: 2 }))],
+        axes: [
+          { ...axis, space: 80, values: (_, splits) => splits.map(clock) },
+          { ...axis, size: 60 },
+        ],
+        series: [
+          { label: "UTC", value: (_, at) => (at === null ? "-" : clock(at)) },
+          ...names.map((name, at) => ({ label: name, stroke: strokes[at], width: 2 })),
+        ],
       }, data, place);
     };
     const look = async () => {

@@ -35,7 +35,7 @@ async def accounts(context: Context, _: Data) -> Data:
             off.append(f"{name} keeps no accounts" if is_off else f"{name}: {result}")
             continue
         rows += [{"broker": name, **dataclasses.asdict(it)} for it in result]
-    return {"rows": rows[:1000], "count": len(rows), "off": off}
+    return {"rows": rows[: context.limits.rows], "count": len(rows), "off": off}
 
 
 async def put_account(context: Context, given: Data) -> Done:

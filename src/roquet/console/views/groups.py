@@ -16,11 +16,15 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.versions import describe
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roquet.admin import SeekStep
     from roquet.console.context import Context
     from roquet.console.declared import Data
+    from roquet.model.subscription import SubscriptionData
 
-_QUEUES_MAX = 1000
+_STEPS_MAX = 500
+_EXPRESSION_MAX = 300
 
 
 async def groups(context: Context, given: Data) -> Data:
@@ -66,7 +70,9 @@ async def group(context: Context, given: Data) -> Data:
     members = () if online is None else online.connections
     context.parts.sampler.see_group(name, lag, len(members))
     seen = context.parts.sampler.groups.get(name)
-    subscriptions = {} if online is None else online.subscriptions
+    subscriptions: Mapping[str, SubscriptionData] = {}
+    if online is not None:
+        subscriptions = online.subscriptions
     return {
         "name": name,
         "lag": lag,
@@ -89,11 +95,16 @@ async def group(context: Context, given: Data) -> Data:
                 "language": it.language,
                 "version": describe(it.version),
             }
-            for it in members
+            for it in members[: context.limits.rows]
         ],
+        "members_count": len(members),
         "subscriptions": [
-            {"topic": topic, "type": str(it.expression_type), "expression": it.expression}
-            for topic, it in sorted(subscriptions.items())
+            {
+                "topic": topic,
+                "type": str(it.expression_type),
+                "expression": it.expression[:_EXPRESSION_MAX],
+            }
+            for topic, it in sorted(subscriptions.items())[: context.limits.rows]
         ],
         "topics": sorted({it.topic for it in offsets}),
         "queues": [
@@ -106,7 +117,7 @@ async def group(context: Context, given: Data) -> Data:
                 "lag": max(0, at.broker_offset - at.consumer_offset),
                 "last_ms": at.last_timestamp,
             }
-            for it, at in list(offsets.items())[:_QUEUES_MAX]
+            for it, at in list(offsets.items())[: context.limits.rows]
         ],
         "queues_count": len(offsets),
         "history": [] if seen is None else [list(it) for it in seen.points],
@@ -136,7 +147,7 @@ async def member(context: Context, given: Data) -> Data:
                 "queue": it.queue_id,
                 "state": dict(state),
             }
-            for it, state in list(info.queues.items())[:_QUEUES_MAX]
+            for it, state in list(info.queues.items())[: context.limits.rows]
         ],
     }
 
@@ -189,6 +200,8 @@ async def delete(context: Context, given: Data) -> Done:
 async def preview(context: Context, given: Data) -> Data:
     """Show what moving a group in a topic would do, queue by queue; nothing is done."""
     steps = await _steps(context, given)
+    if len(steps) > _STEPS_MAX:
+        raise UsageError(f"{len(steps)} queues are too many for a page: roquet group seek")
     online = await context.admin.groups.connection(given["group"])
     return {
         "group": given["group"],

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from roquet.model.message import StoredMessage
 
 _HEX_MAX = 4096
-_PREVIEW = 120
+_PREVIEW = 80
+_SHORT = 50
+_VALUE_MAX = 1000
 _GROUPS_MAX = 20
 _FUTURE_MS = 60_000
 
@@ -105,7 +107,9 @@ async def message(context: Context, given: Data) -> Data:
         "size": it.store_size,
         "body_size": len(it.body),
         "reconsumed": it.reconsume_times,
-        "properties": {} if is_hidden else dict(it.properties),
+        "properties": {}
+        if is_hidden
+        else {name: value[:_VALUE_MAX] for name, value in it.properties.items()},
         "body": _body(b"" if is_hidden else it.body, context.limits.shown_body),
         "tracks": tracks,
         "copies": len(found),
@@ -135,8 +139,8 @@ def _row(context: Context, it: StoredMessage) -> dict[str, Any]:
         "queue": it.queue_id,
         "offset": it.queue_offset,
         "stored_ms": it.store_timestamp,
-        "tag": it.tag or "",
-        "keys": [] if is_hidden else list(it.keys),
+        "tag": (it.tag or "")[:_SHORT],
+        "keys": [] if is_hidden else " ".join(it.keys)[:_SHORT].split(),
         "preview": "" if is_hidden else it.body[: _PREVIEW * 4].decode(errors="replace")[:_PREVIEW],
         "tries": it.reconsume_times,
     }
@@ -153,7 +157,7 @@ def _body(body: bytes, size_max: int) -> dict[str, Any]:
             shown["json"] = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         pass
-    if shown["json"] is not None and len(shown["json"]) > 4 * size_max:
+    if shown["json"] is not None and len(shown["json"]) > 2 * size_max:
         shown["json"] = None  # deep nesting grows by its indentation
     shown["hex"] = hex_lines(body[:_HEX_MAX])
     shown["base64"] = base64.b64encode(cut).decode() if shown["text"] is None else None

@@ -11,11 +11,14 @@ from roquet.console.context import each
 from roquet.console.sampler import rate
 
 if TYPE_CHECKING:
+    from roquet.console.audit import Entry
     from roquet.console.context import Context
     from roquet.console.declared import Data
     from roquet.model.route import BrokerData
 
 _BEHIND = 10
+_ENTRIES = 50
+_TARGET_MAX = 300
 
 
 async def overview(context: Context, _: Data) -> Data:
@@ -125,8 +128,13 @@ async def audit(context: Context, given: Data) -> Data:
     if given["q"]:
         rows = [it for it in rows if given["q"] in f"{it.who} {it.action} {it.target}"]
     return {
-        "rows": [dataclasses.asdict(it) for it in rows[:200]],
+        "rows": [_entry(it) for it in rows[:_ENTRIES]],
         "q": given["q"],
         "count": len(rows),
         "broken": context.parts.audit.broken,
     }
+
+
+def _entry(it: Entry) -> dict[str, Any]:
+    target = " ".join(f"{name}={value}" for name, value in it.target.items())
+    return {**dataclasses.asdict(it), "target": target[:_TARGET_MAX]}

@@ -157,7 +157,7 @@ async def producers(context: Context, given: Data) -> Data:
                     },
                 )
                 row["brokers"].append(broker_name)
-    chosen, about = page_of(sorted(found), given, 100)
+    chosen, about = page_of(sorted(found), given, 50)
     return {**about, "rows": [found[it] for it in chosen]}
 
 

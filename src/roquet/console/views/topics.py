@@ -103,8 +103,9 @@ async def topic(context: Context, given: Data) -> Data:
                 "high": at.max_offset,
                 "last_ms": at.last_update,
             }
-            for it, at in bounds.items()
+            for it, at in list(bounds.items())[: context.limits.rows]
         ],
+        "queues_count": len(bounds),
         "messages": sum(it.max_offset - it.min_offset for it in bounds.values()),
         "routes": [
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -205,9 +205,9 @@ class Front:
         return HTMLResponse(self._pages.render(template, {**about, **data}), status)
 
     def _failed(self, session: Session, error: RoquetError) -> Response:
-        data = {"title": "That did not work", "here": "", "said": "", "left_out": {}}
-        text = {"text": str(error), "status": status_of(error)}
-        return self._html("error.html", session, data | text, status_of(error))
+        data: dict[str, Any] = {"title": "That did not work", "here": "", "said": ""}
+        data |= {"left_out": {}, "text": str(error)}
+        return self._html("error.html", session, data, status_of(error))
 
     def _to(self, path: str) -> Response:
         return RedirectResponse(self._parts.config.root_path + path, 303)
@@ -245,12 +245,12 @@ async def object_of(request: Request) -> dict[str, Any]:
     if kind != "application/json":
         raise Denied(415, "a body is sent as application/json")
     try:
-        found = json.loads(await request.body())
+        found: Any = json.loads(await request.body())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise UsageError("the body is no JSON object")
-    return found
+    return cast("dict[str, Any]", found)
 
 
 def _parsed(text: str) -> dict[str, list[str]]:

@@ -30,13 +30,14 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals |= {
+        shared: dict[str, Any] = {
             "root": config.root_path,
             "cluster": config.cluster,
             "read_only": config.read_only,
             "version": static_version(),
             "link": _Links(config.root_path),
         }
+        self._environment.globals.update(shared)
         self._environment.filters |= {"time": time_text, "size": size_text, "number": number_text}
 
     def render(self, template: str, data: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.cli.reach import client
-from roquet.cli.servers.serve import guarded, say
+from roquet.cli.servers.serve import guarded, in_the_way, say
 from roquet.service import runtime
 from roquet.service.supervisor import supervised
 
@@ -98,7 +98,7 @@ async def dev_console(
 
     config = ConsoleConfig(port=_free(PORT) if port is None else port, cluster=namesrv)
     built = app.build(config, connect(f"rmq://{namesrv}"), SystemClock(), said)
-    async with built.app:
+    async with in_the_way("--console-port", built.app):
         yield
 
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.cli.servers.serve import guarded, say
+from roquet.cli.servers.serve import guarded, in_the_way, say
 from roquet.service import runtime
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import Generator
 
-    from roquet.service.lifecycle import App
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of our own is made in it)
 PREFIX = "roquet-dev-"
@@ -77,7 +76,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
         ),
         SystemClock(),
     )
-    async with _in_the_way("--namesrv-port", namesrv.app):
+    async with in_the_way("--namesrv-port", namesrv.app):
         address = f"127.0.0.1:{namesrv.server.port}"
         flags: dict[str, str | int | bool | None] = {
             "brokerName": "dev",
@@ -95,7 +94,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
             **(SIZES if plan.data is None else {}),
         }
         broker = build_broker(load_config(None, {}, flags)[0])
-        async with _in_the_way("--port", broker.app):
+        async with in_the_way("--port", broker.app):
             before, after = welcome(plan, address, broker.identity.address, folder)
             for line in before:
                 say(line)
@@ -105,19 +104,6 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
                 runtime.settle()
                 await stop.wait()
     return 0
-
-
-@contextlib.asynccontextmanager
-async def _in_the_way(flag: str, app: App) -> AsyncGenerator[None]:
-    """Run an app; a taken port is told with the flag that moves it."""
-    try:
-        await app.__aenter__()
-    except UsageError as error:
-        raise UsageError(f"{error}; {flag} takes another") from error
-    try:
-        yield
-    finally:
-        await app.__aexit__()
 
 
 def _console(plan: Plan, namesrv: str) -> contextlib.AbstractAsyncContextManager[None]:

@@ -6,6 +6,7 @@ id or the initialization.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import logging
@@ -26,8 +27,10 @@ from roquet.service.supervisor import supervised
 if TYPE_CHECKING:
     import argparse
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from pathlib import Path
+
+    from roquet.service.lifecycle import App
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +170,19 @@ def broker(given: Given, explained: str | None = None) -> int:
         _print(shown)
         return 0
     return guarded(lambda: runtime.run(lambda stop: serve(config, stop, say)) & 0xFF)
+
+
+@contextlib.asynccontextmanager
+async def in_the_way(flag: str, app: App) -> AsyncGenerator[None]:
+    """Run an app; a taken port is told with the flag that moves it."""
+    try:
+        await app.__aenter__()
+    except UsageError as error:
+        raise UsageError(f"{error}; {flag} takes another") from error
+    try:
+        yield
+    finally:
+        await app.__aexit__()
 
 
 def guarded(run: Callable[[], int]) -> int:

@@ -1,0 +1,148 @@
+"""`roquet console`, and the console of `roquet dev`, as processes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cli_harness import Running, dev_server, roquet
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "console.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def _address(line: str) -> tuple[str, str]:
+    address, _, token = line.split()[1].partition("/login#")
+    return address, token
+
+
+def _signed_in(address: str, token: str) -> str:
+    request = urllib.request.Request(
+        f"{address}/api/login",
+        json.dumps({"token": token}).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return str(json.load(answer)["role"])
+
+
+def test_dev_has_a_console_and_prints_where_to_sign_in(tmp_path: Path) -> None:
+    running = Running(tmp_path, "dev", "--port", "0", "--namesrv-port", "0", "--console-port", "0")
+    lines = running.lines_until("Ctrl-C")
+    assert len(lines) <= 12
+    (line,) = [it for it in lines if it.startswith("  console ")]
+    address, token = _address(line)
+    assert address.startswith("http://127.0.0.1:")
+    assert _signed_in(address, token) == "administrator"
+    assert _address(running.line())[1] != token, "the next token"
+    assert running.stop() == 0
+
+
+def test_dev_without_a_console_says_nothing_of_it(tmp_path: Path) -> None:
+    with dev_server(tmp_path, "--no-console"):
+        pass
+    running = Running(tmp_path, "dev", "--port", "0", "--namesrv-port", "0", "--no-console")
+    assert not [it for it in running.lines_until("Ctrl-C") if "console" in it]
+    assert running.stop() == 0
+
+
+def test_a_taken_console_port_of_dev_is_said_with_the_flag(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        flags = ("--port", "0", "--namesrv-port", "0", "--console-port", port)
+        ended = roquet(tmp_path, "dev", *flags)
+    assert ended.returncode == 253
+    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert "--console-port takes another" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_console_of_a_cluster_runs_and_stops(tmp_path: Path) -> None:
+    with dev_server(tmp_path, "--no-console") as (namesrv, _):
+        flags = ("-n", namesrv, "--port", "0", "--role", "viewer")
+        running = Running(tmp_path, "console", *flags)
+        address, token = _address(running.line())
+        assert running.line() == f"Console of {namesrv}; the address above signs in once."
+        assert _signed_in(address, token) == "viewer"
+        assert running.stop() == 0
+
+
+def test_where_the_packages_are_missing_both_commands_say_what_to_install(tmp_path: Path) -> None:
+    missing = tmp_path / "packages" / "starlette"
+    missing.mkdir(parents=True)
+    text = 'raise ModuleNotFoundError("No module named starlette", name="starlette")\n'
+    (missing / "__init__.py").write_text(text)
+    running = Running(
+        tmp_path, "dev", "--port", "0", "--namesrv-port", "0", packages=missing.parent
+    )
+    lines = running.lines_until("Ctrl-C")
+    assert "  console      not installed: pip install 'roquet[console]'" in lines
+    assert running.stop() == 0
+    running = Running(tmp_path, "console", "-n", "127.0.0.1:1", packages=missing.parent)
+    assert running.child.wait(30) == 2
+    assert running.stop() == 2
+    said = running.errors.read_text()
+    assert "the console needs more packages: pip install 'roquet[console]'" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--bind", "0.0.0.0"), "passwords would cross the network in the clear"),
+        (("--root-path", "mq"), "--root-path"),
+        (("--tls-cert", "/no/such"), "give --tls-cert and --tls-key"),
+        (("--tls-cert", "/no/such", "--tls-key", "/no/such"), "--tls-cert, --tls-key"),
+        (("--users", "/no/such"), "--users /no/such"),
+        (("--audit-log", "/no/such/file"), "--audit-log"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
+    ended = roquet(tmp_path, "console", "-n", "127.0.0.1:1", "--port", "0", *flags)
+    assert ended.returncode in (2, 253)
+    assert ended.stdout == ""
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1, ended.stderr
+
+
+def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
+    """The page's commands as a reader types them, with the addresses of this run (console.md)."""
+    start, toml, calls = (text for _, text in BLOCK.findall(GUIDE.read_text()))
+    install, run = start.splitlines()
+    assert install == "pip install 'roquet[console]'"
+    hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout.strip()
+    users = tmp_path / "users.toml"
+    users.write_text(toml.replace('"scrypt:..."', f'"{hashed}"'))
+    users.chmod(0o600)
+    with dev_server(tmp_path, "--no-console") as (namesrv, _):
+        words = run.replace("127.0.0.1:9876", namesrv).split()[1:]
+        running = Running(tmp_path, *words, "--port", "0", "--users", str(users))
+        address, token = _address(running.line())
+        enter, look = calls.replace("http://127.0.0.1:8082", address).splitlines()
+        session = json.loads(_shell(enter.replace('"..."', f'"{token}"')))["session"]
+        found = json.loads(_shell(look.replace("SESSION", session)))
+        assert found["rows"] == []
+        person = enter.replace('{"token": "..."}', '{"name": "ana", "password": "correct horse"}')
+        assert json.loads(_shell(person))["role"] == "operator"
+        assert running.stop() == 0
+
+
+def _shell(line: str) -> str:
+    return subprocess.run(
+        shlex.split(line), capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+
+
+def test_a_password_is_hashed_for_the_file_of_accounts(tmp_path: Path) -> None:
+    ended = roquet(tmp_path, "console", "--hash-password", given="correct horse\n")
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("scrypt:")
+    assert "correct" not in ended.stdout
+    short = roquet(tmp_path, "console", "--hash-password", given="x\n")
+    assert (short.returncode, "8 to 256 characters" in short.stderr) == (2, True)

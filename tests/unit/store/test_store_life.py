@@ -226,11 +226,42 @@ async def test_fault_of_an_append_is_a_status(native: Native, kind: str, status:
 
 def test_light_queue_is_known_from_its_first_message_on_dispatched_or_not() -> None:
     it = store()
+    asked: list[object] = []
+
+    def says(end: int) -> object:
+        def ask(*where: object) -> int:
+            asked.append(where)
+            return end
+
+        return ask
+
     for ends, is_known in (((0, 0), False), ((0, 1), True), ((1, 0), True), ((-1, -1), False)):
-        it._native = cast(
-            "Any",
-            SimpleNamespace(
-                max_offset=lambda *_, end=ends[0]: end, next_offset=lambda *_, end=ends[1]: end
-            ),
-        )
+        core = SimpleNamespace(max_offset=says(ends[0]), next_offset=says(ends[1]))
+        it._native = cast("Any", core)
         assert it.knows_light_queue("%LMQ%a") is is_known
+    # It has queue 0 alone.
+    assert set(asked) == {("%LMQ%a", 0)}
+
+
+def test_error_of_the_core_is_a_fault_of_the_same_kind() -> None:
+    it = store()
+
+    def fails(*_: object) -> int:
+        raise StoreError("corrupt", "a test says so")
+
+    it._native = cast("Any", SimpleNamespace(min_offset=fails))
+    with pytest.raises(StoreFault, match="a test says so") as caught:
+        it.min_offset("t", 0)
+    assert caught.value.kind == "corrupt"
+
+
+@on_loop
+async def test_message_with_properties_that_cannot_be_stored_is_illegal(native: Native) -> None:
+    it = store()
+    await it.start()
+    wrong = draft()
+    wrong.properties["a\x01b"] = "c"
+    (result,) = it.append([wrong])
+    assert (result.status, bool(result.why)) == (PutStatus.MESSAGE_ILLEGAL, True)
+    assert native.end == 0
+    await it.stop()

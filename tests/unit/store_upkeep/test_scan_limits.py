@@ -160,6 +160,15 @@ def test_only_file_is_kept_though_it_holds_nothing(tmp_path: Path) -> None:
         log_files(tmp_path / "commitlog")
 
 
+def test_file_with_any_byte_that_is_not_zero_was_written(tmp_path: Path) -> None:
+    for at in (0, 1, FILE_SIZE - 1):
+        written(tmp_path, 0, full(0))
+        written(tmp_path, FILE_SIZE, bytes(at) + b"\1")
+        assert [int(path.name) for path in written_files(tmp_path)] == [0, FILE_SIZE]
+    written(tmp_path, FILE_SIZE)
+    assert [int(path.name) for path in written_files(tmp_path)] == [0]
+
+
 @pytest.mark.parametrize(
     ("name", "is_one"),
     [("0" * 20, True), ("1" * 20, True), ("0" * 19, False), ("0" * 21, False), ("x" * 20, False)],

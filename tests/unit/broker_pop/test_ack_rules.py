@@ -102,11 +102,11 @@ class Desk:
         await self.it.change_invisible(request, "c")
 
 
-def batch(topic: str) -> PopBatchAck:
+def batch(topic: str, queue_id: int = 0) -> PopBatchAck:
     return PopBatchAck(
         topic=topic,
         group="g",
-        queue_id=0,
+        queue_id=queue_id,
         revive_queue=3,
         start_offset=0,
         pop_time_ms=5000,
@@ -123,6 +123,15 @@ async def test_batch_of_which_one_fails_is_answered_when_all_the_others_are_stor
     with pytest.raises(StoreFault, match="disk"):
         await desk.it.ack_batch("b", [batch("bad"), batch("t")])
     assert [ack.topic for ack in desk.stored] == ["t"]
+
+
+@on_loop
+async def test_batch_for_a_queue_that_the_topic_has_not_is_passed_over() -> None:
+    desk = Desk()
+    for queue_id in (-1, 0, 1):
+        desk.store.fill("t", queue_id, 1)
+    await desk.it.ack_batch("b", [batch("t", queue_id) for queue_id in (-1, 0, 1)])
+    assert [ack.queue_id for ack in desk.stored] == [0]
 
 
 @on_loop
@@ -212,6 +221,26 @@ async def test_nothing_to_store_is_no_append() -> None:
         clock=FakeClock(),
     )
     assert (await it.acks([]), await it.checkpoints([]), appended) == ([], [], [])
+    for is_async in (True, False):
+        # The fast path asks, which waits for a flush or does not.
+        it.follow(BufferRules(acks_async=is_async))
+        assert it.acks_async is is_async
+
+
+@pytest.mark.parametrize(
+    ("queues", "turns"), [(None, [0, 0, 0]), (0, [0, 0, 0]), (1, [0, 0, 0]), (3, [1, 2, 0])]
+)
+def test_pops_take_the_revive_queues_in_turn(queues: int | None, turns: list[int]) -> None:
+    topics = {} if queues is None else {"revive": SimpleNamespace(write_queues=queues)}
+    it = ReviveLog(
+        cast("Any", None),
+        cast("Any", topics),
+        "revive",
+        identity=cast("Any", None),
+        rules=BufferRules(),
+        clock=FakeClock(),
+    )
+    assert [it.next_queue() for _ in range(3)] == turns
 
 
 def test_ordered_message_of_a_group_without_an_offset_is_not_in_flight() -> None:

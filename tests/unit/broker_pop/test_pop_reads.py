@@ -72,6 +72,22 @@ def test_queue_has_something_wanted_among_as_many_as_are_looked_at(by: str) -> N
     assert not has(2, 3, nothing, 1)
 
 
+def test_only_messages_that_the_caller_may_read_are_something_to_pop() -> None:
+    store = Queues()
+    copy = {"INNER_MULTI_DISPATCH": "%LMQ%a", "LMQ_ORIGIN_TOPIC": "mine"}
+    store.fill(RETRY, 0, 1, 1, **copy)
+    for owner in ("mine", "theirs"):
+
+        def may_read(topic: str, owner: str = owner) -> bool:
+            return topic == owner
+
+        found = [
+            has_wanted(store, (RETRY, 0), begin, 2, wanted=EVERYTHING, most=9, may_read=may_read)
+            for begin in (0, 1, 2)
+        ]
+        assert found == [owner == "mine", owner == "mine", False]
+
+
 def test_filtered_look_ends_where_a_read_does_not_go_on() -> None:
     store = Queues()
     wanted = Choice(filter_by=cast("Any", (2,)))

@@ -200,6 +200,24 @@ async def test_ordered_batch_for_which_there_is_no_room_stays_and_is_counted(
     assert (await it.pop(queue_id=0, is_ordered=True)).messages == 2
 
 
+@pytest.mark.parametrize("actual", [False, True])
+@on_loop
+async def test_messages_are_shown_as_they_are_stored_but_for_redelivered_ones(
+    tmp_path: Path, *, actual: bool
+) -> None:
+    it = World(tmp_path, actual_retry_topic=actual)
+    it.retry()
+    it.store.fill("t", 0, 1)
+    it.store.fill(RETRY, 0, 1, ORIGIN_GROUP="g")
+    stored = it.store.queues["t", 0][0][1], it.store.queues[RETRY, 0][0][1]
+    got = await it.pop()
+    first, second = read_records(got.records, check_crc=False)
+    assert got.records.startswith(stored[0])
+    assert (first.topic, b"POP_CK" in first.properties) == ("t", False)
+    assert (second.topic, b"POP_CK" in second.properties) == (RETRY if actual else "t", not actual)
+    assert got.records.endswith(stored[1]) is actual
+
+
 @on_loop
 async def test_reset_forgets_what_is_in_flight_and_the_ordered_batch(tmp_path: Path) -> None:
     it = World(tmp_path)

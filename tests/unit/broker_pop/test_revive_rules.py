@@ -174,6 +174,40 @@ async def test_queue_above_the_topics_is_found_at_the_next_look_and_kept_while_i
 
 
 @on_loop
+async def test_without_its_topic_only_queues_with_records_are_read() -> None:
+    world = PopWorld()
+    del world.tables.topics[REVIVE]
+    assert world.service._queue_ids() == []
+    world.clock.ms += LOOK_MS
+    world.send(b"no tag", REVIVE)
+    assert world.service._queue_ids() == [0]
+
+
+@pytest.mark.parametrize(("gone", "is_orphan"), [((), False), ((TOPIC,), True), ((RETRY,), False)])
+def test_message_of_a_retry_topic_has_no_owner_without_the_topic_it_came_from(
+    gone: tuple[str, ...], *, is_orphan: bool
+) -> None:
+    world = PopWorld()
+    world.tables.ensure(RETRY, 1, 6)
+    for name in gone:
+        del world.tables.topics[name]
+    for topic in (TOPIC, RETRY):
+        checkpoint = PopCheckpoint(
+            topic=topic,
+            group=GROUP,
+            queue_id=0,
+            start_offset=0,
+            pop_time_ms=0,
+            invisible_ms=0,
+            count=1,
+        )
+        assert world.service.copies.is_orphan(checkpoint) is is_orphan
+    # A table that was lost knows nothing.
+    world.tables.was_lost = True
+    assert not world.service.copies.is_orphan(checkpoint)
+
+
+@on_loop
 async def test_reading_goes_on_while_it_takes_no_longer_than_its_time() -> None:
     world = PopWorld(scan_ms=256)
     for _ in range(600):
@@ -283,6 +317,11 @@ def test_oldest_checkpoint_is_as_late_as_its_time_is_over() -> None:
     async def story() -> None:
         world = PopWorld()
         assert (world.service.latency_ms(0), world.service.lag(0)) == (0, 0)
+        for number in range(3):
+            world.send(b"no tag", REVIVE)
+            if number == 0:
+                await world.service.tick()
+            assert world.service.lag(0) == number
         await world.pop([world.send(b"x")], 5000)
         world.log.statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * 99
         await world.run(6)
@@ -388,6 +427,8 @@ async def test_messages_wait_while_there_is_no_room_for_their_topic() -> None:
         (0, 0, 0, Outcome.STORED),
         (2, 0, 0, Outcome.GONE),
         (2, 0, 1, Outcome.FAILED),
+        (2, 2, 1, Outcome.FAILED),
+        (2, 3, 1, Outcome.GONE),
         (3, 0, 0, Outcome.GONE),
         (0, 1, 0, Outcome.GONE),
     ],

@@ -191,8 +191,8 @@ def test_message_of_a_retry_topic_has_no_owner_without_the_topic_it_came_from(
     world.tables.ensure(RETRY, 1, 6)
     for name in gone:
         del world.tables.topics[name]
-    for topic in (TOPIC, RETRY):
-        checkpoint = PopCheckpoint(
+    checkpoints = [
+        PopCheckpoint(
             topic=topic,
             group=GROUP,
             queue_id=0,
@@ -201,10 +201,13 @@ def test_message_of_a_retry_topic_has_no_owner_without_the_topic_it_came_from(
             invisible_ms=0,
             count=1,
         )
-        assert world.service.copies.is_orphan(checkpoint) is is_orphan
+        for topic in (TOPIC, RETRY)
+    ]
+    copies = world.service.copies
+    assert [copies.is_orphan(one) for one in checkpoints] == [is_orphan] * 2
     # A table that was lost knows nothing.
     world.tables.was_lost = True
-    assert not world.service.copies.is_orphan(checkpoint)
+    assert [copies.is_orphan(one) for one in checkpoints] == [False] * 2
 
 
 @on_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any, cast
 
@@ -121,6 +122,23 @@ async def test_slave_shows_the_end_of_its_log_and_where_it_is_in_one_write() -> 
     await hears(native, encode_verdict(Verdict.PROCEED, 99)[:-1])
     assert (native.words, native.begun) == ([it.shown], None)
     assert (it.slave.state, link.is_copying, it.slave.link) == (State.HANDSHAKE, False, link)
+
+
+@on_loop
+async def test_connection_has_ended_when_its_thread_has() -> None:
+    """The thread writes to the store, which is closed next."""
+    it = World()
+    link, native = it.connect()
+    assert link.bytes_per_second == 0
+    ending = asyncio.create_task(link.ended())
+    link.close("a test says so")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (native.ended, ending.done(), link.gone.is_set()) == ("stop", False, False)
+    native.tell("stopped", "")
+    await native.heard()
+    await asyncio.wait_for(ending, 20)
+    assert link.gone.is_set()
 
 
 @on_loop

@@ -113,6 +113,18 @@ def test_places_of_those_who_left_are_free_and_nobody_goes_for_the_next() -> Non
         assert places.slaves == []
 
 
+def test_places_of_slaves_that_have_proven_nothing_are_few_for_each_address() -> None:
+    places: Places[int] = Places()
+    for number in range(PER_ADDRESS_MAX):
+        assert places.join(number, "a", proven=False) == (True, None)
+    assert places.join(100, "a", proven=False) == (False, None)
+    assert places.join(101, "b", proven=False) == (True, None)
+    assert places.join(102, "a", proven=True) == (True, None)
+    assert places.join(103, "a", proven=False) == (False, None)
+    places.leave(0)
+    assert places.join(104, "a", proven=False) == (True, None)
+
+
 def test_places_a_slave_that_reports_is_no_stranger_any_more() -> None:
     places: Places[int] = Places()
     for number in range(PER_ADDRESS_MAX):

@@ -188,7 +188,9 @@ async def test_connection_without_a_thread_is_dropped_and_forgotten() -> None:
 
 
 @on_loop
-async def test_stranger_is_dropped_a_moment_after_its_time_and_a_slave_is_not() -> None:
+async def test_stranger_is_dropped_a_moment_after_its_time_and_a_slave_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     it = World()
     wait_ms = STRANGER_MS + RULES.heartbeat_ms
     assert it.master.stranger_ms == wait_ms
@@ -198,9 +200,12 @@ async def test_stranger_is_dropped_a_moment_after_its_time_and_a_slave_is_not() 
     stranger.check(began_ms + wait_ms)
     slave.check(began_ms + wait_ms)
     assert (native.ended, other.ended) == ("", "")
+    stranger._said(b"abc")
     stranger.check(began_ms + wait_ms + 1)
     slave.check(began_ms + wait_ms + 1)
     assert (native.ended, other.ended) == ("stop", "")
+    why = f"it wrote 3 bytes, which is no report, in {wait_ms + 1} ms"
+    assert caplog.messages == [f"slave 10.0.0.1:9 is dropped: {why}"]
 
 
 @on_loop

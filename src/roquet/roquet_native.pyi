@@ -33,9 +33,11 @@ __all__ = [
     "encode_command",
     "feed_log",
     "first_panic",
+    "follow_another_log",
     "follow_log",
     "is_locked",
     "java_hashes",
+    "lead_log",
     "log_bytes",
     "log_limit",
     "plant_panic",
@@ -696,6 +698,19 @@ def log_bytes(store: Store, start: int, size_max: int) -> bytes:
 
 def log_limit(store: Store) -> int:
     """Up to where slaves may copy the log now: whole records, durable ones with SYNC_FLUSH."""
+
+def follow_another_log(store: Store) -> int:
+    """Take copies of another broker's log only from now on; return where the log ends.
+
+    Messages are refused with SERVICE_NOT_AVAILABLE, whoever appends them. Raises StoreError.
+    """
+
+def lead_log(store: Store) -> int:
+    """Take messages only from now on; return where the log ends.
+
+    A record that was copied in part is taken back; the rest is made durable and dispatched, which
+    may take long. Raises StoreError; the log takes neither then.
+    """
 
 @final
 class PairTls:

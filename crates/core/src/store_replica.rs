@@ -1,5 +1,6 @@
 //! The store as one of a pair: what a master's slaves copy, and what a slave copies.
 
+use crate::commit_log::NextOffsets;
 use crate::segment::Lease;
 use crate::store::Store;
 use crate::store_error::{ErrorKind, StoreError};
@@ -53,6 +54,65 @@ impl Store {
             return self.flush().map(|flushed| flushed.min(written));
         }
         Ok(written)
+    }
+
+    /// Has the log be a copy of another broker's from now on: messages are refused. Returns where
+    /// the log ends; no message comes behind that.
+    pub fn follow_another(&self) -> Result<u64, StoreError> {
+        self.replicable()?;
+        Ok(self.log.follow())
+    }
+
+    /// Has the log be this broker's own from now on: copies are refused, messages taken. Returns
+    /// where it ends.
+    ///
+    /// A record that was copied in part is taken back: nobody was told that it is here. The rest is
+    /// made durable and dispatched first, since queues go on behind it; that may take long. After an
+    /// error the log takes neither, until this is tried again or it follows another one.
+    pub fn lead(&self) -> Result<u64, StoreError> {
+        self.replicable()?;
+        let places = if self.log.end_copies()? {
+            self.flush()?;
+            self.dispatch_all()?;
+            let (_, last) = self.dispatcher.snapshot();
+            Some((self.offsets_of_copy(), last.time))
+        } else {
+            None
+        };
+        self.log.lead(places);
+        Ok(self.log.written())
+    }
+
+    fn dispatch_all(&self) -> Result<(), StoreError> {
+        while self.dispatched() < self.log.whole() {
+            if !self.dispatch()? && self.dispatched() < self.log.whole() {
+                return Err(StoreError::corrupt(format!(
+                    "the log ends at {}, but its queues cannot be made beyond {}",
+                    self.log.whole(),
+                    self.dispatched()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where queues go on behind copied records: behind their units. What a queue had before the
+    /// start counts only if nothing was copied into it and its topic was not deleted since.
+    fn offsets_of_copy(&self) -> NextOffsets {
+        let recovered = self.recovered();
+        let mut next = NextOffsets::default();
+        for (topic, queue_id, _, max) in self.queues().list() {
+            next.set(&topic, queue_id, max.cast_signed());
+        }
+        for (topic, queue_id, floor) in recovered.floors.clone().drain() {
+            let last = self.queues().last(&topic, queue_id);
+            let is_old = last.is_none_or(|unit| unit.physical_offset < recovered.end);
+            let before = recovered.end.saturating_sub(1);
+            if is_old && !self.derived.deleted.covers(&topic, before) {
+                next.set(&topic, queue_id, floor.max(next.get(&topic, queue_id)));
+            }
+        }
+        next
     }
 
     fn replicable(&self) -> Result<(), StoreError> {

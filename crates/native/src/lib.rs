@@ -54,7 +54,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::relay::Exchange;
     #[pymodule_export]
-    use crate::replica::{log_bytes, log_limit};
+    use crate::replica::{follow_another_log, lead_log, log_bytes, log_limit};
     #[pymodule_export]
     use crate::replica_link::{feed_log, follow_log, LogLink, PairTls};
     #[pymodule_export]

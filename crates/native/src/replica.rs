@@ -3,6 +3,8 @@
 // PyO3 hands arguments over by value.
 #![allow(clippy::needless_pass_by_value)]
 
+use std::sync::Arc;
+
 use pyo3::prelude::{pyfunction, Bound, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
 use roquet_core::store_error::StoreError as CoreError;
@@ -38,4 +40,18 @@ pub(crate) fn log_bytes<'py>(
 #[pyfunction]
 pub(crate) fn log_limit(store: PyRef<'_, Store>) -> u64 {
     store.core().copy_limit()
+}
+
+/// Have the log be another broker's: messages are refused from now on. Returns where it ends.
+#[pyfunction]
+pub(crate) fn follow_another_log(py: Python<'_>, store: PyRef<'_, Store>) -> PyResult<u64> {
+    let core = Arc::clone(store.core());
+    raise(py.detach(|| core.follow_another()))
+}
+
+/// Have the log be this broker's own: copies are refused from now on. Returns where it ends.
+#[pyfunction]
+pub(crate) fn lead_log(py: Python<'_>, store: PyRef<'_, Store>) -> PyResult<u64> {
+    let core = Arc::clone(store.core());
+    raise(py.detach(|| core.lead()))
 }

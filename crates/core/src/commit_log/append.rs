@@ -1,5 +1,6 @@
 //! Appending: the one place where offsets are assigned.
 
+use super::role::Owner;
 use super::{CommitLog, NextOffsets, Prepared};
 use crate::light_queues;
 use crate::record::{self, BLANK_SIZE};
@@ -86,6 +87,9 @@ pub(super) struct Writer {
     offsets: NextOffsets,
     /// Zeros were written up to here.
     zeroed: u64,
+    pub(super) owner: Owner,
+    /// Whether bytes of another log were appended: `offsets` does not know their records.
+    pub(super) is_copy: bool,
 }
 
 impl Writer {
@@ -101,7 +105,15 @@ impl Writer {
             last_time,
             offsets,
             zeroed: 0,
+            owner: Owner::Anyone,
+            is_copy: false,
         }
+    }
+
+    /// Goes on behind records that were copied.
+    pub(super) fn go_on(&mut self, offsets: NextOffsets, last_time: i64) {
+        self.offsets = offsets;
+        self.last_time = self.last_time.max(last_time);
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -193,7 +205,8 @@ impl CommitLog {
     ) -> Appended {
         let total = prepared.len() as u64;
         // A log that ends inside a copied record is a slave's.
-        if !self.health.takes_writes() || self.whole() != writer.position {
+        let is_ours = writer.takes_messages() && self.whole() == writer.position;
+        if !self.health.takes_writes() || !is_ours {
             self.counters
                 .failed_puts
                 .fetch_add(total, Ordering::Relaxed);

@@ -11,6 +11,7 @@ mod next_file;
 mod offsets;
 mod prepared;
 mod replica;
+mod role;
 
 pub use append::{Appended, Placed, PutStatus};
 pub use offsets::NextOffsets;

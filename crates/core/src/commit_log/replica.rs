@@ -59,6 +59,11 @@ impl CommitLog {
         if let Some(why) = self.health.refusal() {
             return Err(StoreError::new(ErrorKind::Io, why));
         }
+        if !writer.takes_copies() {
+            return Err(StoreError::usage(format!(
+                "bytes of offset {from} are not appended: this log is not a copy any more"
+            )));
+        }
         if writer.position == 0 && self.segments().is_empty() && from > 0 {
             self.begin_at(writer, from)?;
         }
@@ -77,6 +82,7 @@ impl CommitLog {
             }
         };
         self.copied.store(true, Ordering::Release);
+        writer.is_copy = true;
         let mut rest = bytes;
         while !rest.is_empty() {
             rest = self.write_piece(writer, rest)?;
@@ -139,7 +145,7 @@ impl CommitLog {
     }
 
     /// Takes back what was copied of a record that is not whole.
-    fn forget_half(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    pub(super) fn forget_half(&self, writer: &mut Writer) -> Result<(), StoreError> {
         let whole = self.whole();
         if writer.position <= whole {
             return Ok(());

@@ -8,18 +8,20 @@ use crate::ingest::table::{GroupRow, Table, TopicRow};
 use std::borrow::Cow;
 use std::time::Instant;
 
-const PLAIN: [(&str, &str); 10] = [
-    ("consumerGroup", "g"),
-    ("topic", "T"),
-    ("queueId", "-1"),
-    ("maxMsgNums", "32"),
-    ("invisibleTime", "1000"),
-    ("pollTime", "7"),
-    ("bornTime", "5"),
-    ("initMode", "0"),
-    ("exp", "a || b"),
-    ("order", "false"),
-];
+fn plain() -> [(&'static str, &'static str); 10] {
+    [
+        ("consumerGroup", "g"),
+        ("topic", "T"),
+        ("queueId", "-1"),
+        ("maxMsgNums", "32"),
+        ("invisibleTime", "1000"),
+        ("pollTime", "7"),
+        ("bornTime", "5"),
+        ("initMode", "0"),
+        ("exp", "a || b"),
+        ("order", "false"),
+    ]
+}
 
 fn table() -> Table {
     let mut table = Table::default();
@@ -70,14 +72,14 @@ fn header<'a>(fields: &[(&'a str, &'a str)]) -> Header<'a> {
 
 /// Reads the plain pop with one field replaced or added.
 fn with(name: &str, value: &str) -> Option<Pop> {
-    let mut fields: Vec<_> = PLAIN.into_iter().filter(|it| it.0 != name).collect();
+    let mut fields: Vec<_> = plain().into_iter().filter(|it| it.0 != name).collect();
     fields.push((name, value));
     read(&table(), source(), &header(&fields), (b"", b"frame"))
 }
 
 #[test]
 fn a_plain_pop_is_read() {
-    let pop = read(&table(), source(), &header(&PLAIN), (b"", b"frame"));
+    let pop = read(&table(), source(), &header(&plain()), (b"", b"frame"));
     let wanted = Pop {
         opaque: 9,
         topic: "T".into(),
@@ -125,8 +127,8 @@ fn pops_that_are_not_plain_are_for_the_processors() {
     ] {
         assert_eq!(with(name, value), None, "{name} {value}");
     }
-    for missing in 0..PLAIN.len() {
-        let mut fields = PLAIN.to_vec();
+    for missing in 0..plain().len() {
+        let mut fields = plain().to_vec();
         let (name, _) = fields.remove(missing);
         let optional = matches!(name, "bornTime" | "exp" | "order");
         let pop = read(&table(), source(), &header(&fields), (b"", b""));
@@ -136,7 +138,7 @@ fn pops_that_are_not_plain_are_for_the_processors() {
 
 #[test]
 fn pops_are_read_only_where_whoever_feeds_decides() {
-    let header = header(&PLAIN);
+    let header = header(&plain());
     let one_way = Header {
         flag: FLAG_ONE_WAY,
         ..header.clone()

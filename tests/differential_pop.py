@@ -189,9 +189,45 @@ def _later(rng: random.Random, flight: Flight) -> list[Command]:
 
 
 def _batch(rng: random.Random, flight: Flight) -> list[Command]:
+    acks = tuple(_checkpoint(rng, flight) for _ in range(rng.choice((1, 1, 2))))
+    body = BatchAckBody(broker_name=flight.handle.broker_name, acks=acks).encode()
+    return [Command(RequestCode.BATCH_ACK_MESSAGE, ext={}, body=body)]
+
+
+def _odd_batch(rng: random.Random, flight: Flight) -> list[Command]:
+    (command,) = _batch(rng, flight)
+    what, by = rng.choice(
+        (
+            (b'"r":"0"', b'"r":"1"'),
+            (b'"r":"0"', b'"r":"2"'),
+            (b'"r":"0",', b""),
+            (b'"t":', b'"topic":'),
+            (b'"rq":', b'"rq":9'),
+            (b'"rq":', b'"rq":-'),
+            (b'"q":', b'"q":7'),
+            (b'"so":', b'"so":-'),
+            (b'"so":', b'"so":0'),
+            (b'"it":', b'"it":99999'),
+            (b'"pt":1', b'"pt":2'),
+            (b'"b":"', b'"b":"*'),
+            (b'"b":"', b'"b":"AAAA'),
+            (b'"c":"', b'"c":"nobody '),
+            (b'"acks":', b'"none":'),
+            (b"broker-a", b"broker-b"),
+            (b"}]", b"}"),
+        )
+    )
+    assert command.body is not None
+    body = command.body.replace(what, by, 1)
+    return [dataclasses.replace(command, body=body, flag=rng.choice((0, 0, 0, 2)))]
+
+
+def _checkpoint(rng: random.Random, flight: Flight) -> BatchAck:
     handle = flight.handle
-    offsets = sorted(rng.sample(range(handle.start_offset, handle.start_offset + 9), 3))
-    acks = BatchAck(
+    # Now and then some of them are behind the end of the queue.
+    among = range(handle.start_offset, handle.start_offset + rng.choice((3, 3, 9)))
+    offsets = sorted(rng.sample(among, rng.randrange(1, 4)))
+    return BatchAck(
         group=flight.group,
         topic=flight.topic,
         retry_flag="0",
@@ -202,11 +238,9 @@ def _batch(rng: random.Random, flight: Flight) -> list[Command]:
         invisible_ms=handle.invisible_ms,
         offsets=tuple(offsets),
     )
-    body = BatchAckBody(broker_name=handle.broker_name, acks=(acks,)).encode()
-    return [Command(RequestCode.BATCH_ACK_MESSAGE, ext={}, body=body)]
 
 
 _ODD: tuple[Callable[[random.Random, Flight], list[Command]], ...] = (
     *(_field, _field, _field, _missing, _place, _time, _time, _broker),
-    *(_one_way, _body, _twice, _later, _batch),
+    *(_one_way, _body, _twice, _later, _batch, _batch, _odd_batch),
 )

@@ -15,7 +15,12 @@ from roquet.base import limits
 from roquet.protocol import light_queues, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.pop.records import ACK_TAG
+from roquet.protocol.pop.records import (
+    ACK_INTERVAL_MS,
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+)
 
 CORE = Path(__file__).parents[3] / "crates" / "core" / "src"
 CONST = re.compile(
@@ -30,7 +35,9 @@ EQUAL: dict[str, object] = {
     "SEND_BATCH": RequestCode.SEND_BATCH_MESSAGE,
     "PULL": RequestCode.PULL_MESSAGE,
     "LITE_PULL": RequestCode.LITE_PULL_MESSAGE,
+    "POP": RequestCode.POP_MESSAGE,
     "ACK": RequestCode.ACK_MESSAGE,
+    "BATCH_ACK": RequestCode.BATCH_ACK_MESSAGE,
     # Answers.
     "SYSTEM_ERROR": ResponseCode.SYSTEM_ERROR,
     "SYSTEM_BUSY": ResponseCode.SYSTEM_BUSY,
@@ -75,7 +82,10 @@ EQUAL: dict[str, object] = {
     "NAMED_MAX": light_queues.NAMES_MAX,
     "OUT_MS": props.TIMER_OUT_MS,
     "DELIVER_MS": props.TIMER_DELIVER_MS,
+    "CHECKPOINT_TAG": CHECKPOINT_TAG,
     "ACK_TAG": ACK_TAG,
+    "BATCH_ACK_TAG": BATCH_ACK_TAG,
+    "ACK_INTERVAL_MS": ACK_INTERVAL_MS,
     "CANCEL_KEY": props.TIMER_DEL_UNIQKEY,
     "REAL_TOPIC": props.REAL_TOPIC,
     "REAL_QUEUE": props.REAL_QUEUE_ID,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ingest_harness import HOST, SEND_EXT, answers, feed, ingest_and_store, send
+from roquet.protocol.pop.batch_ack import BatchAck, BatchAckBody
 from roquet.roquet_native import decode_frames, decode_records, encode_command
 
 if TYPE_CHECKING:
@@ -203,6 +205,81 @@ def test_acks_for_memory_are_returned_by_checkpoint_and_answered_later(tmp_path:
         ((request, response, _, _, counts, took_us),) = it.take_answered()
         assert (request, response, sum(counts), took_us) == (200_051, 0, 2, 4_000)
     assert stored(tmp_path) == []
+
+
+def batch_ack(opaque: int, *acks: BatchAck, broker_name: str = "broker-a") -> bytes:
+    body = BatchAckBody(broker_name=broker_name, acks=acks).encode()
+    return encode_command(0, 200_151, 0, "JAVA", 513, opaque, None, {}, body)
+
+
+FIRST = BatchAck(
+    group="g",
+    topic="T",
+    retry_flag="0",
+    start_offset=0,
+    queue_id=1,
+    revive_queue=2,
+    pop_time_ms=NOW,
+    invisible_ms=60_000,
+    offsets=(0, 1),
+)
+
+
+def test_a_plain_batch_is_stored_by_checkpoint_and_answered(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        later = dataclasses.replace(FIRST, pop_time_ms=NOW - 1, offsets=(1,))
+        replies, frames, _ = feed(it, 1, batch_ack(1, FIRST, later) + ack(2), NOW)
+        assert frames == []
+        assert {opaque: code for opaque, (code, _) in answers(replies).items()} == {1: 0, 2: 0}
+        kinds = [(line[0], sum(line[4])) for line in it.take_answered()]
+        assert kinds == [(200_151, 1), (200_051, 1)]
+    found = stored(tmp_path)
+    assert [body.get("aol") for _, _, body, _ in found] == [[0, 1], [1], None]
+    assert [body["ao"] for _, _, body, _ in found] == [-1, -1, 0]
+    assert "UNIQ_KEY\x01T@1@-1@g@" in found[0][3]
+    assert "TAGS\x01bAck\x02" in found[0][3]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"offsets": (0, 9)},
+        {"retry_flag": "1"},
+        {"topic": "%RETRY%g_T"},
+        {"topic": "nowhere"},
+        {"queue_id": 4},
+        {"queue_id": -1},
+        {"revive_queue": 8},
+        {"group": "nobody"},
+        {"pop_time_ms": NOW + 1},
+        {"invisible_ms": 100_001},
+        {"start_offset": -1, "offsets": (0,)},
+    ],
+)
+def test_a_batch_with_anything_odd_is_for_the_processors_as_a_whole(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    odd = dataclasses.replace(FIRST, **fields)
+    with settling(tmp_path) as (it, _):
+        replies, frames, _ = feed(it, 1, batch_ack(1, FIRST, odd), NOW)
+        assert (replies, [frame[5] for frame in frames]) == (b"", [1])
+    assert stored(tmp_path) == []
+
+
+def test_batches_of_another_broker_or_for_memory_are_for_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        assert len(feed(it, 1, batch_ack(1, FIRST, broker_name="broker-b"), NOW)[1]) == 1
+    (tmp_path / "b").mkdir()
+    merges = ("broker-a", REVIVE, 8, 100_000, 1000, True, True)
+    with settling(tmp_path / "b", merges) as (it, _):
+        assert len(feed(it, 1, batch_ack(1, FIRST), NOW)[1]) == 1
+
+
+def test_a_batch_that_the_log_does_not_take_goes_to_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, store):
+        store.close()
+        replies, frames, _ = feed(it, 1, ack(1) + batch_ack(2, FIRST), NOW)
+        assert (replies, [frame[5] for frame in frames]) == (b"", [1, 2])
 
 
 def pop(opaque: int, **fields: str) -> bytes:

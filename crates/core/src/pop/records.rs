@@ -14,6 +14,8 @@ const REAL_QUEUE: &[u8] = b"REAL_QID";
 const CHECKPOINT_TAG: &[u8] = b"ck";
 /// Tag of an acknowledgement.
 const ACK_TAG: &[u8] = b"ack";
+/// Tag of a batch; its unique key has the other one.
+const BATCH_ACK_TAG: &[u8] = b"bAck";
 /// A checkpoint reaches the revive topic so much before it is due, in milliseconds.
 const ACK_INTERVAL_MS: i64 = 1000;
 
@@ -32,8 +34,10 @@ pub struct Ack<'a> {
     pub pop_time_ms: i64,
     /// The broker that has the checkpoint.
     pub broker: &'a str,
-    /// Queue offset of the message.
+    /// Queue offset of the message; -1 in a batch.
     pub offset: i64,
+    /// Queue offsets of a batch.
+    pub batch: Option<&'a [i64]>,
 }
 
 impl Ack<'_> {
@@ -41,6 +45,10 @@ impl Ack<'_> {
     pub fn write_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"ao\":");
         number(self.offset, out);
+        if let Some(offsets) = self.batch {
+            out.extend_from_slice(b",\"aol\":");
+            numbers(offsets, out);
+        }
         out.extend_from_slice(b",\"bn\":\"");
         out.extend_from_slice(self.broker.as_bytes());
         out.extend_from_slice(b"\",\"c\":\"");
@@ -61,7 +69,8 @@ impl Ack<'_> {
         push_number(DELIVER_MS, revive_ms, out);
         let of = (self.topic, self.queue_id, self.offset, self.group);
         push_key(of, (self.pop_time_ms, self.broker), ACK_TAG, out);
-        properties::push(out, properties::TAGS, ACK_TAG);
+        let tag = self.batch.map_or(ACK_TAG, |_| BATCH_ACK_TAG);
+        properties::push(out, properties::TAGS, tag);
     }
 }
 
@@ -103,14 +112,8 @@ impl Checkpoint<'_> {
         out.extend_from_slice(self.broker.as_bytes());
         out.extend_from_slice(b"\",\"c\":\"");
         out.extend_from_slice(self.group.as_bytes());
-        out.extend_from_slice(b"\",\"d\":[");
-        for (index, diff) in self.diffs.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            number(*diff, out);
-        }
-        out.push(b']');
+        out.extend_from_slice(b"\",\"d\":");
+        numbers(self.diffs, out);
         let count = i64::try_from(self.diffs.len()).unwrap_or(i64::MAX);
         for (name, value) in [
             ("it", self.invisible_ms),
@@ -180,6 +183,18 @@ pub fn out_ms(due_ms: i64, precision_ms: i64) -> i64 {
     }
 }
 
+/// Appends a list of numbers.
+fn numbers(all: &[i64], out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, one) in all.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        number(*one, out);
+    }
+    out.push(b']');
+}
+
 fn push_number(name: &[u8], value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.push(properties::NAME_END);
@@ -199,7 +214,25 @@ mod tests {
         pop_time_ms: 5,
         broker: "b",
         offset: 4,
+        batch: None,
     };
+
+    #[test]
+    fn a_batch_lists_its_offsets_and_has_a_tag_of_its_own() {
+        let batch = Ack {
+            offset: -1,
+            batch: Some(&[4, 6]),
+            ..ACK
+        };
+        let (mut body, mut properties) = (Vec::new(), Vec::new());
+        batch.write_body(&mut body);
+        batch.write_properties(60_005, &mut properties);
+        let text = r#"{"ao":-1,"aol":[4,6],"bn":"b","c":"g","pt":5,"q":1,"so":3,"t":"T"}"#;
+        assert_eq!(String::from_utf8(body).unwrap(), text);
+        let text =
+            "TIMER_DELIVER_MS\u{1}60005\u{2}UNIQ_KEY\u{1}T@1@-1@g@5@b@ack\u{2}TAGS\u{1}bAck\u{2}";
+        assert_eq!(String::from_utf8(properties).unwrap(), text);
+    }
 
     #[test]
     fn the_body_has_its_keys_in_alphabetical_order() {

@@ -11,9 +11,10 @@ use super::super::scan;
 use super::super::send::response;
 use super::super::table::{State, Table};
 use super::super::Sink;
-use super::pops::{self, Pop};
+use super::batches::{self, Batch};
+use super::pops::{self, Pop, OF_OTHERS};
 use super::revive::Revive;
-use super::{Merge, Popping, ACK, POP};
+use super::{Merge, Popping, ACK, BATCH_ACK, POP};
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::commit_log::Prepared;
 use crate::frame::{self, Frame};
@@ -35,6 +36,8 @@ struct Fields<'a> {
 }
 
 const REQUIRED: u32 = 0x1F;
+/// What stands for the offset in the record of a batch.
+const NO_OFFSET: i64 = -1;
 
 /// Reads the fields; `None` when one is missing or odd, so that the processors may say so.
 fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
@@ -81,7 +84,11 @@ struct Bounds<'t> {
 /// An acknowledgement that was taken and is not appended yet.
 struct Taken<'f> {
     frame: Frame<'f>,
+    /// Request code.
+    code: i32,
     opaque: i32,
+    /// How many records it is.
+    records: usize,
 }
 
 pub(in crate::ingest) struct Acks<'t, 'f> {
@@ -126,7 +133,12 @@ impl<'t, 'f> Acks<'t, 'f> {
             self.pops.extend(pop);
             return is_plain;
         }
-        header.code == ACK && self.try_take(store, (frame, whole), header).is_some()
+        let taken = match header.code {
+            ACK => self.try_take(store, (frame, whole), header),
+            BATCH_ACK => self.take_batches(store, frame, header),
+            _ => None,
+        };
+        taken.is_some()
     }
 
     fn try_take(
@@ -152,20 +164,8 @@ impl<'t, 'f> Acks<'t, 'f> {
         }
         let bounds = self.bounds(store, topic, found.queue_id)?;
         let handle = Handle::read(found.handle)?;
-        let is_ours = handle.broker == popping.broker
-            && (0..popping.revive_queues).contains(&handle.revive_queue);
-        let is_there = (bounds.lowest..=bounds.highest).contains(&found.offset);
-        let is_known = table.groups.contains_key(found.group);
-        let could_be = handle.could_be(found.offset, self.from.now_ms, popping.delay_max_ms);
-        if !is_ours
-            || !is_there
-            || !is_known
-            || !could_be
-            || !is_plain(found.group)
-            || !is_plain(topic)
-        {
-            return None;
-        }
+        self.is_plain(popping, &handle, bounds, found.group, &[found.offset])
+            .then_some(())?;
         let ack = Ack {
             topic,
             group: found.group,
@@ -174,6 +174,7 @@ impl<'t, 'f> Acks<'t, 'f> {
             pop_time_ms: handle.pop_time_ms,
             broker: handle.broker,
             offset: found.offset,
+            batch: None,
         };
         let revive_ms = handle.revive_ms()?;
         if popping.merges {
@@ -183,9 +184,94 @@ impl<'t, 'f> Acks<'t, 'f> {
         self.push(popping, &ack, revive_ms, handle.revive_queue)?;
         self.taken.push(Taken {
             frame: *frame,
+            code: ACK,
             opaque: header.opaque,
+            records: 1,
         });
         Some(())
+    }
+
+    /// Encodes the records of a plain batch, all or none. Batches that may meet their checkpoints in
+    /// memory are for the processors.
+    fn take_batches(
+        &mut self,
+        store: &Store,
+        frame: &Frame<'f>,
+        header: &Header<'_>,
+    ) -> Option<()> {
+        let table = self.table;
+        let popping = table.state.pop.as_ref().filter(|it| !it.merges)?;
+        if header.flag & FLAG_ONE_WAY != 0 {
+            return None;
+        }
+        let (broker, batches) = batches::read(frame.body)?;
+        let mark = self.prepared.mark();
+        for batch in &batches {
+            if self.push_batch(store, popping, &broker, batch).is_none() {
+                self.prepared.back_to(mark);
+                return None;
+            }
+        }
+        self.taken.push(Taken {
+            frame: *frame,
+            code: BATCH_ACK,
+            opaque: header.opaque,
+            records: batches.len(),
+        });
+        Some(())
+    }
+
+    fn push_batch(
+        &mut self,
+        store: &Store,
+        popping: &'t Popping,
+        broker: &str,
+        batch: &Batch,
+    ) -> Option<()> {
+        let found = self.table.topics.get_key_value(batch.topic.as_str());
+        let (topic, row) =
+            found.filter(|(_, row)| (0..row.settle_queues).contains(&batch.queue_id))?;
+        // Whose a retry topic is takes a closer look at its name, and so does a light queue.
+        if topic.starts_with(OF_OTHERS) || row.settle_queues == 0 {
+            return None;
+        }
+        let bounds = self.bounds(store, topic, batch.queue_id)?;
+        let handle = batch.handle(broker);
+        self.is_plain(popping, &handle, bounds, &batch.group, &batch.offsets)
+            .then_some(())?;
+        let ack = Ack {
+            topic,
+            group: &batch.group,
+            queue_id: batch.queue_id,
+            start_offset: batch.start_offset,
+            pop_time_ms: batch.pop_time_ms,
+            broker,
+            offset: NO_OFFSET,
+            batch: Some(&batch.offsets),
+        };
+        self.push(popping, &ack, handle.revive_ms()?, batch.revive_queue)
+    }
+
+    /// Whether a pop of the group may have given the messages, and all names stand as they are.
+    fn is_plain(
+        &self,
+        popping: &Popping,
+        handle: &Handle<'_>,
+        bounds: Bounds<'_>,
+        group: &str,
+        offsets: &[i64],
+    ) -> bool {
+        let is_ours = handle.broker == popping.broker
+            && (0..popping.revive_queues).contains(&handle.revive_queue);
+        let now_ms = self.from.now_ms;
+        is_ours
+            && offsets.iter().all(|offset| {
+                (bounds.lowest..=bounds.highest).contains(offset)
+                    && handle.could_be(*offset, now_ms, popping.delay_max_ms)
+            })
+            && self.table.groups.contains_key(group)
+            && is_plain(group)
+            && is_plain(bounds.topic)
     }
 
     fn bounds(&mut self, store: &Store, topic: &'t str, queue_id: i32) -> Option<Bounds<'t>> {
@@ -251,12 +337,15 @@ impl<'t, 'f> Acks<'t, 'f> {
             store.try_put_unflushed(&mut prepared)
         };
         store.want_flush();
-        let stored = appended.map_or(0, |appended| appended.placed.len());
+        let mut stored = appended.map_or(0, |appended| appended.placed.len());
         let took = self.from.took();
         let state = &self.table.state;
-        for (number, ack) in taken.iter().enumerate() {
-            if number < stored {
-                answer(state, ack.opaque, took, ledger, replies);
+        for ack in &taken {
+            // Those that are stored come first; a part of a batch is stored once more.
+            let is_stored = ack.records <= stored;
+            stored = stored.saturating_sub(ack.records);
+            if is_stored {
+                answer(state, (ack.code, ack.opaque), took, ledger, replies);
             } else if let Ok(header) = ack.frame.decode_header() {
                 ledger.counters.returned += 1;
                 sink(&ack.frame, &header);
@@ -269,7 +358,7 @@ impl<'t, 'f> Acks<'t, 'f> {
 /// Writes and counts the answer to an acknowledgement that is a success.
 pub(in crate::ingest) fn answer(
     state: &State,
-    opaque: i32,
+    (code, opaque): (i32, i32),
     took: Duration,
     ledger: &mut Ledger,
     replies: &mut Vec<u8>,
@@ -279,7 +368,7 @@ pub(in crate::ingest) fn answer(
     // A header of this size always fits its length.
     let _ = frame::encode_start(state.encoding, &header, none, 0, replies);
     ledger.counters.acks += 1;
-    ledger.answered.add(Kind::plain(ACK, 0), took);
+    ledger.answered.add(Kind::plain(code, 0), took);
 }
 
 /// Enters an acknowledgement behind those of the same checkpoint, if they came just before.

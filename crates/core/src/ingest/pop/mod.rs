@@ -1,6 +1,7 @@
 //! POP on the fast path: what the table says about it, the pops and the acknowledgements of a read.
 
 pub(super) mod acks;
+mod batches;
 pub mod give;
 pub mod pops;
 mod revive;
@@ -17,6 +18,9 @@ pub const ACK: i32 = 200_051;
 
 /// POP_MESSAGE.
 pub const POP: i32 = 200_050;
+
+/// BATCH_ACK_MESSAGE.
+pub const BATCH_ACK: i32 = 200_151;
 
 /// What holds for everything that is popped, while the core may settle it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +70,13 @@ impl Ingest {
         let table = shared.read();
         let mut replies = Vec::new();
         for opaque in opaques {
-            acks::answer(&table.state, *opaque, took, &mut self.ledger, &mut replies);
+            acks::answer(
+                &table.state,
+                (ACK, *opaque),
+                took,
+                &mut self.ledger,
+                &mut replies,
+            );
         }
         replies
     }

@@ -12,7 +12,7 @@ use crate::pop::is_plain;
 
 /// Retry topics, dead letters and light queues begin so: whose their messages are is judged one by
 /// one.
-const OF_OTHERS: char = '%';
+pub(super) const OF_OTHERS: char = '%';
 
 /// A plain pop. Times are milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -42,7 +42,7 @@ SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # A file's tests stay together where they share a cluster (interop): one may need what another made.
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help check-tools setup native-dev demo test test-rust test-unit test-spark test-differential \
+.PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop powerloss \
 	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
@@ -70,7 +70,12 @@ $(VENV)/.native: $(VENV)/.dependencies $(RUST_SOURCES) pyproject.toml
 	@$(PY) -c "import roquet.roquet_native"
 	@touch $@
 
-setup: $(VENV)/.native ## create .venv, install pinned dependencies, build the native module
+src/roquet/proxy/messages.binpb: requirements/grpc-messages.txt tools/grpc_messages.py | $(VENV)/.dependencies
+	$(PY) -m tools.grpc_messages
+
+grpc-messages: src/roquet/proxy/messages.binpb ## make the message definitions of gRPC of a pinned package
+
+setup: $(VENV)/.native src/roquet/proxy/messages.binpb ## create .venv, install pinned dependencies, build the native module
 
 native-dev: ## build the native module quickly and put it beside the sources
 	cargo build --profile dev-fast -p roquet-native

@@ -1,4 +1,4 @@
-"""Java's proxy before our broker, and the official clients of gRPC that come through it.
+"""Java's proxy or ours before our broker, and the official clients of gRPC that come through it.
 
 The clients are programs in `tests/interop/grpc_clients`; what they need is pinned there and in
 `requirements/grpc-client.txt`, and kept beside the RocketMQ jars: it is fetched once.
@@ -252,12 +252,14 @@ class Accounts:
 
 @dataclasses.dataclass
 class ProxyWorld:
-    """A name server and a broker of ours, and Java's proxy in cluster mode before them."""
+    """A name server and a broker of ours, and Java's proxy in cluster mode or ours before them."""
 
     broker: TimerBroker
     endpoint: str
     remoting: str
-    proxy: Process
+    """Empty before ours."""
+    proxy: Process | None
+    """None: gRPC is served by the broker's own process."""
     folder: Path
     _servers: TimerWorld
     _accounts: Accounts | None = None
@@ -300,11 +302,12 @@ class ProxyWorld:
         config.write_text(json.dumps(proxy_settings))
         main = "org.apache.rocketmq.proxy.ProxyStartup"
         command = java_command(jars, home, main, "-pc", str(config), heap="512m")
+        proxy = Process("proxy", command, home)
         world = cls(
             broker=broker,
             endpoint=f"127.0.0.1:{grpc}",
             remoting=f"127.0.0.1:{remoting}",
-            proxy=Process("proxy", command, home),
+            proxy=proxy,
             folder=folder,
             _servers=servers,
             _accounts=accounts,
@@ -315,7 +318,39 @@ class ProxyWorld:
                 # Only an administrator may make it, and on a busy machine the proxy gives up.
                 world.topic(SYNC_TOPIC, "UNSPECIFIED")
                 world.group(f"CID_{SYNC_TOPIC}")
-            world.proxy.start("startup successfully")
+            proxy.start("startup successfully")
+        except BaseException:
+            world.stop()
+            raise
+        return world
+
+    @classmethod
+    def start_ours(cls, jars: Path, folder: Path, *, accounts: Accounts | None = None) -> Self:
+        """Start a name server and a broker that serves gRPC itself."""
+        servers = TimerWorld(jars, folder).__enter__()
+        more = {"enablePropertyFilter": "true", "transactionCheckInterval": "2000"}
+        more |= {"transactionTimeOut": "2000"}
+        if accounts is not None:
+            more["aclEnable"] = "true"
+        broker = servers.broker("with-grpc", more)
+        port = free_port(random.Random())
+        broker.arguments = ("--proxy", "--grpc-port", str(port))
+        if accounts is not None:
+            conf = broker.folder / "ours" / "conf"
+            conf.mkdir(parents=True)
+            (conf / "plain_acl.yml").touch(0o600)
+            (conf / "plain_acl.yml").write_text(accounts.text)
+        world = cls(
+            broker=broker,
+            endpoint=f"127.0.0.1:{port}",
+            remoting="",
+            proxy=None,
+            folder=folder,
+            _servers=servers,
+            _accounts=accounts,
+        )
+        try:
+            broker.open("ours")
         except BaseException:
             world.stop()
             raise
@@ -331,7 +366,8 @@ class ProxyWorld:
         """End everything."""
         for peer in self.peers.values():
             peer.close()
-        self.proxy.kill()
+        if self.proxy is not None:
+            self.proxy.kill()
         self._servers.__exit__(None, None, None)
 
     def ask(self, command: Command) -> Command:

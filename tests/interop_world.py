@@ -212,6 +212,7 @@ def our_name_server(folder: Path, port: int, more: Mapping[str, str] | None = No
     return roquet_process("our-namesrv", folder, "namesrv", *flags)
 
 
-def our_broker(folder: Path, plan: BrokerPlan) -> Process:
+def our_broker(folder: Path, plan: BrokerPlan, *more: str) -> Process:
     folder.mkdir(parents=True, exist_ok=True)
-    return roquet_process(f"our-{plan.name}", folder, "broker", "-c", str(plan.write(folder)))
+    arguments = ("broker", "-c", str(plan.write(folder)), *more)
+    return roquet_process(f"our-{plan.name}", folder, *arguments)

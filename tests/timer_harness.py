@@ -61,6 +61,8 @@ class TimerBroker:
     folder: Path
     jars: Path
     running: Process | None = None
+    arguments: tuple[str, ...] = ()
+    """Further flags of ours."""
 
     def process(self, make: str) -> Process:
         """Return the process of a make on this store, not yet started."""
@@ -68,7 +70,7 @@ class TimerBroker:
         folder = self.folder / make
         if make == "java":
             return java_broker(self.jars, folder, self.plan)
-        return our_broker(folder, self.plan)
+        return our_broker(folder, self.plan, *self.arguments)
 
     def open(self, make: str) -> None:
         """Start it and wait until it serves timers."""

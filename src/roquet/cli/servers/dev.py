@@ -19,8 +19,11 @@ from roquet.service import runtime
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
+    from roquet.broker.app import Broker
+    from roquet.broker.config import BrokerConfig
+    from roquet.cli.servers.proxy import ProxyFlags
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of our own is made in it)
 PREFIX = "roquet-dev-"
@@ -50,6 +53,8 @@ class Plan:
     console_port: int | None = None
     """Port of the web console; None: the usual one, or any that is free."""
     has_console: bool = True
+    proxy: ProxyFlags | None = None
+    """None: no gRPC."""
 
 
 def run_dev(plan: Plan, log_level: str, log_style: str) -> int:
@@ -93,10 +98,11 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
             "metricsPromExporterPort": plan.health_port,
             **(SIZES if plan.data is None else {}),
         }
-        broker = build_broker(load_config(None, {}, flags)[0])
-        async with in_the_way("--port", broker.app):
+        config = load_config(None, {}, flags)[0]
+        broker = build_broker(config)
+        async with in_the_way("--port", broker.app), _proxy(plan, config, broker) as more:
             before, after = welcome(plan, address, broker.identity.address, folder)
-            for line in before:
+            for line in [*before, *more]:
                 say(line)
             async with _console(plan, address):
                 for line in after:
@@ -112,6 +118,18 @@ def _console(plan: Plan, namesrv: str) -> contextlib.AbstractAsyncContextManager
     from roquet.cli.servers.console import dev_console  # noqa: PLC0415  (not for --help)
 
     return dev_console(namesrv, plan.console_port, say)
+
+
+@contextlib.asynccontextmanager
+async def _proxy(plan: Plan, config: BrokerConfig, broker: Broker) -> AsyncGenerator[list[str]]:
+    """Run gRPC where that is asked for; yield what is said."""
+    if plan.proxy is None:
+        yield []
+        return
+    from roquet.cli.servers.proxy import beside  # noqa: PLC0415  (needs the extra)
+
+    async with beside(config, plan.proxy)(broker) as lines:
+        yield lines
 
 
 def _reach(bind: str) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import ipaddress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from roquet.base.errors import UsageError
 from roquet.cli.commands import tree
 from roquet.cli.flags import client_flags, count
+
+if TYPE_CHECKING:
+    from roquet.cli.servers.proxy import ProxyFlags
 
 Options = argparse.Namespace
 
@@ -70,6 +74,7 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
         choices=("all", "parts", "routes"),
         help="print parts with their timers, the table of request codes, or both, and exit",
     )
+    _proxy_flags(broker)
     broker.set_defaults(run=_run_broker)
     _relay(commands)
     _console(commands)
@@ -103,6 +108,7 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
         help="port of the web console (8082, or another when that is taken)",
     )
     dev.add_argument("--no-console", action="store_true", help="run no web console")
+    _proxy_flags(dev)
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
     return {"broker": broker, "namesrv": namesrv}
@@ -220,6 +226,28 @@ def _server_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _proxy_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--proxy", action="store_true", help="serve clients of 5.x over gRPC as well"
+    )
+    parser.add_argument(
+        "--grpc-port", type=_port, metavar="PORT", help="port of gRPC (8081); 0: any"
+    )
+    parser.add_argument(
+        "--proxy-config", type=Path, metavar="FILE", help="settings like Java's rmq-proxy.json"
+    )
+
+
+def _proxy_of(options: Options) -> ProxyFlags | None:
+    if options.proxy:
+        from roquet.cli.servers.proxy import ProxyFlags  # noqa: PLC0415
+
+        return ProxyFlags(options.proxy_config, options.grpc_port)
+    if options.grpc_port is not None or options.proxy_config is not None:
+        raise UsageError("--grpc-port and --proxy-config are about --proxy, which is not given")
+    return None
+
+
 def _log_flags(parser: argparse.ArgumentParser, level: str) -> None:
     parser.add_argument(
         "--log-level",
@@ -270,7 +298,7 @@ def _run_broker(options: Options) -> int:
     from roquet.cli.servers.serve import broker, given  # noqa: PLC0415
 
     flags = {"namesrv-addr": options.namesrv_addr}
-    return broker(given(options, flags), options.explain)
+    return broker(given(options, flags), options.explain, _proxy_of(options))
 
 
 def _run_dev(options: Options) -> int:
@@ -284,6 +312,7 @@ def _run_dev(options: Options) -> int:
             options.bind,
             options.advertise,
             options.health_port,
+            proxy=_proxy_of(options),
             console_port=options.console_port,
             has_console=not options.no_console,
         ),

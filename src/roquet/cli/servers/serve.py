@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     import argparse
     import asyncio
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from roquet.broker.app import Broker
+    from roquet.broker.config import BrokerConfig
+    from roquet.cli.servers.proxy import ProxyFlags
     from roquet.service.lifecycle import App
 
 log = logging.getLogger(__name__)
@@ -148,8 +152,11 @@ IMPORTANT = (
 """What `-m` prints, in this order."""
 
 
-def broker(given: Given, explained: str | None = None) -> int:
-    """Run a broker to its end, or print the tables that `explained` names (see `explain`)."""
+def broker(given: Given, explained: str | None = None, proxy: ProxyFlags | None = None) -> int:
+    """Run a broker to its end, or print the tables that `explained` names (see `explain`).
+
+    With `proxy` it serves gRPC as well.
+    """
     from roquet.broker.app import explain, serve  # noqa: PLC0415
     from roquet.broker.config import load_config  # noqa: PLC0415
 
@@ -159,6 +166,7 @@ def broker(given: Given, explained: str | None = None) -> int:
             sys.stdout.write(explain(config, explained) + "\n")
             return 0
         _start_log(given, report)
+        further = None if proxy is None else _beside(config, proxy)
     except UsageError as error:
         # As in Java: wrong addresses and ids count as a failed start.
         about_peers = str(error).startswith(("namesrvAddr", "brokerId", "brokerRole"))
@@ -169,7 +177,15 @@ def broker(given: Given, explained: str | None = None) -> int:
             shown = {key: shown[key] for key in IMPORTANT if key in shown}
         _print(shown)
         return 0
-    return guarded(lambda: runtime.run(lambda stop: serve(config, stop, say)) & 0xFF)
+    return guarded(lambda: runtime.run(lambda stop: serve(config, stop, say, further)) & 0xFF)
+
+
+def _beside(
+    config: BrokerConfig, flags: ProxyFlags
+) -> Callable[[Broker], AbstractAsyncContextManager[list[str]]]:
+    from roquet.cli.servers.proxy import beside  # noqa: PLC0415  (a broker alone has none of it)
+
+    return beside(config, flags)
 
 
 @contextlib.asynccontextmanager

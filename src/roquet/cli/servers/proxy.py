@@ -1,0 +1,87 @@
+"""gRPC beside a broker of the same process: its settings, and its start behind the broker's."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.base.config import load
+from roquet.base.errors import UsageError
+from roquet.proxy.rules.limits import ProxyRules
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from roquet.broker.app import Broker
+    from roquet.broker.config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+FILE_SIZE_MAX = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProxyFlags:
+    """What the command line said about gRPC."""
+
+    file: Path | None = None
+    """A file like Java's rmq-proxy.json."""
+    port: int | None = None
+
+
+def rules_of(flags: ProxyFlags) -> ProxyRules:
+    """Read the settings; those that nobody here knows are named in the log. Raises UsageError."""
+    given = {} if flags.file is None else _read(flags.file)
+    rules, report = load(ProxyRules, given, {}, {"grpcServerPort": flags.port})
+    for line in report.lines():
+        log.warning(line)
+    return rules
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(FILE_SIZE_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if len(data) > FILE_SIZE_MAX:
+        raise UsageError(f"{file} is larger than {FILE_SIZE_MAX} bytes")
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise UsageError(f"{file} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{file}: the settings have to be one JSON object")
+    return {str(key): _text(value) for key, value in found.items()}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def beside(
+    config: BrokerConfig, flags: ProxyFlags
+) -> Callable[[Broker], AbstractAsyncContextManager[list[str]]]:
+    """Return what runs gRPC for as long as a broker runs. Raises UsageError.
+
+    It yields what is said once it listens.
+    """
+    if config.tls.mode == "enforcing":
+        raise UsageError("--proxy: gRPC has no TLS yet, and tls.server.mode=enforcing asks for it")
+    rules = rules_of(flags)
+    host = config.server.bind_address or "127.0.0.1"
+
+    @contextlib.asynccontextmanager
+    async def run(broker: Broker) -> AsyncGenerator[list[str]]:
+        from roquet.proxy.app import build_local  # noqa: PLC0415  (needs the extra)
+
+        built = build_local(broker.local, host, rules)
+        async with built.app:
+            yield [f"gRPC on {host}:{built.port.port}"]
+
+    return run

@@ -1,0 +1,55 @@
+"""The front put together: before a broker of the same process."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from roquet.proxy.front import Front
+from roquet.proxy.transport import GrpcPort
+from roquet.service.lifecycle import App, Part, Timer
+
+if TYPE_CHECKING:
+    from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.services.clients import Session
+
+SWEEP_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalProxy:
+    """A front that is built but not started: enter `app` while the broker runs."""
+
+    app: App
+    port: GrpcPort
+    front: Front
+
+
+def build_local(broker: LocalBroker, host: str, rules: ProxyRules) -> LocalProxy:
+    """Wire the front of a broker. Raises UsageError without the message definitions."""
+    front = Front(broker, rules)
+    port = GrpcPort(front, host, rules)
+
+    def gone(session: Session) -> None:
+        _ = port.run(front.renewals.drop(session))
+
+    front.sessions.listen(gone)
+    metrics = broker.metrics
+    metrics.watch("grpc_connections", "Connections of gRPC", lambda: float(port.counts[0]))
+    metrics.watch("grpc_calls", "Calls of gRPC under way", lambda: float(port.counts[1]))
+    metrics.watch("grpc_clients", "Clients of gRPC", lambda: float(len(front.sessions)))
+    renewed = "Messages that are kept invisible for push consumers"
+    metrics.watch("grpc_renewed", renewed, lambda: float(len(front.renewals)))
+    renew_s = rules.renew_every_ms / 1000
+    parts = [
+        Part(
+            "grpc",
+            port,
+            timers=(
+                Timer("forget silent clients", front.sessions.sweep, SWEEP_S, SWEEP_S),
+                Timer("renew invisible times", front.renewals.round, renew_s, renew_s),
+            ),
+        )
+    ]
+    return LocalProxy(App(parts, broker.clock), port, front)

@@ -1,0 +1,210 @@
+"""From a call to its answer: credentials, limits, the method, and errors as statuses.
+
+Nothing here knows how bytes travel: a transport calls `serve` and `telemetry`, and gives an
+`Answer` to write to.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from google.protobuf.message import DecodeError
+
+from roquet.base.errors import Refused
+from roquet.broker.api.refusal import Refusal
+from roquet.proxy import messages as pb
+from roquet.proxy.rules.codes import Code, Rejected, status_of
+from roquet.proxy.rules.context import AUTHORIZATION, DATE_TIME, Context, Head, context_of
+from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyRules
+from roquet.proxy.rules.methods import (
+    FAMILIES,
+    RECEIVE,
+    Family,
+    Status,
+    method_of,
+    telemetry_status,
+    unimplemented,
+)
+from roquet.proxy.rules.signature import signed_of
+from roquet.proxy.services.clients import Sessions
+from roquet.proxy.services.consume import Consuming
+from roquet.proxy.services.produce import Producing
+from roquet.proxy.services.renew import Renewals
+from roquet.proxy.services.routes import Routes
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.services.clients import Stream
+
+log = logging.getLogger(__name__)
+
+_NO_PROTOBUF = "Invalid protobuf byte sequence"
+_EXPECTED = (Rejected, Refusal, StoreFault)
+
+
+class Answer(Protocol):
+    """Where the answer to one call goes."""
+
+    async def send(self, message: bytes) -> bool:
+        """Send a message when there is room; false when nobody waits any more."""
+        ...
+
+    def finish(self, status: int, text: str) -> None:
+        """End the call."""
+        ...
+
+
+class Front:
+    """Answers calls of gRPC before one broker."""
+
+    def __init__(self, broker: LocalBroker, rules: ProxyRules) -> None:
+        self._broker = broker
+        self._rules = rules
+        self.routes = Routes(broker, rules)
+        self.sessions = Sessions(broker, self.routes, rules)
+        self.renewals = Renewals(broker, self.routes, rules)
+        self._consuming = Consuming(broker, self.routes, self.sessions, self.renewals, rules)
+        producing = Producing(broker, self.routes, rules)
+        self._types = pb.methods()
+        self._handlers: dict[str, Callable[[Context, Any], Awaitable[Any]]] = {
+            "QueryRoute": self.routes.query_route,
+            "QueryAssignment": self.routes.query_assignment,
+            "SendMessage": producing.send,
+            "RecallMessage": producing.recall,
+            "EndTransaction": producing.end_transaction,
+            "AckMessage": self._consuming.ack,
+            "ChangeInvisibleDuration": self._consuming.change,
+            "ForwardMessageToDeadLetterQueue": self._consuming.forward,
+            "Heartbeat": self.sessions.heartbeat,
+            "NotifyClientTermination": self.sessions.terminate,
+        }
+        assert self._handlers.keys() == FAMILIES.keys(), "every method has a family"
+        self._under_way: collections.Counter[Family] = collections.Counter()
+
+    async def serve(self, head: Head, data: bytes, answer: Answer) -> None:
+        """Answer a call with one request. Raises nothing."""
+        method = method_of(head.path) or ""
+        if method not in self._handlers and method != RECEIVE:
+            answer.finish(Status.UNIMPLEMENTED, unimplemented(head.path))
+            return
+        request_type, answer_type = self._types[method]
+        try:
+            request = request_type.FromString(data)
+        except DecodeError:
+            answer.finish(Status.INTERNAL, _NO_PROTOBUF)
+            return
+        if method == RECEIVE:
+            await self._receive(head, request, answer)
+        else:
+            found = await self._answered(method, head, request, answer_type)
+            await answer.send(found.SerializeToString())
+        answer.finish(Status.OK, "")
+
+    async def _answered(self, method: str, head: Head, request: Any, answer_type: Any) -> Any:
+        family = FAMILIES[method]
+        if self._under_way[family] >= self._rules.in_flight_max:
+            return _with_status(answer_type(), Code.TOO_MANY_REQUESTS, "flow limit")
+        self._under_way[family] += 1
+        try:
+            found = await self._handlers[method](self.context(head), request)
+        except Exception as error:  # noqa: BLE001  (the client is told)
+            return _with_status(answer_type(), *_told(method, error))
+        finally:
+            self._under_way[family] -= 1
+        if not found.HasField("status"):
+            _with_status(found, Code.OK, "OK")
+        return found
+
+    async def _receive(self, head: Head, request: Any, answer: Answer) -> None:
+        try:
+            outlet = _Parts(answer)
+            await self._consuming.receive(self.context(head), request, outlet)
+        except Exception as error:  # noqa: BLE001  (the client is told)
+            status = _with_status(pb.ReceiveMessageResponse(), *_told(RECEIVE, error))
+            await answer.send(status.SerializeToString())
+
+    def context(self, head: Head) -> Context:
+        """Return who calls. Raises Rejected when that is nobody."""
+        access_key = ""
+        guard = self._broker.guard
+        if guard is not None:
+            found = dict(head.metadata)
+            signed = signed_of(found.get(AUTHORIZATION), found.get(DATE_TIME))
+            access_key = "" if signed is None else signed.access_key
+            try:
+                guard.verify(
+                    access_key,
+                    lambda secret: signed is not None and signed.is_by(secret),
+                    head.remote,
+                )
+            except Refused as refused:
+                raise Rejected(Code.UNAUTHORIZED, refused.remark) from refused
+        return context_of(head, access_key, self._broker.clock.now_ms())
+
+    def telemetry(self, head: Head) -> Telemetry:
+        """Begin a telemetry stream. Raises Rejected when nobody may."""
+        return Telemetry(self.sessions, self.context(head))
+
+
+class Telemetry:
+    """One telemetry stream of a client."""
+
+    def __init__(self, sessions: Sessions, context: Context) -> None:
+        self._sessions = sessions
+        self._context = context
+        self._has_settings = False
+
+    async def take(self, data: bytes, stream: Stream) -> tuple[Status, str] | None:
+        """Act on a message of the client; return how the stream ends, None when it goes on."""
+        try:
+            command = self._command(data)
+            answer = await self._sessions.take(self._context, stream, command)
+            self._has_settings = True
+        except DecodeError:
+            return Status.INTERNAL, _NO_PROTOBUF
+        except Exception as error:  # noqa: BLE001  (the client is told)
+            code, text = _told("Telemetry", error)
+            return telemetry_status(code), text
+        if answer is not None:
+            stream.send(answer.SerializeToString())
+        return None
+
+    def _command(self, data: bytes) -> Any:
+        """Read a message. Raises DecodeError and Rejected."""
+        if len(data) > TELEMETRY_MAX:
+            raise Rejected(Code.BAD_REQUEST, f"a message may have {TELEMETRY_MAX} bytes")
+        command = pb.TelemetryCommand.FromString(data)
+        if not self._has_settings and command.WhichOneof("command") != "settings":
+            raise Rejected(Code.BAD_REQUEST, "the first message has to show the settings")
+        return command
+
+    def left(self, stream: Stream) -> None:
+        """Note the end of the stream."""
+        self._sessions.left(self._context, stream)
+
+
+class _Parts:
+    """Takes the parts of a receive's answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def send(self, answer: Any) -> bool:
+        return await self._answer.send(answer.SerializeToString())
+
+
+def _told(method: str, error: Exception) -> tuple[Code, str]:
+    """Return what the client is told of an error; what nobody expected is logged."""
+    if not isinstance(error, _EXPECTED):
+        log.error("%s failed", method, exc_info=error)
+    return status_of(error)
+
+
+def _with_status(answer: Any, code: Code, text: str) -> Any:
+    answer.status.code, answer.status.message = code, text
+    return answer

@@ -1,0 +1,1 @@
+"""What each call does, by the broker's API."""

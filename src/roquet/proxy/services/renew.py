@@ -1,0 +1,175 @@
+"""Messages of push consumers are kept invisible for as long as they are worked on.
+
+The proxy changes their invisible time before it ends, so the client's receipt handle is not the
+one that counts any more; `current` finds that one by the handle that the client knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.broker.api.pop import ChangeInvisibleRequest
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic
+from roquet.proxy.rules.limits import RENEW_MS
+from roquet.proxy.services.clients import pause_ms
+from roquet.service.ratelog import RateLog
+from roquet.store.results import StoreFault
+
+if TYPE_CHECKING:
+    from roquet.broker.operations.local import LocalBroker
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.proxy.rules.context import Context
+    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.services.clients import Session
+    from roquet.proxy.services.routes import Routes
+
+log = logging.getLogger(__name__)
+
+LOCK_S = 3.0
+NACK_MS = 1000
+AT_ONCE = 64
+"""Renewals between which other work of the loop has its turn."""
+_FINAL = frozenset({Reason.INVALID_ARGUMENT, Reason.UNKNOWN_GROUP, Reason.UNKNOWN_TOPIC})
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Held:
+    """One message in flight that is renewed."""
+
+    session: Session
+    context: Context
+    topic: str
+    group: str
+    message_id: str
+    known: str
+    """The handle that the client has."""
+    current: str
+    attempts: int
+    """Earlier deliveries."""
+    since_ms: int
+    renewals: int = 0
+    failures: int = 0
+    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+
+
+Key = tuple[int, str, str, str]
+"""Session, group, message id, the handle that the client has."""
+
+
+class Renewals:
+    """Renews what lies with push consumers, until they settle it or are gone."""
+
+    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyRules) -> None:
+        self._broker = broker
+        self._routes = routes
+        self._rules = rules
+        self._held: dict[Key, Held] = {}
+        self._log = RateLog(log, broker.clock)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, session: Session, context: Context, held: tuple[str, str, str, str, int]) -> None:
+        """Renew a message from now on: (topic, group, message id, handle, earlier deliveries)."""
+        if len(self._held) >= self._rules.renewed_max:
+            # It comes back after its invisible time, as without renewal.
+            self._log.warning("full", f"{len(self._held)} messages are renewed: no more")
+            return
+        topic, group, message_id, handle, attempts = held
+        self._held[session.key, group, message_id, handle] = Held(
+            session=session,
+            context=context,
+            topic=topic,
+            group=group,
+            message_id=message_id,
+            known=handle,
+            current=handle,
+            attempts=attempts,
+            since_ms=self._broker.clock.steady_ms(),
+        )
+
+    async def taken(self, session: Session | None, group: str, message_id: str, handle: str) -> str:
+        """Stop renewing a message; return the handle by which the broker knows it."""
+        if session is None:
+            return handle
+        held = self._held.pop((session.key, group, message_id, handle), None)
+        if held is None:
+            return handle
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(held.lock.acquire(), LOCK_S)
+            held.lock.release()
+        return held.current
+
+    async def drop(self, session: Session) -> None:
+        """Let the messages of a client that has gone come back soon."""
+        mine = [(key, held) for key, held in self._held.items() if held.session is session]
+        for key, held in mine:
+            if self._held.pop(key, None) is not None:
+                await self._change(held, NACK_MS)
+
+    async def round(self) -> None:
+        """Renew what is due: the action of a timer."""
+        for count, (key, held) in enumerate(list(self._held.items())):
+            if count % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)  # noqa: TID251  (a turn of the loop, no time)
+            if self._held.get(key) is held and self._is_due(held):
+                async with held.lock:
+                    if self._held.get(key) is held:
+                        await self._renew(key, held)
+
+    def _is_due(self, held: Held) -> bool:
+        handle = ReceiptHandle.decode(held.current)
+        visible_ms = handle.pop_time_ms + handle.invisible_ms
+        return visible_ms - self._broker.clock.now_ms() < self._rules.renew_ahead_ms
+
+    async def _renew(self, key: Key, held: Held) -> None:
+        age_ms = self._broker.clock.steady_ms() - held.since_ms
+        if age_ms >= self._rules.renew_for_ms:
+            del self._held[key]
+            group = await self._group_of(held)
+            pause = NACK_MS if group is None else pause_ms(group.retry_policy, held.attempts)
+            await self._change(held, pause)
+            return
+        by_ms = RENEW_MS[min(held.renewals, len(RENEW_MS) - 1)]
+        held.renewals += 1
+        if not await self._change(held, by_ms) or held.failures >= self._rules.renew_tries:
+            self._held.pop(key, None)
+
+    async def _group_of(self, held: Held) -> SubscriptionGroupConfig | None:
+        try:
+            return await self._routes.group(held.context, held.group)
+        except Refusal:
+            return None
+
+    async def _change(self, held: Held, invisible_ms: int) -> bool:
+        """Change the invisible time of a message; false when that is of no use any more."""
+        try:
+            handle = ReceiptHandle.decode(held.current)
+            request = ChangeInvisibleRequest(
+                topic=real_topic(held.topic, held.group, handle.retry_flag),
+                group=held.group,
+                queue_id=handle.queue_id,
+                offset=handle.queue_offset,
+                handle=held.current,
+                invisible_ms=invisible_ms,
+            )
+            operations = self._broker.operations
+            changed = await operations.change_invisible(request, held.context.caller)
+        except (Refusal, StoreFault, HandleError) as error:
+            held.failures += 1
+            self._log.warning(held.group, f"a message of {held.group} is not renewed: {error}")
+            return not (isinstance(error, Refusal) and error.reason in _FINAL)
+        held.failures = 0
+        held.current = with_place(changed.handle, held.current)
+        return True
+
+
+def with_place(handle: ReceiptHandle, before: str) -> str:
+    """Return a new handle with the place in the log that the one before it names."""
+    place = before.split(" ")[8:9]
+    return " ".join([handle.encode(), *place])

@@ -1,0 +1,220 @@
+"""Bytes in and out: the server of the core, and a task for each call.
+
+The only module of the front that knows how bytes travel. A transport is `start`, `stop`, a `port`,
+and calls of `Front.serve` and `Front.telemetry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from roquet._native import GrpcServer
+from roquet.base.errors import UsageError
+from roquet.proxy.rules.codes import Rejected
+from roquet.proxy.rules.context import Head
+from roquet.proxy.rules.methods import TELEMETRY, Status, telemetry_status
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from roquet.proxy.front import Front, Telemetry
+    from roquet.proxy.rules.limits import ProxyRules
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+UNREAD_MAX = 64
+"""Messages of a telemetry stream that wait for their turn; with more the stream ends."""
+
+
+class GrpcPort:
+    """Listens, and hands calls to the front."""
+
+    def __init__(self, front: Front, host: str, rules: ProxyRules) -> None:
+        self._front = front
+        self._host = host
+        self._rules = rules
+        self.port = rules.port
+        self._server: Any = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[int, _Call] = {}
+        self._slow: dict[int, list[asyncio.Future[None]]] = {}
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Connections and calls."""
+        found: tuple[int, int] = (0, 0) if self._server is None else self._server.counts()
+        return found
+
+    async def start(self) -> None:
+        """Listen. Raises UsageError when the port cannot be had."""
+        rules = self._rules
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self._host, self.port))
+            listener.listen(BACKLOG)
+        except OSError as error:
+            listener.close()
+            place = f"{self._host}:{self.port}"
+            raise UsageError(f"cannot listen on {place}: {error.strerror}") from error
+        self.port = int(listener.getsockname()[1])
+        self._server = GrpcServer(
+            listener.detach(),
+            [TELEMETRY],
+            connections=rules.connections_max,
+            calls=rules.calls_max,
+            header_bytes=rules.header_max,
+            message_bytes=rules.inbound_max,
+            inbound_bytes=rules.inbound_total,
+            outbound_bytes=rules.outbound_max,
+            resets=rules.resets_max,
+            idle_ms=rules.idle_ms,
+            patience_ms=rules.patience_ms,
+        )
+        asyncio.get_running_loop().add_reader(self._server.descriptor(), self._news)
+        self._front.routes.port = self.port
+
+    async def stop(self) -> None:
+        """Tell clients to go elsewhere, end what waits, and close."""
+        loop = asyncio.get_running_loop()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for call in list(self._calls.values()):
+            call.finish(Status.OK, "")
+        await loop.run_in_executor(None, self._server.stop)
+        loop.remove_reader(self._server.descriptor())
+
+    # --- news ------------------------------------------------------------------------------------
+
+    def _news(self) -> None:
+        for what, number, *more in self._server.take():
+            if what == "call":
+                self._begin(number, *more)
+            elif what in {"drained", "closed"}:
+                self._wake(number)
+            else:
+                call = self._calls.get(number)
+                if call is not None:
+                    call.heard(what, *more)
+
+    def _begin(self, number: int, connection: int, *more: Any) -> None:
+        path, remote, local, authority, metadata, data = more
+        head = Head(path=path, remote=remote, local=local, authority=authority, metadata=metadata)
+        call = self._calls[number] = _Call(self, number, connection)
+        if data is not None:
+            call.task = self.run(self._front.serve(head, data, call))
+            return
+        try:
+            call.telemetry = self._front.telemetry(head)
+        except Rejected as rejected:
+            call.finish(telemetry_status(rejected.code), rejected.text)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the work of a call; the port waits for it when it stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a call failed", exc_info=task.exception())
+
+    # --- what calls need -------------------------------------------------------------------------
+
+    def send(self, number: int, message: bytes) -> bool:
+        """Send a message of an answer."""
+        found: bool = self._server.send(number, message)
+        return found
+
+    def finish(self, number: int, status: int, text: str) -> None:
+        """End a call."""
+        self._calls.pop(number, None)
+        self._server.finish(number, status, text[:1024])
+
+    def forget(self, number: int) -> None:
+        """Note that nobody waits for an answer any more."""
+        self._calls.pop(number, None)
+
+    async def drained(self, number: int, connection: int) -> None:
+        """Wait until a connection has room for further answers."""
+        while self._server.is_slow(number):
+            waiting = asyncio.get_running_loop().create_future()
+            self._slow.setdefault(connection, []).append(waiting)
+            await waiting
+
+    def _wake(self, connection: int) -> None:
+        for waiting in self._slow.pop(connection, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+
+class _Call:
+    """One call as the front sees it."""
+
+    def __init__(self, port: GrpcPort, number: int, connection: int) -> None:
+        self._port = port
+        self._number = number
+        self._connection = connection
+        self.task: asyncio.Task[None] | None = None
+        self.telemetry: Telemetry | None = None
+        self._unread: collections.deque[bytes] = collections.deque()
+        self._stream = _Stream(port, number)
+
+    async def send(self, message: bytes) -> bool:
+        """Send a message when there is room."""
+        await self._port.drained(self._number, self._connection)
+        return self._port.send(self._number, message)
+
+    def finish(self, status: int, text: str) -> None:
+        """End the call."""
+        if self.telemetry is not None:
+            self.telemetry.left(self._stream)
+            self.telemetry = None
+        self._port.finish(self._number, status, text)
+
+    def heard(self, what: str, data: bytes = b"") -> None:
+        """Take what the client did."""
+        if what == "gone":
+            self._port.forget(self._number)
+            if self.telemetry is not None:
+                self.telemetry.left(self._stream)
+                self.telemetry = None
+            elif self.task is not None:
+                self.task.cancel()
+        elif what == "ended":
+            self.finish(Status.OK, "")
+        elif len(self._unread) >= UNREAD_MAX:
+            self.finish(Status.INVALID_ARGUMENT, f"{UNREAD_MAX} messages are not answered yet")
+        else:
+            self._unread.append(data)
+            if self.task is None or self.task.done():
+                self.task = self._port.run(self._converse())
+
+    async def _converse(self) -> None:
+        """Answer the messages of a telemetry stream in turn."""
+        while self._unread and self.telemetry is not None:
+            ended = await self.telemetry.take(self._unread.popleft(), self._stream)
+            if ended is not None:
+                self.finish(*ended)
+
+
+class _Stream:
+    """A telemetry stream as a session keeps it."""
+
+    def __init__(self, port: GrpcPort, number: int) -> None:
+        self._port = port
+        self._number = number
+
+    def send(self, message: bytes) -> bool:
+        """Send a message; false when the stream has ended."""
+        return self._port.send(self._number, message)

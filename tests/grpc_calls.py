@@ -1,0 +1,193 @@
+"""Calls of gRPC to a front in the test's process, with no bytes on a wire."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hmac
+from typing import TYPE_CHECKING, Any
+
+from roquet.model.topic import TopicConfig
+from roquet.proxy import messages as pb
+from roquet.proxy.app import build_local
+from roquet.proxy.rules.context import Head
+from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.methods import SERVICE
+from roquet.testing.cluster import running_broker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from roquet.broker.app import Broker
+    from roquet.proxy.front import Front
+
+TOPICS = {
+    "Normal": "NORMAL",
+    "Fifo": "FIFO",
+    "Delay": "DELAY",
+    "Transaction": "TRANSACTION",
+    "Mixed": "MIXED",
+}
+DATE = "20261123T090000Z"
+
+
+class Answered:
+    """What one call was answered with."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.ended: tuple[int, str] | None = None
+
+    async def send(self, message: bytes) -> bool:
+        assert self.ended is None, "nothing comes behind the end"
+        self.parts.append(message)
+        return True
+
+    def finish(self, status: int, text: str) -> None:
+        assert self.ended is None, "a call ends once"
+        self.ended = status, text
+
+
+class Told:
+    """A telemetry stream that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.commands: list[Any] = []
+
+    def send(self, message: bytes) -> bool:
+        self.commands.append(pb.TelemetryCommand.FromString(message))
+        return True
+
+
+@dataclasses.dataclass
+class Calls:
+    """A client of a front."""
+
+    front: Front
+    broker: Broker
+    client_id: str = "client-1"
+    access_key: str = ""
+    secret: str = ""
+    more: tuple[tuple[str, str], ...] = ()
+    told: Told = dataclasses.field(default_factory=Told)
+
+    def head(self, method: str) -> Head:
+        """Return how a call begins."""
+        metadata = [("x-mq-client-version", "5.1.2"), *self.more]
+        if self.client_id:
+            metadata.append(("x-mq-client-id", self.client_id))
+        if self.access_key:
+            signature = hmac.digest(self.secret.encode(), DATE.encode(), "sha1").hex().upper()
+            metadata.append(("x-mq-date-time", DATE))
+            credential = f"Credential={self.access_key}/cn/RocketMQ"
+            text = f"MQv2-HMAC-SHA1 {credential}, SignedHeaders=x-mq-date-time"
+            metadata.append(("authorization", f"{text}, Signature={signature}"))
+        return Head(
+            path=f"/{SERVICE}/{method}",
+            remote="127.0.0.1:40001",
+            local="127.0.0.1:8081",
+            authority="localhost:8081",
+            metadata=metadata,
+        )
+
+    async def call(self, method: str, request: Any) -> Any:
+        """Return the answer of a method that has one; the call itself succeeds."""
+        answered = await self.raw(method, request.SerializeToString())
+        assert answered.ended == (0, "")
+        assert len(answered.parts) == 1
+        answer_type = pb.methods()[method][1]
+        return answer_type.FromString(answered.parts[0])
+
+    async def raw(self, method: str, data: bytes) -> Answered:
+        """Call a method with any bytes."""
+        answered = Answered()
+        await self.front.serve(self.head(method), data, answered)
+        return answered
+
+    async def send(self, message: Any) -> Any:
+        """Send one message; return the whole answer."""
+        return await self.call("SendMessage", pb.SendMessageRequest(messages=[message]))
+
+    async def receive(self, topic: str, group: str, **more: Any) -> list[Any]:
+        """Receive once; return all parts of the answer."""
+        request = received(topic, group, **more)
+        answered = await self.raw("ReceiveMessage", request.SerializeToString())
+        assert answered.ended == (0, "")
+        return [pb.ReceiveMessageResponse.FromString(part) for part in answered.parts]
+
+    async def show(self, settings: Any) -> tuple[int, str] | None:
+        """Show settings on a telemetry stream of its own; return how that ends."""
+        command = pb.TelemetryCommand(settings=settings)
+        telemetry = self.front.telemetry(self.head("Telemetry"))
+        return await telemetry.take(command.SerializeToString(), self.told)
+
+
+def received(topic: str, group: str, **more: Any) -> Any:
+    """Return a request for messages."""
+    request = pb.ReceiveMessageRequest(batch_size=32)
+    request.group.name = group
+    request.message_queue.topic.name = topic
+    request.message_queue.id = -1
+    request.filter_expression.expression = more.get("expression", "*")
+    request.filter_expression.type = more.get("type", 1)
+    request.invisible_duration.FromMilliseconds(more.get("invisible_ms", 30_000))
+    request.long_polling_timeout.FromMilliseconds(more.get("wait_ms", 5_000))
+    request.auto_renew = more.get("auto_renew", False)
+    return request
+
+
+def message(topic: str = "Normal", body: bytes = b"x", **system: Any) -> Any:
+    """Return a message with an id of its own."""
+    made = pb.Message(body=body)
+    made.topic.name = topic
+    made.system_properties.message_id = system.pop(
+        "message_id", "0102030405060708090A0B0C0D0E0F1011"
+    )
+    keys = system.pop("keys", [])
+    made.system_properties.keys.extend(keys)
+    for name, value in system.pop("user", {}).items():
+        made.user_properties[name] = value
+    for name, value in system.items():
+        setattr(made.system_properties, name, value)
+    return made
+
+
+def consumer(group: str, kind: int = 3, *topics: str) -> Any:
+    """Return the settings of a consumer; 2 is a push consumer, 3 a simple one."""
+    settings = pb.Settings(client_type=kind)
+    settings.request_timeout.seconds = 3
+    settings.subscription.group.name = group
+    for topic in topics:
+        entry = settings.subscription.subscriptions.add()
+        entry.topic.name = topic
+        entry.expression.type = 1
+        entry.expression.expression = "*"
+    return settings
+
+
+def producer(*topics: str) -> Any:
+    """Return the settings of a producer."""
+    settings = pb.Settings(client_type=1)
+    for topic in topics:
+        settings.publishing.topics.add(name=topic)
+    if not topics:
+        settings.publishing.SetInParent()
+    return settings
+
+
+@contextlib.asynccontextmanager
+async def fronted(
+    folder: Path, rules: ProxyRules | None = None, **changes: str
+) -> AsyncGenerator[Calls]:
+    """Run a broker with a front of gRPC; `changes` are the broker's settings."""
+    async with running_broker(folder, changes={"brokerName": "b", **changes}) as broker:
+        for name, kind in TOPICS.items():
+            config = TopicConfig(
+                name=name, read_queues=1, write_queues=1, attributes={"message.type": kind}
+            )
+            broker.metadata.topics.put(config)
+        rules = rules or ProxyRules(port=0)
+        built = build_local(broker.local, "127.0.0.1", rules)
+        async with built.app:
+            yield Calls(built.front, broker)

@@ -1,0 +1,210 @@
+"""Accounts before the front of gRPC: what own topic and group allow, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grpc_calls import Calls, consumer, fronted, message, producer
+from roquet.model.topic import TopicConfig
+from roquet.proxy import messages as pb
+from roquet.proxy.rules.codes import Code, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+ACCOUNTS = """\
+accounts:
+- accessKey: the-writer
+  secretKey: secret-of-writer
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: [Normal=PUB, Transaction=PUB]
+- accessKey: the-reader
+  secretKey: secret-of-reader
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: [Normal=SUB]
+  groupPerms: [g=SUB]
+- accessKey: the-stranger
+  secretKey: secret-of-stranger
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+"""
+
+
+def run(folder: Path, tell: Callable[[Calls, Calls, Calls], Awaitable[None]]) -> None:
+    """Tell a story of a writer, a reader and a stranger."""
+    file = folder / "conf" / "plain_acl.yml"
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_text(ACCOUNTS)
+
+    async def main() -> None:
+        async with fronted(folder, aclEnable="true", rocketmqHome=str(folder)) as calls:
+            people = [
+                dataclasses.replace(calls, access_key=f"the-{who}", secret=f"secret-of-{who}")
+                for who in ("writer", "reader", "stranger")
+            ]
+            await tell(*people)
+
+    asyncio.run(main())
+
+
+async def dispatched(calls: Calls) -> None:
+    while calls.broker.store.dispatch_behind():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+async def got(calls: Calls, **more: Any) -> list[Any]:
+    parts = await calls.receive("Normal", "g", **more)
+    assert parts[0].status.code == Code.OK, parts[0].status
+    return [part.message for part in parts[1:-1]]
+
+
+def settled(method: str, handle: str, topic: str = "Normal", group: str = "g") -> Any:
+    """Return a request about a message in flight."""
+    request = pb.methods()[method][0]()
+    request.topic.name, request.group.name = topic, group
+    if method == "AckMessage":
+        request.entries.add(receipt_handle=handle, message_id="m")
+    else:
+        request.receipt_handle = handle
+    if method == "ChangeInvisibleDuration":
+        request.invisible_duration.seconds = 1
+    return request
+
+
+def test_calls_with_a_wrong_or_no_signature_are_refused(tmp_path: Path) -> None:
+    async def tell(writer: Calls, *_: Calls) -> None:
+        for wrong in (
+            dataclasses.replace(writer, secret="another"),
+            dataclasses.replace(writer, access_key="nobody"),
+            dataclasses.replace(writer, access_key=""),
+        ):
+            answer = await wrong.send(message())
+            assert answer.status.code == Code.UNAUTHORIZED, answer.status
+            (part,) = await wrong.receive("Normal", "g")
+            assert part.status.code == Code.UNAUTHORIZED
+            with pytest.raises(Rejected) as rejected:
+                await wrong.show(producer("Normal"))
+            assert rejected.value.code is Code.UNAUTHORIZED
+        assert (await writer.send(message())).status.code == Code.OK
+
+    run(tmp_path, tell)
+
+
+def test_accounts_do_with_their_own_topic_and_group_all_there_is(tmp_path: Path) -> None:
+    async def tell(writer: Calls, reader: Calls, _: Calls) -> None:
+        assert await writer.show(producer("Normal")) is None
+        assert await reader.show(consumer("g", 3, "Normal")) is None
+        assert (await writer.send(message())).status.code == Code.OK
+        await dispatched(writer)
+        (first,) = await got(reader)
+        handle = first.system_properties.receipt_handle
+        request = settled("ChangeInvisibleDuration", handle)
+        changed = await reader.call("ChangeInvisibleDuration", request)
+        assert changed.status.code == Code.OK
+        # It comes again from the retry topic of the group, and is that topic's owner's alone.
+        (again,) = await asyncio.wait_for(got(reader, wait_ms=20_000), 30)
+        assert again.system_properties.delivery_attempt == 2
+        handle = again.system_properties.receipt_handle
+        request = settled("ForwardMessageToDeadLetterQueue", handle)
+        answer = await reader.call("ForwardMessageToDeadLetterQueue", request)
+        assert answer.status.code == Code.OK, answer.status
+        await dispatched(writer)
+        assert writer.broker.store.max_offset("%DLQ%g", 0) == 1
+        assert (await writer.send(message())).status.code == Code.OK
+        await dispatched(writer)
+        (last,) = await got(reader)
+        request = settled("AckMessage", last.system_properties.receipt_handle)
+        assert (await reader.call("AckMessage", request)).status.code == Code.OK
+
+    run(tmp_path, tell)
+
+
+def test_accounts_do_nothing_with_what_is_of_others(tmp_path: Path) -> None:
+    async def tell(writer: Calls, reader: Calls, stranger: Calls) -> None:
+        assert (await writer.send(message())).status.code == Code.OK
+        await dispatched(writer)
+        (found,) = await got(reader)
+        handle = found.system_properties.receipt_handle
+        for who in (writer, stranger):
+            for method in (
+                "AckMessage",
+                "ChangeInvisibleDuration",
+                "ForwardMessageToDeadLetterQueue",
+            ):
+                answer = await who.call(method, settled(method, handle))
+                assert answer.status.code == Code.UNAUTHORIZED, (who.access_key, method)
+            (part,) = await who.receive("Normal", "g")
+            assert part.status.code == Code.UNAUTHORIZED
+            ended = await who.show(consumer("g", 3, "Normal"))
+            assert ended is not None
+        assert writer.broker.store.max_offset("%DLQ%g", 0) == 0
+        for who in (reader, stranger):
+            assert (await who.send(message())).status.code == Code.UNAUTHORIZED
+            recall = pb.RecallMessageRequest(recall_handle="x")
+            recall.topic.name = "Normal"
+            answer = await who.call("RecallMessage", recall)
+            assert answer.status.code == Code.UNAUTHORIZED
+
+    run(tmp_path, tell)
+
+
+def test_half_message_is_ended_by_no_other_account(tmp_path: Path) -> None:
+    async def tell(writer: Calls, reader: Calls, stranger: Calls) -> None:
+        assert await writer.show(producer("Transaction")) is None
+        sent = await writer.send(message("Transaction", message_type=4))
+        assert sent.status.code == Code.OK
+        end = pb.EndTransactionRequest(resolution=1)
+        end.topic.name = "Transaction"
+        end.transaction_id = sent.entries[0].transaction_id
+        for who in (reader, stranger):
+            answer = await who.call("EndTransaction", end)
+            assert answer.status.code == Code.UNAUTHORIZED
+        await dispatched(writer)
+        assert writer.broker.store.max_offset("Transaction", 0) == 0
+        assert (await writer.call("EndTransaction", end)).status.code == Code.OK
+        await dispatched(writer)
+        assert writer.broker.store.max_offset("Transaction", 0) == 1
+
+    run(tmp_path, tell)
+
+
+def test_client_id_of_one_account_is_none_of_anothers(tmp_path: Path) -> None:
+    async def tell(writer: Calls, reader: Calls, _: Calls) -> None:
+        assert await writer.show(producer("Normal")) is None
+        assert await reader.show(consumer("g", 3, "Normal")) is None
+        assert len(writer.front.sessions) == 2
+        end = pb.NotifyClientTerminationRequest()
+        end.group.name = "g"
+        assert (await reader.call("NotifyClientTermination", end)).status.code == Code.OK
+        assert len(writer.front.sessions) == 1
+        beat = pb.HeartbeatRequest(client_type=1)
+        assert (await writer.call("Heartbeat", beat)).status.code == Code.OK
+
+    run(tmp_path, tell)
+
+
+def test_rights_that_are_taken_away_count_at_once(tmp_path: Path) -> None:
+    async def tell(writer: Calls, *others: Calls) -> None:
+        del others
+        assert (await writer.send(message())).status.code == Code.OK
+        topics = writer.broker.metadata.topics
+        topics.put(TopicConfig(name="Other", read_queues=1, write_queues=1))
+        assert (await writer.send(message("Other"))).status.code == Code.UNAUTHORIZED
+        file = tmp_path / "conf" / "plain_acl.yml"
+        file.write_text(ACCOUNTS.replace("Normal=PUB, ", ""))
+        for _ in range(200):
+            answer = await writer.send(message())
+            if answer.status.code == Code.UNAUTHORIZED:
+                return
+            await asyncio.sleep(0.05)
+        pytest.fail("the account still sends")
+
+    run(tmp_path, tell)

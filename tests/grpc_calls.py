@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.app import Broker
     from roquet.proxy.front import Front
+    from roquet.proxy.transport import GrpcPort
 
 TOPICS = {
     "Normal": "NORMAL",
@@ -66,6 +67,7 @@ class Calls:
 
     front: Front
     broker: Broker
+    port: GrpcPort
     client_id: str = "client-1"
     access_key: str = ""
     secret: str = ""
@@ -190,4 +192,4 @@ async def fronted(
         rules = rules or ProxyRules(port=0)
         built = build_local(broker.local, "127.0.0.1", rules)
         async with built.app:
-            yield Calls(built.front, broker)
+            yield Calls(built.front, broker, built.port)

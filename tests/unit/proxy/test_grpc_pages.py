@@ -1,0 +1,86 @@
+"""What pages say of gRPC is what there is, and a broker without it has none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from grpc_calls import fronted
+from roquet.base.config import settings
+from roquet.proxy.rules.limits import ProxyRules
+from roquet.testing.java import REPOSITORY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ROW = re.compile(r"^\| `(\w+)` \| (\w[^|]*) \|", re.MULTILINE)
+_LOADED = """
+import sys
+import roquet.broker.app, roquet.cli.servers.serve, roquet.cli.servers.dev
+print(*(name for name in sys.modules if name.startswith(("roquet.proxy", "google"))))
+"""
+
+
+def section(page: str, heading: str) -> dict[str, str]:
+    """Return first and second column of the tables of a section."""
+    text = (REPOSITORY / "docs" / page).read_text().partition(f"## {heading}\n")[2]
+    return dict(_ROW.findall(text.partition("\n## ")[0]))
+
+
+def test_page_of_metrics_has_what_the_front_shows(tmp_path: Path) -> None:
+    async def main() -> bytes:
+        async with fronted(tmp_path) as calls:
+            return calls.broker.local.metrics.render()
+
+    shown = re.findall(
+        r"^# TYPE (roquet_grpc_\w+) (\w+)", asyncio.run(main()).decode(), re.MULTILINE
+    )
+    assert dict(shown) == section("reference/metrics.md", "gRPC")
+    assert len(shown) == 4
+
+
+def test_guide_has_each_setting_with_its_default() -> None:
+    rules = ProxyRules()
+    wanted: dict[str, str] = {}
+    for path, about, _ in settings(ProxyRules):
+        value = getattr(rules, path[0])
+        text = str(value).lower() if isinstance(value, bool) else f"{value:,}"
+        wanted[about.java] = f"{text} {about.unit}".strip()
+    assert section("guide/grpc.md", "Settings") == wanted
+
+
+def test_broker_without_the_front_imports_none_of_it() -> None:
+    command = [sys.executable, "-c", _LOADED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_dev_serves_grpc_where_it_is_asked_to(tmp_path: Path) -> None:
+    ports = ["--port", "0", "--namesrv-port", "0", "--grpc-port", "0"]
+    command = [sys.executable, "-m", "roquet", "dev", "--data", str(tmp_path), "--proxy", *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        found = next((line for line in server.stdout if line.startswith("gRPC on ")), "")
+        server.terminate()
+        assert re.fullmatch(r"gRPC on 127\.0\.0\.1:[1-9][0-9]*\n", found)
+        server.communicate(timeout=20)
+        assert server.returncode == 0
+
+
+def test_flags_of_the_front_are_refused_without_it() -> None:
+    command = [sys.executable, "-m", "roquet", "broker", "--grpc-port", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "--proxy, which is not given" in done.stderr
+
+
+def test_port_without_tls_is_refused_where_tls_is_enforced(tmp_path: Path) -> None:
+    # No certificate is looked for: the start ends before.
+    command = [sys.executable, "-m", "roquet", "broker", "--proxy", "--grpc-port", "0"]
+    more = ["-s", "tls.server.mode=enforcing", "-s", f"storePathRootDir={tmp_path}"]
+    done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+    assert done.returncode == 254
+    assert "gRPC has no TLS yet" in done.stderr

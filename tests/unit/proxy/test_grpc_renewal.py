@@ -54,7 +54,7 @@ async def settled(calls: Calls, found: Any) -> int:
 
 async def came_again(calls: Calls, wait_ms: int) -> bool:
     parts = await calls.receive("Normal", "g", wait_ms=wait_ms)
-    return parts[0].status.code == Code.OK
+    return int(parts[0].status.code) == Code.OK
 
 
 def test_message_is_renewed_and_settled_by_the_handle_that_the_client_has(tmp_path: Path) -> None:
@@ -93,6 +93,20 @@ def test_message_of_a_client_that_goes_comes_back_soon(tmp_path: Path) -> None:
         assert await came_again(calls, 20_000)
 
     run(tmp_path, tell, ProxyRules(port=0))
+
+
+def test_message_of_a_client_that_vanished_is_not_renewed(tmp_path: Path) -> None:
+    async def tell(calls: Calls) -> None:
+        await popped(calls, PUSH)
+        (held,) = calls.front.renewals._held.values()
+        # Its telemetry stream is what shows that it lives.
+        calls.front.sessions.left(held.context, calls.told)
+        while len(calls.front.renewals):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert held.current == held.known
+        assert await came_again(calls, 20_000)
+
+    run(tmp_path, tell)
 
 
 def test_renewal_ends_after_its_longest_time_and_the_message_comes_back(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,11 +49,11 @@ def answered(port: int) -> None:
         assert pb.SendMessageResponse.FromString(payload[5:]).status.code == 20000
 
 
-def run(folder: Path, attack: Callable[[int], None], **rules: int) -> None:
+def run(folder: Path, attack: Callable[[int], None], **rules: Any) -> None:
     """Attack a front, and see that it serves others as before."""
 
     async def main() -> None:
-        async with fronted(folder, ProxyRules(port=0, **rules)) as calls:
+        async with fronted(folder, dataclasses.replace(ProxyRules(port=0), **rules)) as calls:
             port = calls.front.routes.port
             await asyncio.to_thread(answered, port)
             await asyncio.to_thread(attack, port)

@@ -128,6 +128,10 @@ class Renewals:
         return visible_ms - self._broker.clock.now_ms() < self._rules.renew_ahead_ms
 
     async def _renew(self, key: Key, held: Held) -> None:
+        if not held.session.is_open:
+            # It has vanished without a word: the message comes back when its time is over.
+            del self._held[key]
+            return
         age_ms = self._broker.clock.steady_ms() - held.since_ms
         if age_ms >= self._rules.renew_for_ms:
             del self._held[key]

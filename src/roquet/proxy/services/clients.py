@@ -19,7 +19,7 @@ from roquet.proxy.rules.checks import check_group, check_topic
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.convert import message_of, set_millis
 from roquet.proxy.services.produce import transaction_id
-from roquet.remoting.link import KEYS
+from roquet.remoting.connection import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -66,7 +66,10 @@ def main() -> int:
 def written() -> dict[str, str]:
     """Return file name -> text, unformatted and with imports that are too many."""
     found = {f"{family}.py": _module(family) for family in FAMILIES}
-    rows = "\n".join(f"        self.{it} = {_class_name(it)}(inner.{it}, loop)" for it in FAMILIES)
+    rows = "\n".join(
+        f"        self.{it}: {_class_name(it)} = {_class_name(it)}(inner.{it}, loop)"
+        for it in FAMILIES
+    )
     imports = "\n".join(
         f"from roquet.client._sync_admin.{it} import {_class_name(it)}" for it in sorted(FAMILIES)
     )

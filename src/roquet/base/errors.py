@@ -27,7 +27,7 @@ class Refused(RoquetError):  # noqa: N818  (it is an answer, not an accident)
         super().__init__(f"code {code}: {remark}")
         self.code = code
         self.remark = remark
-        self.fields = dict(fields or {})
+        self.fields: dict[str, str] = dict(fields or {})
         """What else the answer says."""
         self.about_account = False
         """Whether the peer refuses the account or its signature, and not the request itself."""

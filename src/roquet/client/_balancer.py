@@ -36,7 +36,7 @@ class Balancer:
         self._calls = calls
         self._group = group
         self._rng = rng
-        self.has_others = False
+        self.has_others: bool = False
         """Whether the group had other members when it was asked last."""
 
     async def share(self, topic: str) -> tuple[MessageQueue, ...] | None:

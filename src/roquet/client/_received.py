@@ -48,8 +48,8 @@ class Received:
     ) -> None:
         """Take the message as read from `queue`."""
         self._codec = codec
-        self.message = message
-        self.queue = queue
+        self.message: StoredMessage = message
+        self.queue: MessageQueue = queue
         self._on_settled = on_settled
         self._outcome: Outcome | None = None
 

@@ -105,15 +105,15 @@ class Connection(asyncio.BufferedProtocol):
         """
         self.key = key
         self.address = address
-        self.last_ms = owner.now_ms()
+        self.last_ms: int = owner.now_ms()
         """When something was read or written last."""
-        self.received_ms = self.last_ms
+        self.received_ms: int = self.last_ms
         """When what was read last came, as far as known."""
         self._waits = waits
         self._own = own
-        self.in_hand = 0
+        self.in_hand: int = 0
         """Requests that were given to the owner and are not done."""
-        self.has_answered = False
+        self.has_answered: bool = False
         """Whether the peer ever answered a call of ours."""
         self._owner = owner
         # Bound once: both are asked for every read.

@@ -36,9 +36,9 @@ class KernelWaits:
         self._notice_lag = notice_lag
         self._denied_ms = denied_ms
         self._noticed_ms = 0
-        self.is_late = False
+        self.is_late: bool = False
         """Whether the loop is late, so that it is worth to ask."""
-        self.read_ms = 0
+        self.read_ms: int = 0
         """Milliseconds that the bytes last read had waited; 0 when the loop is in time."""
 
     def matter(self, now_ms: int) -> bool:

@@ -23,9 +23,9 @@ class Admin:
 
     def __init__(self, inner: admin.Admin, loop: LoopThread) -> None:
         """Wrap."""
-        self.topics = Topics(inner.topics, loop)
-        self.groups = Groups(inner.groups, loop)
-        self.messages = Messages(inner.messages, loop)
-        self.brokers = Brokers(inner.brokers, loop)
-        self.name_servers = NameServers(inner.name_servers, loop)
-        self.accounts = Accounts(inner.accounts, loop)
+        self.topics: Topics = Topics(inner.topics, loop)
+        self.groups: Groups = Groups(inner.groups, loop)
+        self.messages: Messages = Messages(inner.messages, loop)
+        self.brokers: Brokers = Brokers(inner.brokers, loop)
+        self.name_servers: NameServers = NameServers(inner.name_servers, loop)
+        self.accounts: Accounts = Accounts(inner.accounts, loop)

@@ -100,6 +100,9 @@ AREAS = (
         "client",
         (
             "client/_producer.py",
+            "client/_sending/delivery.py",
+            "client/_sending/due.py",
+            "client/_consuming/handout.py",
             "client/_process_queue.py",
             "client/_offsets.py",
             "client/_rebalance.py",

@@ -39,6 +39,9 @@ class ProducerOptions:
     template_topic: str = "TBW102"
     """Topics that do not exist are created after this one, where the broker allows it."""
     template_queues: int = 4
+    latency_aware: bool = False
+    """Spare brokers that answer slowly or not at all for a while (2 to 30 s), where the topic has
+    queues on others."""
     codec: Codec | None = None
     """Encodes the body of every message that is not given as a whole `Message`."""
     delay_levels: int = 18

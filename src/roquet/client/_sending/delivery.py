@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client._requests import request as make_request
 from roquet.client._routes import auto_created, publish_queues
+from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.receipt import SendReceipt, receipts_of
-from roquet.client._sending.retry import may_retry
+from roquet.client._sending.retry import may_retry, tells_of_broker
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.message import SendMessageRequest
 from roquet.remoting.refusals import cannot_heal
@@ -43,6 +44,7 @@ class Delivery:
         self._session = session
         self._options = options
         self._group = group
+        self._latency = LatencyBook() if options.latency_aware else None
         self._turns = itertools.count(rng.randrange(1 << 16))
 
     async def deliver(
@@ -88,6 +90,22 @@ class Delivery:
             version = await self._session.version(address)
             text = encoded.due.properties_for(version, self._options.delay_levels)
             encoded = dataclasses.replace(encoded, properties=encoded.properties + text)
+        if self._latency is None:
+            return await self._call(encoded, queue, address, timeout_s)
+        begun_ms = _now_ms()
+        try:
+            receipts = await self._call(encoded, queue, address, timeout_s)
+        except (Refused, Unreachable, OutcomeUnknown) as error:
+            if tells_of_broker(error):
+                self._latency.note(queue.broker_name, FAILED_MS, _now_ms())
+            raise
+        now_ms = _now_ms()
+        self._latency.note(queue.broker_name, now_ms - begun_ms, now_ms)
+        return receipts
+
+    async def _call(
+        self, encoded: Encoded, queue: MessageQueue, address: str, timeout_s: float
+    ) -> list[SendReceipt]:
         answer = await self._session.client.call(
             address, self.request(encoded, queue), max(0.001, timeout_s)
         )
@@ -130,12 +148,17 @@ class Delivery:
             return chooser(queues)
         turn = next(self._turns)
         count = len(queues)
-        if last is not None:
-            for step in range(count):
-                queue = queues[(turn + step) % count]
-                if queue.broker_name != last.broker_name:
+        if last is None and self._latency is None:
+            return queues[turn % count]
+        avoided = None if last is None else last.broker_name
+        in_turn = [queues[(turn + step) % count] for step in range(count)]
+        others = [queue for queue in in_turn if queue.broker_name != avoided]
+        if self._latency is not None:
+            now_ms, is_spared = _now_ms(), self._latency.is_spared
+            for queue in others:
+                if not is_spared(queue.broker_name, now_ms):
                     return queue
-        return queues[turn % count]
+        return (others or in_turn)[0]
 
     async def queues(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic, which a broker may make by the first send."""
@@ -162,3 +185,7 @@ class Delivery:
             session.book.forget(topic)
             raise Unreachable(f"topic {topic} has no queue that can be written to now")
         return queues
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

@@ -20,6 +20,21 @@ RETRYABLE_CODES = frozenset(
 """Answers that say the message was not stored and another broker may take it (client.md)."""
 
 
+_ABOUT_BROKER = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.GO_AWAY,
+    }
+)
+
+
+def tells_of_broker(error: Exception) -> bool:
+    """Tell whether a failure says something about the broker, and not about topic or message."""
+    return not isinstance(error, Refused) or error.code in _ABOUT_BROKER
+
+
 def may_retry(error: Exception, *, retry_unknown: bool) -> bool:
     """Tell whether the same message may be sent elsewhere after this failure.
 

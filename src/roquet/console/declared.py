@@ -104,7 +104,7 @@ def of_json(fields: Sequence[Field], given: Mapping[str, Any]) -> Data:
     """Read the values of a JSON object. Raises UsageError."""
     texts: dict[str, list[str]] = {}
     for name, value in given.items():
-        values = cast("list[Any]", value) if isinstance(value, list) else [value]
+        values = cast("Sequence[Any]", value) if isinstance(value, list) else [value]
         for each in values:
             if not isinstance(each, str | int | bool):
                 raise UsageError(f"{name[:40]!r} is none of text, whole number, true and false")

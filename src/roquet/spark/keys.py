@@ -47,6 +47,18 @@ def place_of_task(options: SinkOptions, run: str | None) -> tuple[str, int]:
     return run or _of_stream(context, options) or "", context.partitionId()
 
 
+def epoch_of_task(options: SinkOptions, run: str | None) -> tuple[str, int]:
+    """Return the run and the epoch of this task's rows, 0 of a batch. Raises UsageError."""
+    if run is not None:
+        return run, 0
+    context = TaskContext.get()
+    query = context and context.getLocalProperty(_QUERY)
+    number = context and context.getLocalProperty(_BATCH)
+    if not query or not number:
+        raise UsageError("delivery = idempotent: Spark does not say which micro-batch this is")
+    return options.run_id or query, int(number)
+
+
 def _of_stream(context: TaskContext, options: SinkOptions) -> str | None:
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     return f"{options.run_id or query}/{batch}" if query and batch else None

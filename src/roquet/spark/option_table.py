@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PARTITIONERS: Final = ("none", "key", "queue")
-DELIVERIES: Final = ("at-least-once", "transactional")
+DELIVERIES: Final = ("at-least-once", "transactional", "idempotent")
 UNIQUE_KEYS: Final = ("random", "plan")
 LOG_TABLES: Final = ("messages", "damage")
 META_TABLES: Final = ("brokers", "topics", "queues", "groups", "members")
@@ -224,14 +224,15 @@ SINK: Final[Table] = (
         name="delivery",
         default="at-least-once",
         doc="`transactional`: rows are half messages that the commit of the write releases, so that"
-        " no row comes twice",
+        " no row comes twice; `idempotent`: brokers of Roquet store each row once, the rows of a"
+        " queue all from one task (`roquet.spark.once.by_queue`)",
         choices=DELIVERIES,
     ),
     _text(
         "transactionPath",
         "checkpointLocation/roquet-sink",
-        "with `transactional`: a folder of the driver that keeps what was decided; a batch needs it"
-        " and `runId`",
+        "with `transactional` and `idempotent`: a folder of the driver that keeps what was decided;"
+        " a batch needs it and `runId`",
     ),
     _text("metricsPath", "", "a folder of the driver for sink.prom, figures for Prometheus"),
 )

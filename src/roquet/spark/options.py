@@ -224,6 +224,8 @@ class SinkOptions:
     metrics_path: str | None = None
     transactional: bool = False
     """Rows are half messages until the write is committed."""
+    idempotent: bool = False
+    """Brokers store each row once."""
     transaction_path: str | None = None
     """A folder of the driver."""
 
@@ -239,9 +241,10 @@ class SinkOptions:
         run_id = options.text("runId") or None
         if run_id is not None and len(run_id) > RUN_ID_LENGTH_MAX:
             raise UsageError(f"runId is longer than {RUN_ID_LENGTH_MAX}")
-        transactional = options.choice("delivery") == "transactional"
-        if transactional and options.choice("uniqueKeys") != "plan":
-            raise UsageError("delivery = transactional needs uniqueKeys = plan")
+        delivery = options.choice("delivery")
+        is_once = delivery in {"transactional", "idempotent"}
+        if is_once and options.choice("uniqueKeys") != "plan":
+            raise UsageError(f"delivery = {delivery} needs uniqueKeys = plan")
         return cls(
             wire=_wire(options),
             topic=topic,
@@ -252,8 +255,9 @@ class SinkOptions:
             broker=options.text("brokerName") or None,
             rows_per_s=options.number("maxRowsPerSecond"),
             metrics_path=options.text("metricsPath") or None,
-            transactional=transactional,
-            transaction_path=_decisions(options, given) if transactional else None,
+            transactional=delivery == "transactional",
+            idempotent=delivery == "idempotent",
+            transaction_path=_decisions(options, given) if is_once else None,
         )
 
 

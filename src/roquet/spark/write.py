@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.client import ProducerOptions, connect
@@ -27,17 +28,20 @@ from roquet.spark.placing import first_turn
 from roquet.spark.schema import COLUMNS
 from roquet.spark.sink import metrics
 from roquet.spark.sink.decisions import HALVES_MAX, Decisions
+from roquet.spark.sink.epochs import Epochs
 from roquet.spark.sink.release import commit, roll_back, undecided
 from roquet.spark.sink.sender import Sender, Sent
+from roquet.spark.sink.sequenced import Epoch, SequencedSender, check_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
     from roquet.client import MQ, Producer
     from roquet.spark.options import SinkOptions
     from roquet.spark.sink.decisions import Half
+    from roquet.spark.sink.epochs import Begun
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +64,9 @@ _ALLOWED = {
 class Written(Sent, WriterCommitMessage):
     """What a task has sent, for the driver."""
 
+    run: str | None = None
+    """Of an idempotent write."""
+
 
 class BatchWriter(DataSourceArrowWriter):
     """Sends the rows of a DataFrame."""
@@ -70,19 +77,27 @@ class BatchWriter(DataSourceArrowWriter):
             raise UsageError("mode 'overwrite': a topic cannot be replaced; use mode 'append'")
         _check(options, schema)
         self._options = options
-        if options.transactional and not (options.run_id and options.transaction_path):
-            raise UsageError("delivery = transactional: a batch needs runId and transactionPath")
+        if is_once(options) and not (options.run_id and options.transaction_path):
+            raise UsageError(
+                f"delivery = {delivery(options)}: a batch needs runId and transactionPath"
+            )
         # Made once for all tasks of this write and all their tries.
         self._run = options.run_id or uuid.uuid4().hex
+        self._begun = _begin(options, options.run_id)
 
     @override
     def write(self, iterator: Iterator[Any]) -> Written:
+        if self._begun is not None:
+            return write_once(self._options, iterator, self._begun, self._run)
         turn = first_turn(*keys.place_of_task(self._options, self._run))
         return write(self._options, iterator, keys.of_task(self._options, self._run), turn)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _release(self._options, self._options.run_id, 0, messages)
+        if self._begun is not None:
+            _verify(self._options, self._begun, (self._run, 0), messages)
+            _epochs(self._options, self._run).commit(0)
         _tell(self._options, messages)
 
     @override
@@ -97,12 +112,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Check as `BatchWriter` does."""
         _check(options, schema)
-        if options.transactional and not options.transaction_path:
-            raise UsageError("delivery = transactional: transactionPath is needed")
+        if is_once(options) and not options.transaction_path:
+            raise UsageError(f"delivery = {delivery(options)}: transactionPath is needed")
         self._options = options
+        self._begun = _begin(options, None)
 
     @override
     def write(self, iterator: Iterator[Any]) -> Written:
+        if self._begun is not None:
+            return write_once(self._options, iterator, self._begun, None)
         turn = first_turn(*keys.place_of_task(self._options, None))
         return write(self._options, iterator, keys.of_task(self._options, None), turn)
 
@@ -110,6 +128,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Release what was written, unless it is there already, and say how much it was."""
         _release(self._options, None, batchId, messages)
+        if self._begun is not None:
+            _verify(self._options, self._begun, (None, batchId), messages)
+            _epochs(self._options, None).commit(batchId)
         _tell(self._options, messages)
 
     @override
@@ -141,6 +162,72 @@ async def _write(
             await sender.add(batch)
         await sender.finish()
         return Written(**vars(sender.sent))
+
+
+def write_once(
+    options: SinkOptions, batches: Iterator[Any], begun: Begun, run: str | None
+) -> Written:
+    """Send the rows of Arrow batches in sequence: brokers store each of them once.
+
+    Raises UsageError also for rows that are not those of an earlier try, and as `write` does.
+    """
+    name, number = keys.epoch_of_task(options, run)
+    epoch = Epoch(name, number, begun.of(number))
+
+    async def work() -> Written:
+        async with connect(options.wire.url) as mq:
+            sender = SequencedSender(options, mq.sequences(options.group), epoch)
+            for batch in batches:
+                sender.add(batch)
+            await sender.finish()
+            return Written(**vars(sender.sent), run=name)
+
+    return asyncio.run(work())
+
+
+def is_once(options: SinkOptions) -> bool:
+    """Whether each row is to come once."""
+    return options.transactional or options.idempotent
+
+
+def delivery(options: SinkOptions) -> str:
+    """Return the value of the option `delivery` of a write that is to come once."""
+    return "idempotent" if options.idempotent else "transactional"
+
+
+def _epochs(options: SinkOptions, run: str | None) -> Epochs:
+    return Epochs(options.transaction_path or "", run)
+
+
+def _begin(options: SinkOptions, run: str | None) -> Begun | None:
+    """Note when a write begins, on the driver: tasks get a copy of the writer that knows it."""
+    if not options.idempotent:
+        return None
+    return _epochs(options, run).begin(SystemClock().now_ms())
+
+
+def _verify(
+    options: SinkOptions,
+    begun: Begun,
+    place: tuple[str | None, int],
+    messages: Sequence[WriterCommitMessage | None],
+) -> None:
+    """Ask brokers for the rows of each queue. Raises UsageError when they are not those sent."""
+    done = [it for it in messages if isinstance(it, Written)]
+    run = place[0] or next((it.run for it in done if it.run), None)
+    if run is None:
+        return
+    ends: dict[tuple[str, int], int] = {}
+    for it in done:
+        for queue, rows in it.ends.items():
+            if queue in ends:
+                raise UsageError(
+                    f"delivery = idempotent: two tasks wrote to queue {queue[1]} at {queue[0]}; the"
+                    " rows of a queue come from one (roquet.spark.once.by_queue)"
+                )
+            ends[queue] = rows
+    epoch = Epoch(run, place[1], begun.of(place[1]))
+    asyncio.run(check_ends(options, epoch, ends))
 
 
 def _producer(mq: MQ, options: SinkOptions, sending: ProducerOptions) -> Producer:
@@ -209,5 +296,17 @@ def _check(options: SinkOptions, schema: StructType) -> None:
         raise UsageError("there is no column `body`")
     if "topic" not in types and options.topic is None:
         raise UsageError("give the option `topic` or a column of that name")
+    if options.idempotent:
+        _check_once(options, types)
     if options.partitioner == "queue" and "queueId" not in types:
         raise UsageError("partitioner `queue` needs a column `queueId`")
+
+
+def _check_once(options: SinkOptions, types: Mapping[str, str]) -> None:
+    if wrong := [it for it in ("topic", "uniqKey", "delay") if it in types]:
+        raise UsageError(f"delivery = idempotent: there may be no column {wrong[0]!r}")
+    if options.topic is None or not {"brokerName", "queueId"} <= set(types):
+        raise UsageError(
+            "delivery = idempotent needs the option `topic`, and rows that"
+            " roquet.spark.once.by_queue has made ready (columns brokerName and queueId)"
+        )

@@ -263,13 +263,17 @@ def test_a_copy_with_all_properties_is_an_ordinary_message(tmp_path: Path) -> No
             for topic, queue_id in (("orders", 0), ("orders", 1), ("copies", 0)):
                 answer = await it.send(topic, b"copy", queue_id=queue_id, properties=text)
                 assert answer.code == 0
-            it.broker.services.sequenced._queues.forget("orders")
+
+    async def anew(it: Cluster) -> None:
+        mq, writer = await sequences(it)
+        async with mq:
             assert (await writer.known(QUEUE, "p-1"))[:2] == (0, 3)
             for topic, queue_id in (("orders", 1), ("copies", 0)):
                 other = MessageQueue(topic, "broker-a", queue_id)
                 assert (await writer.known(other, "p-1"))[:2] == (-1, 0)
 
     play(tmp_path, tell)
+    play(tmp_path, anew)
 
 
 def test_a_topic_that_is_made_anew_begins_anew(tmp_path: Path) -> None:
@@ -306,7 +310,7 @@ def test_what_cannot_be_in_sequence_is_refused(tmp_path: Path) -> None:
         delayed = batch.encode([(0, b"x", b"DELAY\x013\x02")])
         stamped = batch.encode([(0, b"x", b"a\x01b\x02ROQUET_SEQUENCE\x01x\x02")])
         many = batch.encode(elements(*range(1001)))
-        cases = [
+        cases: list[tuple[dict[str, str], bytes, ResponseCode]] = [
             ({"queueId": "-1"}, body, ResponseCode.INVALID_PARAMETER),
             ({"queueId": "99"}, body, ResponseCode.INVALID_PARAMETER),
             ({"producer": "a b"}, body, ResponseCode.INVALID_PARAMETER),

@@ -58,6 +58,8 @@ class Sent:
     """Of the bodies of requests, each counted once."""
     halves: list[Half] = dataclasses.field(default_factory=list["Half"])
     """Of a transactional write: what is to be released, in the order of each queue."""
+    ends: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict[tuple[str, int], int])
+    """Of an idempotent write: broker and queue -> rows that it has of this epoch."""
 
 
 class Pace:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 from demo.kills import descendants, kill_tree
 from demo.servers import free_port, running_process, until_open
+from tools.attack.kills import read
+from tools.attack.raw import RawClient
 
 from roquet import sync
 from roquet.base.errors import RoquetError
@@ -49,20 +51,29 @@ JOB = """
 import sys
 from pathlib import Path
 from demo.job import session
+from roquet.spark.once import by_queue
 
-folder, names = sys.argv[1:3]
+folder, names, delivery = sys.argv[1:4]
 spark = session(Path(folder))
 wire = {"nameServers": names}
-query = (
+sink = {
+    **wire,
+    "topic": "Target",
+    "delivery": delivery,
+    "partitioner": "queue",
+    "uniqueKeys": "plan",
+    "checkpointLocation": folder + "/checkpoint",
+}
+rows = (
     spark.readStream.format("roquet").options(**wire, subscribe="Source")
     .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", ROWS).load()
     .select("body", "keys", "queueId")
-    .writeStream.format("roquet").options(**wire, topic="Target", partitioner="queue")
-    .option("uniqueKeys", "plan").option("checkpointLocation", folder + "/checkpoint")
-    .trigger(availableNow=True).start()
 )
-query.awaitTermination()
+if delivery == "idempotent":
+    rows = by_queue(rows, {**sink, "transactionPath": folder + "/checkpoint/roquet-sink"})
+rows.writeStream.format("roquet").options(**sink).trigger(availableNow=True).start().awaitTermination()
 """.replace("ROWS", str(ROWS_A_BATCH))
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 @dataclasses.dataclass
@@ -83,8 +94,9 @@ class Result:
 class World:
     """Name server and broker as processes, and the job."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, delivery: str = "at-least-once") -> None:
         self.folder = folder
+        self.delivery = delivery
         self.stack = contextlib.ExitStack()
         self.name_port, self.broker_port = free_port(), free_port()
         self.names = f"127.0.0.1:{self.name_port}"
@@ -149,7 +161,7 @@ class World:
         if self.job is None:
             with (self.folder / "job.log").open("ab") as out:
                 self.job = subprocess.Popen(
-                    [sys.executable, "-c", JOB, str(self.folder), self.names],
+                    [sys.executable, "-c", JOB, str(self.folder), self.names, self.delivery],
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -158,12 +170,16 @@ class World:
         return self.job
 
     def written(self) -> int:
-        """Return how many messages the target has; -1 while nobody answers."""
-        try:
-            offsets = self.metadata.offsets("Target", (f"127.0.0.1:{self.broker_port}",))
-        except RoquetError:
-            return -1
-        return sum(it.max_offset for it in offsets.values())
+        """Return how many messages the target has, with its half messages; -1: nobody answers."""
+        topics = ["Target", HALVES] if self.delivery == "transactional" else ["Target"]
+        found = 0
+        for topic in topics:
+            try:
+                offsets = self.metadata.offsets(topic, (f"127.0.0.1:{self.broker_port}",))
+            except RoquetError:
+                return -1
+            found += sum(it.max_offset for it in offsets.values())
+        return found
 
     def latest(self, folder: str) -> int:
         """Return the newest micro-batch that Spark has noted in `offsets` (begun) or `commits`."""
@@ -252,8 +268,8 @@ def task_workers(root: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def world(folder: Path) -> Iterator[World]:
-    found = World(folder)
+def world(folder: Path, delivery: str = "at-least-once") -> Iterator[World]:
+    found = World(folder, delivery)
     try:
         found.start()
         yield found
@@ -261,13 +277,13 @@ def world(folder: Path) -> Iterator[World]:
         found.stop()
 
 
-def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
+def run(folder: Path, kills: Sequence[str], seed: int, delivery: str = "at-least-once") -> Result:
     """Copy a topic through kills, then count. Prints its seed, so that a run can be repeated."""
     rng = random.Random(seed)
     rows = ROWS_A_BATCH * (3 * len(kills) // 2 + 3)
-    print(f"seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)  # noqa: T201
+    print(f"{delivery}, seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)  # noqa: T201
     result = Result(sent=rows)
-    with world(folder) as it:
+    with world(folder, delivery) as it:
         it.fill(rows)
         mark = Mark(it.committed, it.written)
         for what in kills:
@@ -285,7 +301,9 @@ def run(folder: Path, kills: Sequence[str], seed: int) -> Result:
 
 def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
     """Kill when rows of an open micro-batch are written; return whether that was so to the end."""
-    aim, end = rng.randint(1, 2 * ROWS_A_BATCH // 3), time.monotonic() + WAIT_S
+    # A row of a transactional write is first a half message, then one that is released.
+    high = ROWS_A_BATCH * (5 if it.delivery == "transactional" else 2) // 3
+    aim, end = rng.randint(1, high), time.monotonic() + WAIT_S
     while True:
         job = it.run_job()
         assert job.poll() != 0, "the job was done before it could be killed"
@@ -299,6 +317,16 @@ def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
     return between
 
 
+def seen_from_outside(it: World) -> collections.Counter[int]:
+    """Return how often each body is in the target, as a client and reader of their own find it."""
+    found: collections.Counter[int] = collections.Counter()
+    with RawClient(f"127.0.0.1:{it.broker_port}") as client:
+        for number in range(QUEUES):
+            for one in read(client, ("Target", number), 0, 0):
+                found[int(one.body)] += 1
+    return found
+
+
 def count(it: World, result: Result) -> None:
     given = {"nameServers": it.names, "subscribe": "Target", "columns": "uniqKey,body"}
     reader = BatchReader(SourceOptions.parse(given, streaming=False))
@@ -309,6 +337,8 @@ def count(it: World, result: Result) -> None:
                 keys[int(row["body"])][row["uniqKey"]] += 1
     result.lost = len(set(range(result.sent)) - keys.keys())
     result.twice = sum(sum(found.values()) - 1 for found in keys.values())
+    outside = seen_from_outside(it)
+    assert outside == {number: found.total() for number, found in keys.items()}
     owners = collections.Counter(key for found in keys.values() for key in found)
     result.unrecognizable = sum(len(found) > 1 for found in keys.values())
     result.unrecognizable += sum(number > 1 for number in owners.values())

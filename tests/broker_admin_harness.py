@@ -51,7 +51,7 @@ from roquet.store.topics import TopicRules, TopicTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from roquet.protocol.codes import RequestCode
@@ -115,6 +115,11 @@ class Broker:
         self.stats.stored(topic, queue_id, result)
         while self.store.dispatch_behind():  # noqa: ASYNC110  (a thread of the core dispatches)
             await asyncio.sleep(0.002)
+
+
+async def no_role(changes: Mapping[str, str]) -> tuple[str, ...]:
+    """Take no role: there are no duties here."""
+    raise AssertionError(changes)
 
 
 @contextlib.asynccontextmanager
@@ -191,7 +196,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
             callers,
             identity.name,
         ),
-        BrokerAdapter(SettingsService(settings), topics, runtime, callers),
+        BrokerAdapter(SettingsService(settings, no_role), topics, runtime, callers),
         QueueUnitAdapter(QueueUnits(topics, registry, store), callers),
         UpkeepAdapter(
             Upkeep(topics, store, Cleaner(store, StoreSettings(delete_interval_ms=0), clock)),

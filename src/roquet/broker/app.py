@@ -26,6 +26,7 @@ from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
 from roquet.broker.remoting.rpc_hooks import hooked
 from roquet.broker.wiring.base import make_base, make_broker_properties
+from roquet.broker.wiring.duties import RoleDoor, make_duties
 from roquet.broker.wiring.fronts.administration import make_administration
 from roquet.broker.wiring.fronts.remoting import make_adapters
 from roquet.broker.wiring.fronts.services import make_services
@@ -41,7 +42,12 @@ from roquet.broker.wiring.messages import (
     make_schedule,
     share_holds,
 )
-from roquet.broker.wiring.network import make_answers, make_listeners, make_routers
+from roquet.broker.wiring.network import (
+    make_answers,
+    make_listeners,
+    make_registration,
+    make_routers,
+)
 from roquet.broker.wiring.parts import list_parts
 from roquet.broker.wiring.pop import make_assignments, make_pop, make_revive
 from roquet.broker.wiring.replication import make_pair, make_replicas
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
     from roquet.broker.network.ports import Listeners
     from roquet.broker.operations.local import LocalBroker
     from roquet.broker.operations.table import Operations
+    from roquet.broker.replication.duties import Duties
     from roquet.broker.services.bundle import Services
     from roquet.broker.state import BrokerState, Identity
     from roquet.broker.wiring.replication import Pair
@@ -96,6 +103,8 @@ class Broker:
     """What further fronts call."""
     local: LocalBroker
     """The same, and what else such a front needs."""
+    duties: Duties
+    """Changes what the broker is charged with while it runs."""
 
 
 def build(
@@ -105,14 +114,13 @@ def build(
     base = make_base(config, clock or SystemClock(), rng or random.Random())  # noqa: S311
     delays = DelayLevels(config.store.delay_levels)
     schedule = make_schedule(base, delays)
-    clients = make_clients(base)
-    replicas = make_replicas(base)
-    timers = make_timers(base)
-    lights = make_light_queues(base)
+    clients, replicas = make_clients(base), make_replicas(base)
+    timers, lights = make_timers(base), make_light_queues(base)
     appender = make_appender(base, delays, replicas, timers=timers, lights=lights)
-    transactions = make_transactions(base, appender)
-    revive = make_revive(base, appender, timers)
-    pop = make_pop(base, appender, lights)
+    transactions = make_transactions(base, appender.inner)
+    revive = make_revive(base, appender.inner, timers)
+    pop = make_pop(base, appender.inner, lights)
+    door = RoleDoor()
     fast_fail, expressions = make_fast_fail(base), Expressions()
     services = make_services(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers, pop=pop
@@ -125,7 +133,7 @@ def build(
         *adapters.all,
         client_adapter,
         *pop.routed,
-        *make_administration(base, schedule, transactions, timers),
+        *make_administration(base, schedule, transactions, timers, door),
     ]
     rows = pop.rows(base, timers)
     admission = make_admission(
@@ -134,8 +142,7 @@ def build(
     path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
     path.pop_by(pop.core.answer, rows.merge)
     pair = make_pair(base, replicas, path)
-    locks = make_locks(base, pair.client)
-    assignments = make_assignments(base, pair.client)
+    locks, assignments = make_locks(base, pair.client), make_assignments(base, pair.client)
     light = make_light_service(base, pop.light, pair.client)
     processors += [pair.admin, LockAdapter(locks, base.callers), assignments, *light.routed]
     routes = hooked(all_routes(processors), base.hooks)
@@ -146,11 +153,10 @@ def build(
     disk = InlineSyncPolicy(config.server.sync_in_place_us if config.store.sync_flush else 0)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
     share_holds(base, path, listeners, adapters.receive)
+    registration = make_registration(base, pair.client, pair.on_master)
+    duties = door.duties = make_duties(base, pair, registration, pop)
     parts = list_parts(
-        base,
-        schedule,
-        clients,
-        fast_fail,
+        *(base, schedule, clients, fast_fail),
         (fast, listeners),
         locks=locks,
         transactions=transactions,
@@ -159,10 +165,12 @@ def build(
         pop=pop,
         light=light,
         pair=pair,
+        registration=registration,
     )
-    app = App(parts, base.clock, pair.role)
+    app = duties.of(App(parts, base.clock, duties.role.duties))
     seen = (base.store, base.metadata, base.health, path, base.state, pair, services)
-    return Broker(app, base.identity, listeners, routers[0], routes, *seen, local.operations, local)
+    fronts = (local.operations, local, duties)
+    return Broker(app, base.identity, listeners, routers[0], routes, *seen, *fronts)
 
 
 def explain(config: BrokerConfig, what: str = "all") -> str:

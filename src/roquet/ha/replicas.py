@@ -140,6 +140,15 @@ class Replicas:
             return PutStatus.FLUSH_SLAVE_TIMEOUT, "no slave had a copy in time"
         return PutStatus.PUT_OK, ""
 
+    def give_up(self, end: int) -> bool:
+        """Answer what waits for copies up to `end` as timed out; tell whether that was needed."""
+        if self.has(end):
+            return False
+        self._release(end, copied=False)
+        for listener in self._lapse_listeners:
+            listener(end)
+        return True
+
     def _lapse(self, offset: int) -> None:
         """Give up what waits for offsets up to this one, which is above the watermark.
 

@@ -97,6 +97,12 @@ class HaSlave:
         if self._link is not None:
             self._link.close("the master has moved")
 
+    def forget(self) -> None:
+        """Know no master any more but the one that was configured."""
+        self._address = self.rules.configured_master
+        if self._address is None:
+            self._known.clear()
+
     def follow(self, rules: HaRules) -> None:
         """Go by other times from now on, on the connection that there is as well."""
         self.rules = rules

@@ -9,9 +9,11 @@ from roquet._native import StoreError, TimerWheel
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from roquet.store.store import MessageStore
 
-__all__ = ["TimerWheel", "close_wheel", "open_wheel"]
+__all__ = ["TimerWheel", "close_wheel", "drop_wheel", "open_wheel"]
 
 
 async def open_wheel(
@@ -50,3 +52,12 @@ async def close_wheel(wheel: TimerWheel) -> None:
         await asyncio.to_thread(wheel.close)
     except StoreError as error:
         raise StoreFault(*error.args) from error
+
+
+def drop_wheel(folder: Path) -> None:
+    """Delete wheel and timer log of a store whose wheel stands still. Raises OSError.
+
+    The next start makes them anew from the timer topic.
+    """
+    for path in (*sorted((folder / "timerlog").glob("*")), folder / "timerwheel"):
+        path.unlink(missing_ok=True)

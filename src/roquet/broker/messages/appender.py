@@ -7,6 +7,7 @@ of a delayed message does not, since the record still asks for the delay that it
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import TYPE_CHECKING, Protocol
 
@@ -109,6 +110,18 @@ class Appender:
         self._log = log
         self._timers = timers
         self._lights = lights
+        self._is_inner = False
+
+    @property
+    def inner(self) -> Appender:
+        """The same for what the broker appends by itself.
+
+        That goes on for a moment when no more is taken of clients; the store refuses what comes too
+        late.
+        """
+        inner = copy.copy(self)
+        inner._is_inner = True  # noqa: SLF001  (its own)
+        return inner
 
     @property
     def log(self) -> AppendLog | None:
@@ -242,7 +255,7 @@ class Appender:
         return await self._copies.copied(end)
 
     def _refused(self, topic: str) -> PutResult | None:
-        if self._state.is_slave:
+        if self._state.is_slave and not self._is_inner:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, why="this broker is a slave")
         if not _is_storable(topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"illegal topic name {topic[:255]!r}")

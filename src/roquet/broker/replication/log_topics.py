@@ -54,8 +54,15 @@ class LogTopics:
 
     async def start(self) -> None:
         """Make what the log of a slave, or of what was one, shows. Raises StoreFault, OSError."""
+        await self.settle(leads=not self._state.is_slave)
+
+    async def settle(self, *, leads: bool) -> None:
+        """Make what the log shows; a broker that leads from now on does it for the last time.
+
+        Raises StoreFault, OSError.
+        """
         covered = self._read()
-        if covered is None and not self._state.is_slave:
+        if covered is None and leads:
             return
         if covered is None:
             self.cover(self._store.native.max_physical_offset())
@@ -64,7 +71,8 @@ class LogTopics:
         queues = self._store.native.queues()
         if self._make((topic, queue_id, end) for topic, queue_id, _, end in queues):
             await self._topics.persist()
-        if not self._state.is_slave:
+        if leads:
+            self._covered = 0
             self._path.unlink(missing_ok=True)
             sync_folder(self._path.parent)
 

@@ -42,8 +42,11 @@ class MasterSide:
         port: int | None,
         replicated: Callable[[int], None],
         lapsed: Callable[[int], None],
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """`port` None means the one above the main port; `replicated` hears of the watermark.
+
+        `prepare` is called before the port opens: what only a master needs is read there.
 
         `lapsed` hears of an offset up to which no copy can be proven any more.
         """
@@ -54,6 +57,8 @@ class MasterSide:
         self._port = port
         self._replicated = replicated
         self._told = 0
+        self._prepare = prepare
+        self._bound: int | None = None
         self._listening = False
         self.timers = (
             Timer("feed slaves", self.tick, TICK_S, TICK_S),
@@ -64,8 +69,11 @@ class MasterSide:
 
     async def start(self) -> None:
         """Open the port. Raises UsageError when it cannot be had."""
+        self._prepare()
         port = self._identity.port + 1 if self._port is None else self._port
-        self._identity.ha_port = await self._master.listen(self._host, port)
+        # Slaves find it where it was before.
+        port = port or self._bound or 0
+        self._bound = self._identity.ha_port = await self._master.listen(self._host, port)
         self._listening = True
         self._look()
 
@@ -155,7 +163,10 @@ class SlaveSide:
         sync: SlaveSync,
         state: BrokerState,
         interval_s: float,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
+        """`prepare` is called before the master is looked for."""
+        self._prepare = prepare
         self._slave = slave
         self._sync = sync
         self._state = state
@@ -165,7 +176,8 @@ class SlaveSide:
         )
 
     async def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow. Raises UsageError when the TLS files cannot be used."""
+        self._prepare()
         await self._slave.start()
 
     async def stop(self) -> None:
@@ -177,6 +189,11 @@ class SlaveSide:
         """Look at the connection to the master: the action of a timer."""
         await self._slave.tick()
         self._state.has_master = self._slave.link is not None
+
+    def forget(self) -> None:
+        """Know no master any more: this broker is to lead."""
+        self._sync.forget()
+        self._slave.forget()
 
     def learn(self, address: str | None, ha_address: str | None) -> None:
         """Take what name servers say of the master."""

@@ -26,6 +26,7 @@ from roquet.protocol.command import Command
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
 from roquet.store.files import FILE_SIZE_MAX, JsonFile
+from roquet.store.timer_wheel import drop_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,8 +114,9 @@ class SlaveSync:
         clock: Clock,
         *,
         log_topics: Covered | None = None,
+        store_folder: Path | None = None,
     ) -> None:
-        """`folder` is where the metadata files are."""
+        """`folder` is where the metadata files are, `store_folder` where a wheel may be."""
         self._caller = caller
         self._metadata = metadata
         self._folder = folder
@@ -124,6 +126,8 @@ class SlaveSync:
         self._master: str | None = None
         self._seen: dict[tuple[str, int], int] = {}
         self._files: dict[str, tuple[JsonFile, bytes]] = {}
+        self._store_folder = store_folder
+        self._asking: asyncio.Task[Command] | None = None
 
     @property
     def master(self) -> str | None:
@@ -136,9 +140,18 @@ class SlaveSync:
             self._master = address
             self._seen.clear()
 
+    def forget(self) -> None:
+        """Know no master any more, and let go of a question that is under way."""
+        self._master = None
+        self._seen.clear()
+        # The parts that these files belong to write them from now on.
+        self._files.clear()
+        if self._asking is not None:
+            self._asking.cancel()
+
     async def tick(self) -> None:
         """Ask for everything once: the action of a timer."""
-        if not self._state.is_slave or self._master is None:
+        if not self._state.is_slave:
             return
         for what, step in (
             ("topics", self._topics),
@@ -149,6 +162,8 @@ class SlaveSync:
             ("timer check point", self._timer_check),
             ("timer metrics", self._timer_metrics),
         ):
+            if self._master is None:
+                return
             try:
                 await step()
             except (RoquetError, ValueError, OSError) as error:
@@ -160,7 +175,17 @@ class SlaveSync:
         return answer.body or None if answer is not None else None
 
     async def _answer(self, code: RequestCode, ext: dict[str, str] | None = None) -> Command | None:
-        answer = await self._caller.call(self._master or "", Command(code, ext=ext), 5.0)
+        call = self._caller.call(self._master or "", Command(code, ext=ext), 5.0)
+        asking = self._asking = asyncio.get_running_loop().create_task(call)
+        try:
+            answer = await asking
+        except asyncio.CancelledError:
+            if self._master is None and asking.cancelled():
+                raise RoquetError("this broker follows no master any more") from None
+            asking.cancel()
+            raise
+        finally:
+            self._asking = None
         if answer.code in _ABSENT:
             return None
         if answer.code != ResponseCode.SUCCESS:
@@ -272,6 +297,10 @@ class SlaveSync:
             return
         if len(body) != TIMER_CHECK_SIZE:
             raise ValueError(f"{len(body)} bytes instead of {TIMER_CHECK_SIZE}")
+        if self._store_folder is not None:
+            # The checkpoint is about the master's wheel: held against a log of units of our own,
+            # of an earlier term as master, it would pass over messages that are in neither.
+            await asyncio.to_thread(drop_wheel, self._store_folder)
         await self._write("timercheck", body.ljust(_TIMER_FILE_SIZE, b"\0"))
 
     async def _write(self, name: str, data: bytes) -> None:

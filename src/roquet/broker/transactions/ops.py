@@ -71,6 +71,12 @@ class OpWriter:
             self._writing = True
             self._tasks.spawn(self._write_soon(), "op records")
 
+    def begin(self) -> None:
+        """Forget what could not be written before the last stop: it is asked about again."""
+        self._waiting.clear()
+        self._bytes = 0
+        self._writing = False
+
     async def stop(self) -> None:
         """Write down what is left."""
         await self._tasks.stop()

@@ -71,6 +71,7 @@ class Transactions:
         self.ops = OpWriter(store, self.book, identity, rules, clock, traffic=self.traffic)
         self._tasks = Tasks()
         self._loaded = asyncio.Event()
+        self._is_stopped = False
         self._inherited_below = 0
         self._inherited: set[int] = set()
         self._ending: dict[int, asyncio.Future[None]] = {}
@@ -91,13 +92,18 @@ class Transactions:
     async def start(self) -> None:
         """Begin to read what is open; it may go on until the dispatcher has caught up."""
         self._loaded.clear()
+        self._is_stopped = False
+        self.ops.begin()
         self._tasks.spawn(self._load(), "load transactions")
 
     async def stop(self) -> None:
         """Write down what is settled."""
+        is_loaded, self._is_stopped = self._loaded.is_set(), True
         await self._tasks.stop()
+        # Whoever waits is told; what producers have not settled is asked about by the next master.
+        self._loaded.set()
         await self.ops.stop()
-        if self._loaded.is_set():
+        if is_loaded:
             await self.commit_offsets()
         await self.counts.persist()
 
@@ -116,7 +122,7 @@ class Transactions:
         Returns None when there was nothing to do any more, or it was a rollback; otherwise what
         became of the append. Only a stored message settles the half message.
         """
-        await self._loaded.wait()
+        await self.wait_loaded()
         while (living := self.book.living(record.queue_offset)) is not None:
             under_way = self._ending.get(living)
             if under_way is None:
@@ -208,8 +214,10 @@ class Transactions:
     # --- the start ------------------------------------------------------------------------------
 
     async def wait_loaded(self) -> None:
-        """Wait until what is open is known."""
+        """Wait until what is open is known. Raises StoreFault once transactions have stopped."""
         await self._loaded.wait()
+        if self._is_stopped:
+            raise StoreFault("closed", "transactions are not settled here any more")
 
     async def _load(self) -> None:
         while True:

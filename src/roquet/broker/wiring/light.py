@@ -27,7 +27,8 @@ from roquet.broker.remoting.clients.light_topics import (
 )
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.protocol.hosts import split_addresses
-from roquet.service.lifecycle import Part, Role, Timer
+from roquet.service.duties import Duty
+from roquet.service.lifecycle import Part, Timer
 from roquet.store.light_queues import LightQueueStore
 
 if TYPE_CHECKING:
@@ -225,8 +226,8 @@ class LightService:
         )
         idle = (Timer("remove idle light topics", light.upkeep.expire, idle_s, 1),)
         return [
-            Part("light_alarms", light.alarms, needs, during=Role.MASTER, timers=looks),
-            Part("light_polls", light.polls, needs, during=Role.MASTER),
+            Part("light_alarms", light.alarms, needs, Duty.POPS, looks),
+            Part("light_polls", light.polls, needs, Duty.POPS),
             Part("light_upkeep", light.upkeep, needs, timers=idle, stop_within_s=60),
         ]
 

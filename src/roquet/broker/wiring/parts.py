@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from roquet.base.installed import release
 from roquet.broker.messages.light_queues import LightOffsets
+from roquet.broker.wiring.duties import lookup_part, mode_part
 from roquet.broker.wiring.network import (
     make_address_lookup,
     make_endpoint,
-    make_registration,
     watch_part,
 )
 from roquet.broker.wiring.security import security_parts
-from roquet.service.lifecycle import Part, Role, Timer
+from roquet.service.duties import Duty
+from roquet.service.lifecycle import Part, Timer
 from roquet.store.format import StoreFormat
 from roquet.store.self_check import SelfCheck
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from roquet.broker.messages.schedule import DelaySchedule
     from roquet.broker.network.fast_fail import FastFail
     from roquet.broker.network.ports import Listeners
+    from roquet.broker.network.registration import Registration
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.services.clients.queue_locks import Locks
     from roquet.broker.wiring.base import Base
@@ -46,12 +48,12 @@ def list_parts(
     pop: PopParts,
     light: LightService,
     pair: Pair,
+    registration: Registration,
 ) -> list[Part]:
     """List the parts in the order they start."""
     config = base.config
     fast, listeners = entrance
     offsets_s = config.server.offsets_interval_ms / 1000
-    registration = make_registration(base, pair.client, pair.on_master)
     parts = [
         Part("format", StoreFormat(config.store.folder, release())),
         Part(
@@ -66,8 +68,9 @@ def list_parts(
         ),
         _totals_part(base),
         *_store_parts(base),
+        mode_part(base),
         *pair.store_parts(),
-        Part("schedule", schedule, ("store",), during=Role.MASTER, timers=schedule.timers),
+        Part("schedule", schedule, ("store",), Duty.DELAYS, schedule.timers),
         timers.part(),
         revive.part(),
         transactions.part(),
@@ -78,12 +81,7 @@ def list_parts(
         *pop.parts(),
         *light.parts(),
         Part("holds", base.holds, timers=(Timer("end holds", base.holds.sweep, 0.5, 0.5),)),
-        Part(
-            "fast_fail",
-            fast_fail,
-            needs=("lanes", "loop_lag"),
-            timers=(Timer("refuse what waited", fast_fail.tick, 0.02, 1),),
-        ),
+        _fast_fail_part(fast_fail),
         Part("client", pair.client),
         Part("fast_path", fast, needs=("store", "clients", "fast_fail"), timers=fast.timers),
         Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
@@ -97,11 +95,17 @@ def list_parts(
             timers=(Timer("register", registration.register, config.registration.period_s, 10),),
             stop_within_s=5,
         ),
+        lookup_part(base, pair, registration),
     ]
     parts[:0] = security_parts(base)
     if config.server.metrics == "PROM":
         parts.insert(0, make_endpoint(base))
     return parts
+
+
+def _fast_fail_part(fast_fail: FastFail) -> Part:
+    looks = (Timer("refuse what waited", fast_fail.tick, 0.02, 1),)
+    return Part("fast_fail", fast_fail, ("lanes", "loop_lag"), timers=looks)
 
 
 def _totals_part(base: Base) -> Part:

@@ -34,7 +34,8 @@ from roquet.broker.services.clients.assignments import Assignments
 from roquet.broker.wiring.light import LightParts, make_light
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
-from roquet.service.lifecycle import Part, Role, Timer
+from roquet.service.duties import Duty
+from roquet.service.lifecycle import Part, Timer
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
@@ -83,14 +84,11 @@ class PopParts:
         return [
             # A stop stores what waits in memory: up to popCkMaxBufferSize checkpoints.
             Part(
-                *("pop_buffer", buffer, ("store", "timers"), Role.MASTER),
+                *("pop_buffer", buffer, ("store", "timers"), Duty.POPS | Duty.TIMERS),
                 timers=buffer.timers,
                 stop_within_s=60,
             ),
-            *(
-                Part(name, part, ("store",), during=Role.MASTER, timers=timers)
-                for name, part, timers in rows
-            ),
+            *(Part(name, part, ("store",), Duty.POPS, timers) for name, part, timers in rows),
         ]
 
     def rows(self, base: Base, timers: TimerParts) -> PopRows:
@@ -109,6 +107,11 @@ class PopParts:
             durability=base.config.store,
             clock=base.clock,
         )
+
+    async def release(self) -> None:
+        """Answer what waits: the broker serves POP no more."""
+        await self.shared.pops.release()
+        await self.shared.notifications.release()
 
     def drop_peer(self, peer: Peer) -> None:
         """Forget what waits on a connection that closed."""
@@ -305,7 +308,7 @@ class ReviveParts:
         """Return the row of the life-cycle table."""
         needs = ("store", "timers")
         timers = self.service.timers
-        return Part("revive", self.service, needs, during=Role.MASTER, timers=timers)
+        return Part("revive", self.service, needs, Duty.REVIVE | Duty.TIMERS, timers)
 
 
 def _make_buffer(base: Base, records: ReviveLog) -> PopBuffer:

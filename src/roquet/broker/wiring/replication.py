@@ -15,12 +15,12 @@ from roquet.ha.log import StoreLog
 from roquet.ha.master import Entrance, HaMaster
 from roquet.ha.replicas import ReplicaRules, Replicas
 from roquet.ha.slave import HaSlave
-from roquet.service.lifecycle import Part, Role
+from roquet.service.duties import Duty
+from roquet.service.lifecycle import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.state import Identity
     from roquet.broker.wiring.base import Base
     from roquet.remoting.client import Client
     from roquet.remoting.fast_ingest import FastPath
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """Both sides; the role says which of them runs."""
+    """Both sides; the duties say which of them runs."""
 
-    role: Role
+    identity: Identity
     client: Client
     replicas: Replicas
     master: HaMaster
@@ -52,14 +52,14 @@ class Pair:
         """Return the rows of the life-cycle table, to come before the registration."""
         needs = ("store", "server")
         return [
-            Part("slaves", self.master_side, needs, Role.MASTER, self.master_side.timers),
-            Part("master", self.slave_side, needs, Role.SLAVE, self.slave_side.timers),
+            Part("slaves", self.master_side, needs, Duty.FEEDS, self.master_side.timers),
+            Part("master", self.slave_side, needs, Duty.COPIES, self.slave_side.timers),
         ]
 
-    @property
-    def on_master(self) -> Callable[[str | None, str | None], None] | None:
-        """Who hears where the master is."""
-        return self.slave_side.learn if self.role is Role.SLAVE else None
+    def on_master(self, address: str | None, ha_address: str | None) -> None:
+        """Hear where the master is; a broker that leads, or did until now, is told of itself."""
+        if self.identity.broker_id != 0 and address != self.identity.address:
+            self.slave_side.learn(address, ha_address)
 
 
 def make_replicas(base: Base) -> Replicas:
@@ -73,6 +73,19 @@ def _replica_rules(config: BrokerConfig) -> ReplicaRules:
         timeout_s=config.ha.slave_timeout_ms / 1000,
         gap_max=config.ha.gap_max,
     )
+
+
+def _read_server_tls(base: Base, master: HaMaster) -> None:
+    """Read what a master shows slaves, when the broker was none at the start."""
+    if master.entrance.tls is None and base.config.ha.tls:
+        tls = base.config.ha.server_tls(base.clock)
+        master.entrance = dataclasses.replace(master.entrance, tls=tls)
+
+
+def _read_client_tls(base: Base, slave: HaSlave) -> None:
+    """Read whom a slave trusts, when the broker was none at the start."""
+    if slave.tls is None and base.config.ha.tls:
+        slave.tls = base.config.ha.client_tls(base.clock)
 
 
 def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
@@ -102,12 +115,20 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         port=server.ha_port or above,
         replicated=path.set_replicated,
         lapsed=path.lapse,
+        prepare=lambda: _read_server_tls(base, master),
     )
     client = make_client(base)
     folder = config.store.config_folder
     log_topics = LogTopics(base.metadata.topics, base.store, base.state, folder)
-    sync = SlaveSync(client, base.metadata, folder, base.state, base.clock, log_topics=log_topics)
-    slave_side = SlaveSide(slave, sync, base.state, rules.sync_interval_ms / 1000)
+    sync = SlaveSync(
+        *(client, base.metadata, folder, base.state, base.clock),
+        log_topics=log_topics,
+        store_folder=config.store.folder,
+    )
+    slave_side = SlaveSide(
+        *(slave, sync, base.state, rules.sync_interval_ms / 1000),
+        prepare=lambda: _read_client_tls(base, slave),
+    )
     admin = ReplicationAdmin(
         identity=base.identity,
         state=base.state,
@@ -125,17 +146,15 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         slave.follow(new.ha)
 
     base.settings.listen(follow)
-    role = Role.SLAVE if is_slave else Role.MASTER
     base.metrics.watch(
         "slave_bytes_behind",
         "Bytes of the log that the best slave lacks",
-        lambda: float(master.behind() or 0) if not is_slave else 0.0,
+        lambda: 0.0 if base.state.is_slave else float(master.behind() or 0),
     )
     base.metrics.watch(
         "refused_copies",
         "Pieces of the master's log that a slave refused: a damaged record, or no log",
         lambda: float(base.store.native.stats()["refused_copies"]),
     )
-    sides = (master_side, slave_side)
-    adapter = ReplicationAdapter(admin, base.callers)
-    return Pair(role, client, replicas, master, slave, *sides, adapter, copied, log_topics)
+    sides = (master_side, slave_side, ReplicationAdapter(admin, base.callers))
+    return Pair(base.identity, client, replicas, master, slave, *sides, copied, log_topics)

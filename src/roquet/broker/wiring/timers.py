@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.timers.rules import TimerConversion
 from roquet.broker.timers.service import TimerService
-from roquet.service.lifecycle import Part, Role
+from roquet.service.duties import Duty
+from roquet.service.lifecycle import Part
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class TimerParts:
     def part(self) -> Part:
         """Return the row of the life-cycle table."""
         timers = self.service.timers
-        return Part("timers", self.service, ("store",), during=Role.MASTER, timers=timers)
+        return Part("timers", self.service, ("store",), Duty.TIMERS, timers)
 
     def follow(self, rules: TimerRules, recalls: Recalls) -> None:
         """Go by other settings from now on."""

@@ -12,7 +12,8 @@ from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.wiring.base import make_checks
-from roquet.service.lifecycle import Part, Role
+from roquet.service.duties import Duty
+from roquet.service.lifecycle import Part
 from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class TransactionParts:
     def part(self) -> Part:
         """Return the row of the life-cycle table."""
         timers = (*self.service.timers, *self.checks.timers)
-        return Part("transactions", self.service, ("store",), during=Role.MASTER, timers=timers)
+        return Part("transactions", self.service, ("store",), Duty.CHECKS, timers)
 
     def follow(self, rules: TransactionRules) -> None:
         """Go by other settings from now on."""

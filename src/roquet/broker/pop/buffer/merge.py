@@ -112,6 +112,12 @@ class MergeBuffer:
         for entry in times:
             self._schedule(entry)
 
+    def clear(self) -> None:
+        """Forget everything: what was not stored is popped again by the committed offset."""
+        self._by_key.clear()
+        self._queues.clear()
+        self._times.clear()
+
     # --- pops -----------------------------------------------------------------------------------
 
     def add(

@@ -96,7 +96,8 @@ class PopBuffer:
         self.merge.follow(rules)
 
     async def start(self) -> None:
-        """Need nothing."""
+        """Begin with nothing in memory: what was there belonged to an earlier term as master."""
+        self.merge.clear()
 
     async def stop(self) -> None:
         """Store everything; what cannot be stored is popped again by the committed offset."""

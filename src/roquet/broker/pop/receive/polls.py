@@ -18,6 +18,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.protocol.pop.topics import ALL_QUEUES, pop_retry_topic
+from roquet.service.background import give_way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +138,14 @@ class PopPolls:
                 self._forget(entry)
         self._due.clear()
         self._deadlines.clear()
+
+    async def release(self) -> None:
+        """Serve every poll now, whether its time is over or not; returns when all were."""
+        for entries in list(self._by_key.values()):
+            for entry in list(entries):
+                self._make_due(entry)
+        while self._due and self._loop is not None:
+            await give_way()
 
     def hold(self, poll: Poll) -> Waiting:
         """Let a request wait, unless its time is over or there is no room."""

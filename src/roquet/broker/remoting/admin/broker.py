@@ -65,8 +65,8 @@ class BrokerAdapter:
             changes = read_properties(body)
         except UsageError as error:
             raise Refusal(Reason.INVALID_ARGUMENT, str(error)) from error
-        await self._settings.change(changes, self._callers.of(request))
-        return reply_to(request.command)
+        notes = await self._settings.change(changes, self._callers.of(request))
+        return reply_to(request.command, remark="; ".join(notes) or None)
 
     def runtime(self, request: Request) -> Command:
         """Return the state of the broker as a table of texts."""

@@ -11,12 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from roquet.base.config import as_properties, change, changed_texts
-from roquet.base.errors import UsageError
+from roquet.base.errors import RoquetError, UsageError
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.service.config_file import write_down
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from roquet.broker.api.caller import Caller
@@ -52,6 +52,20 @@ class LiveSettings(Generic[C]):
         """Have `listener(configuration, changed Java names)` called after each change."""
         self._listeners.append(listener)
 
+    async def write(self, texts: Mapping[str, str]) -> None:
+        """Write settings down for the next start; none changes now. Raises OSError, UsageError."""
+        async with self._changing:
+            if self._file is not None:
+                await asyncio.to_thread(write_down, self._file, texts)
+
+    async def replace(self, changed: Callable[[C], C]) -> None:
+        """Change what is no live setting for operators; what is to last was written before."""
+        async with self._changing:
+            before, self._config = self._config, changed(self._config)
+            texts = changed_texts(before, self._config)
+            for listener in self._listeners if texts else ():
+                listener(self._config, frozenset(texts))
+
     async def change(self, changes: Mapping[str, str]) -> None:
         """Change settings, all or none. Raises UsageError, OSError; then nothing has changed."""
         async with self._changing:
@@ -64,25 +78,53 @@ class LiveSettings(Generic[C]):
                 listener(new, frozenset(texts))
 
 
+ROLE_KEYS = frozenset({"brokerRole", "brokerId"})
+
+
 class Settings(Generic[C]):
     """Shows and changes settings for operators."""
 
-    def __init__(self, settings: LiveSettings[C]) -> None:
+    def __init__(
+        self,
+        settings: LiveSettings[C],
+        become: Callable[[Mapping[str, str]], Awaitable[Sequence[str]]],
+    ) -> None:
+        """`become` takes another role: what `ROLE_KEYS` say. Raises UsageError, RoquetError.
+
+        It returns what went wrong without making the change fail.
+        """
         self._settings = settings
+        self._become = become
 
     def texts(self, caller: Caller) -> dict[str, str]:
         """Return every setting as text, by Java name."""
         del caller
         return self._settings.texts()
 
-    async def change(self, changes: Mapping[str, str], caller: Caller) -> None:
-        """Change settings, all or none; they are written down then. Raises Refusal."""
+    async def change(self, changes: Mapping[str, str], caller: Caller) -> Sequence[str]:
+        """Change settings, all or none; they are written down then. Raises Refusal.
+
+        Returns what went wrong without making a change of role fail.
+        """
+        notes: Sequence[str] = ()
         if not BLACK_LIST.isdisjoint(changes):
             raise Refusal(Reason.FORBIDDEN, "Can not update config in black list.")
         try:
-            await self._settings.change(changes)
+            if ROLE_KEYS.isdisjoint(changes):
+                await self._settings.change(changes)
+            else:
+                notes = await self._take_role(changes)
         except UsageError as error:
             raise Refusal(Reason.INVALID_ARGUMENT, str(error)) from error
         except OSError as error:
             raise Refusal(Reason.FAILED, f"cannot write it down: {error}") from error
+        except RoquetError as error:
+            raise Refusal(Reason.FAILED, str(error)) from error
         log.info("settings changed by %s: %s", caller.address, ", ".join(sorted(changes)))
+        return notes
+
+    async def _take_role(self, changes: Mapping[str, str]) -> Sequence[str]:
+        others = sorted(changes.keys() - ROLE_KEYS)
+        if others:
+            raise UsageError(f"a change of role comes alone, not with {others[0][:80]}")
+        return await self._become(changes)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.messages.schedule import DelaySchedule
     from roquet.broker.network.routes import Routed
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.duties import RoleDoor
     from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
 
@@ -39,6 +40,7 @@ def make_administration(
     schedule: DelaySchedule,
     transactions: TransactionParts,
     timers: TimerParts,
+    duties: RoleDoor,
 ) -> list[Routed]:
     """Wire what tools ask for and change."""
     tables, store, config = base.metadata, base.store, base.config
@@ -78,7 +80,7 @@ def make_administration(
         ProgressAdapter(progress, callers, identity=identity, clock=base.clock),
         ConnectionAdapter(connections, callers, identity.name),
         OffsetAdminAdapter(offset_admin, callers, identity.name),
-        BrokerAdapter(Settings(settings), topics, runtime_info, callers),
+        BrokerAdapter(Settings(settings, duties.take), topics, runtime_info, callers),
         QueueUnitAdapter(QueueUnits(topics, base.registry, store, base.access), callers),
         *make_access(base),
         UpkeepAdapter(Upkeep(topics, store, base.cleaner), callers),

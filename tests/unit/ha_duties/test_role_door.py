@@ -1,0 +1,131 @@
+"""The operators' door: `brokerRole` and `brokerId` as settings that change while running."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pair_harness import PairWorld, caught_up, pair_world, until
+from roquet.base.properties_file import read_properties, write_properties
+from roquet.broker import app as broker_app
+from roquet.broker.replication.duties import Role
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.service.duties import MASTER, SLAVE
+from roquet.testing.cluster import broker_config
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from roquet.broker.app import Broker
+
+
+def run(folder: Path, story: Callable[[PairWorld], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with pair_world(folder) as world:
+            await story(world)
+
+    asyncio.run(main())
+
+
+async def tell(world: PairWorld, broker: Broker, **settings: str) -> Command:
+    body = write_properties(settings)
+    command = Command(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+    return await world.client.call(broker.identity.address, command, 20.0)
+
+
+def test_two_brokers_change_places_by_their_settings(tmp_path: Path) -> None:
+    async def story(world: PairWorld) -> None:
+        async with world.master() as one, world.slave() as two:
+            await world.send(one)
+            await caught_up(one, two)
+            answer = await tell(world, one, brokerRole="SLAVE", brokerId="2")
+            assert (answer.code, answer.remark) == (0, None)
+            assert one.duties.held == SLAVE
+            assert (await world.send(one)).code != ResponseCode.SUCCESS
+            assert (await tell(world, two, brokerRole="SYNC_MASTER")).code == 0
+            assert two.duties.role == Role("SYNC_MASTER", 0)
+            assert two.duties.held == MASTER
+            await until(lambda: two.pair.master.slaves, "the old master follows")
+            sent = await world.send(two)
+            assert (sent.code, (sent.ext or {})["queueOffset"]) == (0, "1")
+            # SYNC_MASTER: the acknowledgement means that the old master has it.
+            assert one.store.end_offset() == two.store.end_offset()
+            shown = await world.ask(two, RequestCode.GET_BROKER_CONFIG)
+            assert read_properties(shown.body)["brokerRole"] == "SYNC_MASTER"
+
+    run(tmp_path, story)
+
+
+def test_roles_that_cannot_be_are_refused_and_nothing_changes(tmp_path: Path) -> None:
+    async def story(world: PairWorld) -> None:
+        async with world.master() as one:
+            for settings, why in (
+                ({"brokerRole": "SLAVE"}, "give brokerId as well"),
+                ({"brokerRole": "CAPTAIN"}, "must be one of"),
+                ({"brokerRole": "SLAVE", "brokerId": "-1"}, "must be a whole number"),
+                ({"brokerRole": "SLAVE", "brokerId": "0"}, "must be > 0"),
+                ({"brokerId": "3"}, "must be 0 for a master"),
+                ({"brokerRole": "SLAVE", "brokerId": "1", "brokerPermission": "4"}, "comes alone"),
+            ):
+                answer = await tell(world, one, **settings)
+                assert answer.code == ResponseCode.INVALID_PARAMETER, settings
+                assert why in (answer.remark or "")
+            assert one.duties.held == MASTER
+            assert (await world.send(one)).code == 0
+
+    run(tmp_path, story)
+
+
+def test_a_log_that_is_known_to_be_no_copy_does_not_lead(tmp_path: Path) -> None:
+    async def story(world: PairWorld) -> None:
+        async with world.master() as one, world.slave() as two:
+            await caught_up(one, two)
+            two.pair.copied.judged("the log here differs")
+            answer = await tell(world, two, brokerRole="ASYNC_MASTER")
+            assert answer.code == ResponseCode.INVALID_PARAMETER
+            assert "the log here differs" in (answer.remark or "")
+            assert two.duties.held == SLAVE
+
+    run(tmp_path, story)
+
+
+def test_a_port_that_is_taken_makes_a_slave_again(tmp_path: Path) -> None:
+    async def story(world: PairWorld) -> None:
+        async with world.master() as one:
+            taken = one.identity.ha_address.rpartition(":")[2]
+            async with world.slave(None, "slave", haListenPort=taken) as two:
+                await world.send(one)
+                await caught_up(one, two)
+                answer = await tell(world, two, brokerRole="ASYNC_MASTER")
+                assert answer.code == ResponseCode.SYSTEM_ERROR
+                assert "cannot listen for slaves" in (answer.remark or "")
+                assert two.duties.held == SLAVE
+                await world.send(one)
+                await caught_up(one, two)
+
+    run(tmp_path, story)
+
+
+def test_the_role_is_written_into_the_file_of_settings(tmp_path: Path) -> None:
+    async def story(world: PairWorld) -> None:
+        file = tmp_path / "broker.conf"
+        config = dataclasses.replace(broker_config(tmp_path / "one", world.name_servers), file=file)
+        one = broker_app.build(config)
+        async with one.app:
+            assert (await tell(world, one, brokerRole="SLAVE", brokerId="4")).code == 0
+            said = read_properties(file.read_bytes())
+            assert (said["brokerRole"], said["brokerId"]) == ("SLAVE", "4")
+            assert (await tell(world, one, brokerRole="ASYNC_MASTER")).code == 0
+            said = read_properties(file.read_bytes())
+            assert (said["brokerRole"], said["brokerId"]) == ("ASYNC_MASTER", "0")
+            file.unlink()
+            file.mkdir()
+            answer = await tell(world, one, brokerRole="SLAVE", brokerId="4")
+            assert "nothing has changed" in (answer.remark or "")
+            assert one.duties.held == MASTER
+            assert (await world.send(one)).code == 0
+
+    run(tmp_path, story)

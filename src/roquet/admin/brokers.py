@@ -70,6 +70,17 @@ class Brokers:
         body = write_properties(changes)
         await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=body)
 
+    async def set_role(self, broker: str, role: str, broker_id: int) -> str:
+        """Have a running broker take a role, `ASYNC_MASTER`, `SYNC_MASTER` or `SLAVE`.
+
+        A master's `broker_id` is 0, a slave's is not. Returns what went wrong without making the
+        change fail, mostly nothing. A change takes seconds when a slave or a request is slow: it
+        goes on when the answer comes too late. Raises as `runtime` does.
+        """
+        changes = {"brokerRole": role, "brokerId": str(broker_id)}
+        code, body = RequestCode.UPDATE_BROKER_CONFIG, write_properties(changes)
+        return (await self._ask(broker, code, body=body)).remark or ""
+
     async def ha_status(self, broker: str) -> HaStatusBody:
         """Return a broker's replication at this moment. Raises as `runtime` does."""
         answer = await self._ask(broker, RequestCode.GET_BROKER_HA_STATUS)

@@ -129,6 +129,21 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
     return 0
 
 
+async def role(admin: Admin, options: argparse.Namespace) -> int:
+    """Have a running broker lead its group, or follow another one."""
+    if options.role == "slave":
+        name, number = "SLAVE", options.id
+        ask(f"{options.broker} would take no more messages", options)
+    else:
+        name, number = "SYNC_MASTER" if options.sync else "ASYNC_MASTER", 0
+        ask(f"{options.broker} would take messages: its old master must not any more", options)
+    notes = await admin.brokers.set_role(options.broker, name, number)
+    output.line(f"{options.broker}: {name}, id {number}")
+    if notes:
+        output.line(f"{options.broker}: {notes}")
+    return 0
+
+
 async def health(admin: Admin, options: argparse.Namespace) -> int:
     """Show what is wrong first; exit code 1 when something is."""
     rows = [(level, place, output.plain(text)) for level, place, text in await troubles(admin)]

@@ -50,6 +50,12 @@ _DLQ = """\
 Send messages that a group gave up again. They go to that group alone, under the
 topic that they had, unless --to names a topic. They stay where they are as well: a
 dead-letter topic is only ever appended to."""
+_ROLE = """\
+First make the master a slave, then a slave that has everything (roquet ha status) the
+master; what is sent in between is refused and sent again by clients. The old master
+follows the new one by itself, once the name servers know it. While the old master is
+dead, make a slave the master, and start the old one as a slave. The role is written into
+the broker's configuration file."""
 _ORDER = argument(
     "--order", action=argparse.BooleanOptionalAction, help="its messages are consumed in order"
 )
@@ -252,6 +258,22 @@ BROKERS = (
         "show how far each slave has copied",
         "brokers:ha",
         (argument("broker", metavar="BROKER", nargs="?", help="only of this master"),),
+    ),
+    Row(
+        ("ha", "role"),
+        "have a running broker become a master or a slave",
+        "brokers:role",
+        (
+            _BROKER,
+            argument("role", choices=("master", "slave"), help="what it is to become"),
+            argument("--id", type=count, default=1, help="a slave's id in its group (%(default)s)"),
+            argument(
+                "--sync", action="store_true", help="as a master, acknowledge copied messages only"
+            ),
+        ),
+        changes=True,
+        about=_ROLE,
+        prints=False,
     ),
 )
 

@@ -43,6 +43,15 @@ class Brokers:
         """Change settings of a running broker, all or none. Raises as `runtime` does."""
         self._loop.run(self._inner.set_config(broker, changes))
 
+    def set_role(self, broker: str, role: str, broker_id: int) -> str:
+        """Have a running broker take a role, `ASYNC_MASTER`, `SYNC_MASTER` or `SLAVE`.
+
+        A master's `broker_id` is 0, a slave's is not. Returns what went wrong without making the
+        change fail, mostly nothing. A change takes seconds when a slave or a request is slow: it
+        goes on when the answer comes too late. Raises as `runtime` does.
+        """
+        return self._loop.run(self._inner.set_role(broker, role, broker_id))
+
     def ha_status(self, broker: str) -> HaStatusBody:
         """Return a broker's replication at this moment. Raises as `runtime` does."""
         return self._loop.run(self._inner.ha_status(broker))

@@ -103,7 +103,9 @@ def words_of(row: Row, text: str = "t") -> list[str]:
         elif not it.names[0].startswith("-") and it.options.get("nargs") not in ("?", "*"):
             metavar = str(it.options.get("metavar"))
             is_pair, is_address = "=" in metavar, metavar == "HOST:PORT"
+            choices = it.options.get("choices")
             own = f"{text}{metavar}" if metavar == "TARGET" else text
+            own = str(choices[0]) if isinstance(choices, tuple) else own
             words.append(f"{own}={own}" if is_pair else f"{own}:1" if is_address else own)
     return [*words, *MORE.get(row.words, []), *(["-y"] if row.changes else [])]
 

@@ -82,6 +82,8 @@ def test_roles_that_cannot_be_are_refused_and_nothing_changes(tmp_path: Path) ->
 def test_a_log_that_is_known_to_be_no_copy_does_not_lead(tmp_path: Path) -> None:
     async def story(world: PairWorld) -> None:
         async with world.master() as one, world.slave() as two:
+            # A copied message shows that the master's verdict is behind us.
+            assert (await world.send(one)).code == 0
             await caught_up(one, two)
             two.pair.copied.judged("the log here differs")
             answer = await tell(world, two, brokerRole="ASYNC_MASTER")

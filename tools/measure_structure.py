@@ -38,12 +38,12 @@ SHARE = 0.9
 """What is called for so many of the requests is on their path."""
 FOLDER_FILES_MAX = 14
 
-BEGINS = "Link.get_buffer"
-READS = frozenset({BEGINS, "Link.buffer_updated"})
+BEGINS = "Connection.get_buffer"
+READS = frozenset({BEGINS, "Connection.buffer_updated"})
 HANDS_ON = "Server.request"
 """A request leaves the read for a handler, which may run in a later turn of the loop."""
-WRITES = "Link.write"
-ENDS = "Link._flush"
+WRITES = "Connection.write"
+ENDS = "Connection._flush"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -58,19 +58,19 @@ class ConnectionOwner(Protocol):
         """Return the time."""
         ...
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Connection, /) -> None:
         """Hear that the connection is there."""
         ...
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Connection, /) -> None:
         """Hear that it has gone."""
         ...
 
-    def request(self, connection: Connection, command: Command) -> None:
+    def request(self, connection: Connection, command: Command, /) -> None:
         """Take a request of the peer."""
         ...
 
-    def complain(self, connection: Connection, what: str) -> None:
+    def complain(self, connection: Connection, what: str, /) -> None:
         """Log something that the peer did wrong, within limits."""
         ...
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.config import load
 from roquet.base.errors import UsageError
@@ -52,12 +52,13 @@ def _read(file: Path) -> dict[str, str]:
     if len(data) > FILE_SIZE_MAX:
         raise UsageError(f"{file} is larger than {FILE_SIZE_MAX} bytes")
     try:
-        found = json.loads(data)
+        found: object = json.loads(data)
     except ValueError as error:
         raise UsageError(f"{file} is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise UsageError(f"{file}: the settings have to be one JSON object")
-    return {str(key): _text(value) for key, value in found.items()}
+    settings = cast("dict[str, object]", found)
+    return {key: _text(value) for key, value in settings.items()}
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 from roquet import sync as sync
 from roquet.client import MQ as MQ
 from roquet.client import Admin as Admin
+from roquet.client import Appended as Appended
 from roquet.client import Avro as Avro
 from roquet.client import Codec as Codec
 from roquet.client import Consumer as Consumer
@@ -10,6 +11,7 @@ from roquet.client import ConsumerOptions as ConsumerOptions
 from roquet.client import Credentials as Credentials
 from roquet.client import DecodeFailed as DecodeFailed
 from roquet.client import Json as Json
+from roquet.client import Known as Known
 from roquet.client import Message as Message
 from roquet.client import MessageQueue as MessageQueue
 from roquet.client import Msgspec as Msgspec
@@ -24,6 +26,8 @@ from roquet.client import Refused as Refused
 from roquet.client import RoquetError as RoquetError
 from roquet.client import SendReceipt as SendReceipt
 from roquet.client import SendStatus as SendStatus
+from roquet.client import SequencedPart as SequencedPart
+from roquet.client import Sequences as Sequences
 from roquet.client import SimpleConsumer as SimpleConsumer
 from roquet.client import Sql as Sql
 from roquet.client import StoredMessage as StoredMessage

@@ -10,7 +10,14 @@ import pytest
 from pop_queues import RETRY, Queues, World, record, result
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
 from roquet.broker.clients.expressions import EVERYTHING, Choice
-from roquet.broker.pop.receive.reads import Draw, as_original, has_wanted, offsets_of, read_for
+from roquet.broker.pop.receive.reads import (
+    Draw,
+    Draws,
+    as_original,
+    has_wanted,
+    offsets_of,
+    read_for,
+)
 from roquet.broker.pop.receive.rules import PopRules
 from roquet.protocol import properties as props
 from roquet.protocol.pop.handle import ReceiptHandle
@@ -115,8 +122,8 @@ def test_of_a_hundred_requests_as_many_as_per_cent_look_at_redelivered_messages_
             asked.append(most)
             return len(asked) - 1
 
-        rng = cast("Any", SimpleNamespace(randrange=draw))
-        assert sum(Draw(rules, rng).retry_first for _ in range(100)) == percent
+        draws = Draws(cast("Any", SimpleNamespace(randrange=draw)))
+        assert sum(Draw(rules, draws.take()).retry_first for _ in range(100)) == percent
         assert set(asked) == {100}
 
 

@@ -17,6 +17,7 @@ from roquet.broker.api.refusal import Refusal
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code, Rejected, status_of
 from roquet.proxy.rules.context import AUTHORIZATION, DATE_TIME, Context, Head, context_of
+from roquet.proxy.rules.fields import check_size
 from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyRules
 from roquet.proxy.rules.methods import (
     FAMILIES,
@@ -94,24 +95,32 @@ class Front:
             return
         request_type, answer_type = self._types[method]
         try:
+            # Nothing is read for nobody: reading takes more time and memory than the bytes.
+            context = self.context(head)
+            check_size(method, data, request_type.DESCRIPTOR)
             request = request_type.FromString(data)
         except DecodeError:
             answer.finish(Status.INTERNAL, _NO_PROTOBUF)
             return
+        except Rejected as rejected:
+            found = _with_status(answer_type(), *_told(method, rejected))
+            await answer.send(found.SerializeToString())
+            answer.finish(Status.OK, "")
+            return
         if method == RECEIVE:
-            await self._receive(head, request, answer)
+            await self._receive(context, request, answer)
         else:
-            found = await self._answered(method, head, request, answer_type)
+            found = await self._answered(method, context, request, answer_type)
             await answer.send(found.SerializeToString())
         answer.finish(Status.OK, "")
 
-    async def _answered(self, method: str, head: Head, request: Any, answer_type: Any) -> Any:
+    async def _answered(self, method: str, context: Context, request: Any, answer_type: Any) -> Any:
         family = FAMILIES[method]
         if self._under_way[family] >= self._rules.in_flight_max:
             return _with_status(answer_type(), Code.TOO_MANY_REQUESTS, "flow limit")
         self._under_way[family] += 1
         try:
-            found = await self._handlers[method](self.context(head), request)
+            found = await self._handlers[method](context, request)
         except Exception as error:  # noqa: BLE001  (the client is told)
             return _with_status(answer_type(), *_told(method, error))
         finally:
@@ -120,10 +129,10 @@ class Front:
             _with_status(found, Code.OK, "OK")
         return found
 
-    async def _receive(self, head: Head, request: Any, answer: Answer) -> None:
+    async def _receive(self, context: Context, request: Any, answer: Answer) -> None:
         try:
             outlet = _Parts(answer)
-            await self._consuming.receive(self.context(head), request, outlet)
+            await self._consuming.receive(context, request, outlet)
         except Exception as error:  # noqa: BLE001  (the client is told)
             status = _with_status(pb.ReceiveMessageResponse(), *_told(RECEIVE, error))
             await answer.send(status.SerializeToString())

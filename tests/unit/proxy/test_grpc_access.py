@@ -12,6 +12,8 @@ from grpc_calls import Calls, consumer, fronted, message, producer
 from roquet.model.topic import TopicConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code, Rejected
+from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.methods import FAMILIES, RECEIVE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,7 +39,11 @@ accounts:
 """
 
 
-def run(folder: Path, tell: Callable[[Calls, Calls, Calls], Awaitable[None]]) -> None:
+def run(
+    folder: Path,
+    tell: Callable[[Calls, Calls, Calls], Awaitable[None]],
+    rules: ProxyRules | None = None,
+) -> None:
     """Tell a story of a writer, a reader and a stranger."""
     file = folder / "conf" / "plain_acl.yml"
     file.parent.mkdir()
@@ -45,7 +51,7 @@ def run(folder: Path, tell: Callable[[Calls, Calls, Calls], Awaitable[None]]) ->
     file.write_text(ACCOUNTS)
 
     async def main() -> None:
-        async with fronted(folder, aclEnable="true", rocketmqHome=str(folder)) as calls:
+        async with fronted(folder, rules, aclEnable="true", rocketmqHome=str(folder)) as calls:
             people = [
                 dataclasses.replace(calls, access_key=f"the-{who}", secret=f"secret-of-{who}")
                 for who in ("writer", "reader", "stranger")
@@ -208,3 +214,61 @@ def test_rights_that_are_taken_away_count_at_once(tmp_path: Path) -> None:
         pytest.fail("the account still sends")
 
     run(tmp_path, tell)
+
+
+def test_nothing_of_a_request_is_read_before_its_signature(tmp_path: Path) -> None:
+    async def tell(writer: Calls, *_: Calls) -> None:
+        nobody = dataclasses.replace(writer, access_key="")
+        for method in (*FAMILIES, RECEIVE):
+            kind = pb.methods()[method][1]
+            # Neither what is no request at all, nor one of very many messages.
+            for data in (b"\xff" * 10, b"\x0a\x00" * 200_000):
+                answered = await nobody.raw(method, data)
+                assert (method, answered.ended) == (method, (0, ""))
+                status = kind.FromString(answered.parts[0]).status
+                assert (method, status.code) == (method, Code.UNAUTHORIZED)
+
+    run(tmp_path, tell)
+
+
+def test_settings_that_are_refused_leave_no_client(tmp_path: Path) -> None:
+    async def tell(writer: Calls, reader: Calls, stranger: Calls) -> None:
+        for number in range(3):
+            who = dataclasses.replace(stranger, client_id=f"client-{number}")
+            assert await who.show(consumer("g", 3, "Normal")) is not None
+            assert await who.show(producer("no-such-topic")) is not None
+        assert len(writer.front.sessions) == 0
+        # One that is known stays what it was.
+        assert await reader.show(consumer("g", 3, "Normal")) is None
+        assert await reader.show(consumer("g", 3, "Transaction")) is not None
+        known = reader.front.sessions.find(reader.front.context(reader.head("Telemetry")))
+        assert known is not None
+        assert known.consumer is not None
+        assert [it.topic for it in known.consumer.subscriptions] == ["Normal"]
+
+    run(tmp_path, tell)
+
+
+def test_clients_of_one_account_leave_room_for_others(tmp_path: Path) -> None:
+    async def tell(writer: Calls, reader: Calls, stranger: Calls) -> None:
+        # Whoever may call at all may show itself as a producer of a topic that there is.
+        ended = []
+        for number in range(4):
+            who = dataclasses.replace(stranger, client_id=f"client-{number}")
+            ended.append(await who.show(producer("Normal")))
+        assert ended[:2] == [None, None]
+        for end in ended[2:]:
+            assert end is not None
+            assert end[1] == "the account has 2 clients: there is no room for more"
+        assert await stranger_again(stranger) is None
+        assert await reader.show(consumer("g", 3, "Normal")) is None
+        assert await writer.show(producer("Normal")) is None
+
+    async def stranger_again(stranger: Calls) -> tuple[int, str] | None:
+        """Have one of its clients leave, and another come."""
+        known = dataclasses.replace(stranger, client_id="client-0")
+        end = pb.NotifyClientTerminationRequest()
+        assert (await known.call("NotifyClientTermination", end)).status.code == Code.OK
+        return await dataclasses.replace(stranger, client_id="client-3").show(producer("Normal"))
+
+    run(tmp_path, tell, ProxyRules(port=0, account_clients_max=2))

@@ -12,7 +12,13 @@ from grpc_calls import Calls, consumer, fronted, message, producer, received
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code, Rejected
-from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyRules
+from roquet.proxy.rules.limits import (
+    FIELDS_MAX,
+    REQUEST_MAX,
+    SEND_FIELDS_MAX,
+    TELEMETRY_MAX,
+    ProxyRules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -466,6 +472,56 @@ def test_bytes_that_are_no_message_are_answered_and_the_front_goes_on(tmp_path: 
         assert answer.status.code == Code.OK
 
     run(tmp_path, tell)
+
+
+def test_requests_of_more_fields_than_allowed_are_refused_unread(tmp_path: Path) -> None:
+    async def tell(calls: Calls) -> None:
+        many = b"\x0a\x00" * (SEND_FIELDS_MAX + 1)
+        # Properties of one message, and a topic that is given again and again.
+        within = b"\x12\x00" * SEND_FIELDS_MAX
+        deep = b"\x0a" + _varint(len(within)) + within
+        for data in (many, deep, b"\x0a\x02\x0a\x00" * SEND_FIELDS_MAX):
+            answered = await calls.raw("SendMessage", data)
+            answer = pb.SendMessageResponse.FromString(answered.parts[0])
+            assert answer.status.code == Code.BAD_REQUEST
+            assert answer.status.message == "a request of SendMessage may have 100000 fields"
+        acks = b"\x1a\x00" * (FIELDS_MAX + 1)
+        for data, most in ((acks, "20000 fields"), (bytes(REQUEST_MAX + 1), "1048576 bytes")):
+            answered = await calls.raw("AckMessage", data)
+            answer = pb.AckMessageResponse.FromString(answered.parts[0])
+            assert answer.status.code == Code.BAD_REQUEST
+            assert answer.status.message == f"a request of AckMessage may have {most}"
+        # A long body is one field, and many messages are a batch.
+        assert (await calls.send(message(body=bytes(300_000)))).status.code == Code.OK
+        batch = pb.SendMessageRequest(messages=[message(user={"a": "b"}) for _ in range(2_000)])
+        assert (await calls.call("SendMessage", batch)).status.code == Code.OK
+
+    run(tmp_path, tell)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a\x00" * 3_000 + b"\x0b",
+        b"\x0a\x00" * 3_000 + b"\x0a\x7f",
+        b"\x0a\x00" * 3_000 + b"\xff" * 11,
+        b"\x0a\x00" * 3_000 + b"\x0d\x00",
+    ],
+)
+def test_long_requests_that_are_none_are_answered(tmp_path: Path, data: bytes) -> None:
+    async def tell(calls: Calls) -> None:
+        answered = await calls.raw("SendMessage", data)
+        assert answered.ended == (INTERNAL, "Invalid protobuf byte sequence")
+
+    run(tmp_path, tell)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
 
 
 def test_more_calls_of_a_family_than_allowed_are_turned_away(tmp_path: Path) -> None:

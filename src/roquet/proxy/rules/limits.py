@@ -63,6 +63,9 @@ class ProxyRules:
         "grpcThreadPoolQueueCapacity", 10_000, "Calls of a family at a time.", low=1
     )
     clients_max: int = setting("grpcClientsMax", 100_000, "Clients with settings.", low=1)
+    account_clients_max: int = setting(
+        "grpcClientsOfAccountMax", 20_000, "Those of one account, where accounts are kept.", low=1
+    )
     message_max: int = setting("maxMessageSize", 4 * MIB, "Longest body; 0 for no limit.", low=0)
     properties_max: int = setting("userPropertyMaxNum", 128, "User properties.", low=0)
     property_bytes_max: int = setting(
@@ -126,5 +129,11 @@ class ProxyRules:
 
 TELEMETRY_MAX = MIB
 """Bytes of a message of a client's telemetry stream: settings name topics and groups."""
+REQUEST_MAX = MIB
+"""Bytes of any request that sends no messages."""
+FIELDS_MAX = 20_000
+"""Fields of such a request, those of messages within it included."""
+SEND_FIELDS_MAX = 100_000
+"""Fields of a request that sends messages."""
 RENEW_MS = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 """By how much a message is renewed, by the number of renewals before."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquet.base.errors import Unreachable
+from roquet.broker.api.refusal import Refusal
 from roquet.broker.clients.registry import Client
 from roquet.model.group import RetryPolicyType
 from roquet.model.subscription import ConsumeType, ExpressionType
@@ -75,6 +77,15 @@ class Session:
     ended: Callable[[Session], None]
 
     @property
+    def shape(self) -> _Shape:
+        """What its settings say of its groups and topics."""
+        return self.kind, self.group, self.topics, self.consumer
+
+    @shape.setter
+    def shape(self, shape: _Shape) -> None:
+        self.kind, self.group, self.topics, self.consumer = shape
+
+    @property
     def is_open(self) -> bool:
         """Whether the client can be told something."""
         return self.stream is not None
@@ -118,6 +129,8 @@ class Sessions:
         self._routes = routes
         self._rules = rules
         self._known: dict[tuple[str, str], Session] = {}
+        self._counts: collections.Counter[str] = collections.Counter()
+        """Sessions by account."""
         self._listeners: list[Callable[[Session], None]] = []
 
     def __len__(self) -> int:
@@ -149,9 +162,19 @@ class Sessions:
         if settings.WhichOneof("pub_sub") is None:
             text = "there is no publishing or subscription data in settings"
             raise Rejected(Code.BAD_REQUEST, text)
+        known = self._known.get((context.access_key, context.client_id))
+        before = None if known is None else known.shape
         session = self._shown(context, settings)
         session.stream = stream
-        await self._register(session, context)
+        try:
+            await self._register(session, context)
+        except (Rejected, Refusal):
+            # Settings that are refused take no place, nor memory.
+            if before is None:
+                self.forget(session)
+            else:
+                session.shape = before
+            raise
         answer = pb.TelemetryCommand()
         answer.status.code, answer.status.message = Code.OK, "OK"
         answer.settings.CopyFrom(settings)
@@ -172,6 +195,11 @@ class Sessions:
         if session is None:
             if len(self._known) >= self._rules.clients_max:
                 raise Rejected(Code.TOO_MANY_REQUESTS, "there is no room for more clients")
+            most = self._rules.account_clients_max
+            if context.access_key and self._counts[context.access_key] >= most:
+                text = f"the account has {most} clients: there is no room for more"
+                raise Rejected(Code.TOO_MANY_REQUESTS, text)
+            self._counts[context.access_key] += 1
             session = self._known[key] = Session(
                 key=next(KEYS),
                 client_id=context.client_id,
@@ -183,7 +211,7 @@ class Sessions:
             )
         session.seen_ms = self._broker.clock.steady_ms()
         session.address = context.remote
-        session.kind, session.group, session.topics, session.consumer = shape
+        session.shape = shape
         session.request_timeout_ms = int(settings.request_timeout.seconds) * 1000
         return session
 
@@ -258,6 +286,9 @@ class Sessions:
         if self._known.get((session.access_key, session.client_id)) is not session:
             return
         del self._known[session.access_key, session.client_id]
+        self._counts[session.access_key] -= 1
+        if not self._counts[session.access_key]:
+            del self._counts[session.access_key]
         session.stream = None
         self._broker.waits.drop(session)
         self._broker.clients.left(session.key)

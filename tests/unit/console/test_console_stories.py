@@ -442,6 +442,28 @@ def test_live_tails_of_one_session_are_few(tmp_path: Path) -> None:
     play(tmp_path, story, Limits(streams_each=2))
 
 
+def test_live_tails_that_begin_together_are_few(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        keeper = world.administrator
+        await keeper.call("/topic/create", name="t", queues=1)
+
+        async def begun() -> tuple[bytes, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", keeper.port)
+            writer.write(TAIL.format(keeper.cookie).encode())
+            line = b""
+            while not line.startswith((b"event: ", b'{"error')):
+                line = await asyncio.wait_for(reader.readline(), 20)
+            return line.strip(), writer
+
+        found = await asyncio.gather(*(begun() for _ in range(12)))
+        assert [line for line, _ in found].count(b"event: ready") == 2
+        for line, writer in found:
+            assert line in {b"event: ready", b"event: trouble"} or b"too many" in line
+            writer.close()
+
+    play(tmp_path, story, Limits(streams_each=2))
+
+
 def test_pages_of_a_large_cluster_stay_small(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         topics = [

@@ -34,6 +34,7 @@ _QUEUE_MAX = 20
 """Messages of one queue a look; the tail passes over more of them and says so."""
 _LOOK_MAX = 100
 _SHOWN = 300
+_FULL = "too many live tails are open: close one"
 _FIELDS = (Field(name="topic", about="the topic", required=True),)
 
 
@@ -49,12 +50,11 @@ class Tails:
 
     async def handle(self, request: Request) -> Response:
         """Begin to follow a topic at its end."""
-        limits = self._parts.limits
         try:
             session = self._front.demand_session(request)
             given = declared.of_form(_FIELDS, self._front.query(request))
-            if self._open >= limits.streams or session.streams >= limits.streams_each:
-                raise Denied(503, "too many live tails are open: close one")
+            if self._is_full(session):
+                raise Denied(503, _FULL)
             context = context_of(self._parts, session, address_of(request))
             at = await _ends(context, given["topic"])
         except RoquetError as error:
@@ -66,6 +66,11 @@ class Tails:
     async def _follow(
         self, context: Context, session: Session, topic: str, at: dict[MessageQueue, int]
     ) -> AsyncGenerator[str]:
+        if self._is_full(session):
+            # Others came while the ends of the topic were asked for.
+            yield _event("trouble", {"error": _FULL})
+            yield _event("end", {})
+            return
         clock = self._parts.clock
         end_s = clock.steady_ms() / 1000 + self._parts.limits.stream_s
         self._open += 1
@@ -94,6 +99,10 @@ class Tails:
         finally:
             self._open -= 1
             session.streams -= 1
+
+    def _is_full(self, session: Session) -> bool:
+        limits = self._parts.limits
+        return self._open >= limits.streams or session.streams >= limits.streams_each
 
     def _shown(self, it: StoredMessage) -> dict[str, Any]:
         is_hidden = self._parts.config.hide_bodies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +203,40 @@ def test_more_light_topics_than_all_clients_may_have_are_refused(tmp_path: Path)
         assert (await it.call(ctl_command("COMPLETE_ADD", clientId="fourth"))).code == 2018
 
     told(tmp_path, tell, maxLiteSubscriptionCount="3")
+
+
+def test_quotas_count_what_all_entries_of_a_request_ask_for(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await put_group(it, **{"lite.sub.client.quota": "-1"})
+        for entries in (
+            # One client in parts, several clients, and some who have none.
+            [entry("PARTIAL_ADD", [f"a{n}"]) for n in range(4)],
+            [{**entry("PARTIAL_ADD", ["a", "b"]), "clientId": f"c{n}"} for n in range(2)],
+            [{**entry("COMPLETE_ADD", []), "clientId": f"c{n}"} for n in range(4)],
+        ):
+            answer = await it.call(control(entries))
+            assert (answer.code, "quota exceeded 3" in str(answer.remark)) == (2018, True)
+            assert await count(it) == 0
+        # What an entry removes makes room for the next one.
+        change = [entry("PARTIAL_ADD", ["a", "b", "c"]), entry("PARTIAL_REMOVE", ["a"])]
+        assert (await it.call(control([*change, entry("PARTIAL_ADD", ["d"])]))).code == 0
+        assert await count(it) == 3
+        gone = [entry("COMPLETE_REMOVE", []), {**entry("COMPLETE_ADD", ["x"]), "clientId": "c"}]
+        assert (await it.call(control(gone))).code == 0
+        assert await count(it) == 1
+
+    told(tmp_path, tell, maxLiteSubscriptionCount="3")
+
+
+def test_quotas_count_what_requests_at_the_same_time_ask_for(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        names = [f"t{number}" for number in range(600)]
+        commands = [ctl_command("PARTIAL_ADD", names, clientId=f"c{n}") for n in range(8)]
+        answers = await asyncio.gather(*(it.call(each) for each in commands))
+        assert {answer.code for answer in answers} == {0, 2018}
+        assert await count(it) <= 1_000
+
+    told(tmp_path, tell, maxLiteSubscriptionCount="1000")
 
 
 def test_acknowledgements_are_refused_with_codes_of_rocketmq(tmp_path: Path) -> None:

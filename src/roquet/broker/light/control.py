@@ -13,6 +13,7 @@ from roquet.acl.needs import subscribe
 from roquet.base.errors import TableFull
 from roquet.broker.api.pop import Action, Start, StartKind
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.light.quotas import Quotas, check_room, too_many
 from roquet.protocol import light_queues, light_topics
 from roquet.service.slices import in_slices
 
@@ -35,7 +36,6 @@ CLIENT_ID_LENGTH_MAX = 255
 AT_ONCE = 200
 """Light topics of a request that are worked on before others have their turn."""
 _ILLEGAL = "java.lang.IllegalStateException: "
-_QUOTA = "org.apache.rocketmq.broker.lite.LiteQuotaException: "
 
 
 class Owners(Protocol):
@@ -110,17 +110,19 @@ class LightControl:
         ]
         async for entry in in_slices(known, AT_ONCE):
             self._access.require(caller, subscribe(entry.topic, entry.group))
-        for entry in known:
-            await self._check(entry)
+        quotas = Quotas(self._subscriptions, self._rules.subscriptions_max)
+        async for entry in in_slices(known, AT_ONCE):
+            await self._check(entry, quotas)
         for entry in known:
             await self._do(entry, tell(entry))
 
-    async def _check(self, entry: LightSubscribe) -> None:
+    async def _check(self, entry: LightSubscribe, quotas: Quotas) -> None:
         """Raise Refusal for what may not be."""
         if len(entry.client_id) > CLIENT_ID_LENGTH_MAX:
             text = f"the client id has {len(entry.client_id)} characters"
             raise Refusal(Reason.INVALID_ARGUMENT, f"{text}, at most {CLIENT_ID_LENGTH_MAX}")
         if entry.action not in (Action.PARTIAL_ADD, Action.COMPLETE_ADD):
+            quotas.take(entry, _queues(entry), None)
             return
         group = self._facts.group(entry.group)
         if group is None or not group.consume_enable:
@@ -136,35 +138,16 @@ class LightControl:
         if is_wildcard and is_partial:
             text = "subscribe lite operation is not supported for this group"
             raise Refusal(Reason.ILLEGAL_OPERATION, _ILLEGAL + text)
-        names = set(entry.names) if not is_wildcard else {"*"}
-        self._check_count(entry, names)
+        queues = {"*"} if is_wildcard else _queues(entry)
+        quotas.take(entry, queues, self._facts.quota(entry.group))
         if is_wildcard:
             return
-        async for name in in_slices(names, AT_ONCE):
+        async for name in in_slices(set(entry.names), AT_ONCE):
             queue = light_topics.queue_of(entry.topic, name)
             is_name = light_topics.is_name(name)
             if not is_name or len(queue.encode()) > light_queues.NAME_SIZE_MAX:
                 text = f"{name[:80]!r} is no name of a light topic"
                 raise Refusal(Reason.INVALID_ARGUMENT, text)
-
-    def _check_count(self, entry: LightSubscribe, names: set[str]) -> None:
-        client = entry.client_id, entry.group
-        held = self._subscriptions.get(client)
-        has = 0 if held is None else len(held.queues)
-        most = self._rules.subscriptions_max
-        total = self._subscriptions.references
-        count = len(names)
-        if entry.action is Action.PARTIAL_ADD and held is not None:
-            known = sum(light_topics.queue_of(entry.topic, name) in held.queues for name in names)
-            count += has - known
-        clients = len(self._subscriptions) + (held is None)
-        if total - has + count > most or clients > most:
-            text = f"{_QUOTA}lite subscription quota exceeded {most}"
-            raise Refusal(Reason.LIGHT_SUBSCRIPTIONS_FULL, text)
-        quota = self._facts.quota(entry.group)
-        if quota is not None and count > quota:
-            text = f"{_QUOTA}lite subscription quota exceeded {quota} of a client"
-            raise Refusal(Reason.LIGHT_SUBSCRIPTIONS_FULL, text)
 
     async def _do(self, entry: LightSubscribe, tell: Callable[[str], None]) -> None:
         client = entry.client_id, entry.group
@@ -213,6 +196,8 @@ class LightControl:
             queue = light_topics.queue_of(entry.topic, name)
             if not (is_here(name) or self._store.max_offset(queue, light_topics.QUEUE_ID) > 0):
                 continue
+            if queue not in held.queues:
+                self._check_room(client)
             if is_exclusive:
                 self._take_over(client, queue, name)
             if entry.start is not None:
@@ -240,10 +225,18 @@ class LightControl:
             if queue in held.queues:
                 continue
             if is_here(name) or self._store.max_offset(queue, light_topics.QUEUE_ID) > 0:
+                self._check_room(client)
                 self._subscriptions.add(client, queue)
                 self._events.subscribed(client, queue)
 
+    def _check_room(self, client: Client) -> None:
+        quota = self._facts.quota(client[1])
+        check_room(self._subscriptions, client, self._rules.subscriptions_max, quota)
+
     def _opened(self, client: Client, topic: str, tell: Callable[[str], None]) -> Subscription:
+        most = self._rules.subscriptions_max
+        if self._subscriptions.get(client) is None and len(self._subscriptions) >= most:
+            raise too_many(most)
         return self._subscriptions.opened(client, topic, tell, self._clock.steady_ms())
 
     def _take_over(self, client: Client, queue: str, name: str) -> None:
@@ -281,3 +274,7 @@ class LightControl:
         except TableFull as full:
             raise Refusal(Reason.FAILED, str(full)) from full
         self._orders.clear((queue, group, light_topics.QUEUE_ID))
+
+
+def _queues(entry: LightSubscribe) -> set[str]:
+    return {light_topics.queue_of(entry.topic, name) for name in entry.names}

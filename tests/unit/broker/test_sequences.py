@@ -407,3 +407,26 @@ def part_ext(rows: list[Element], first: int) -> dict[str, str]:
 def command(rows: list[Element], first: int, end: int) -> Command:
     body = part(rows, first=first, end=end).body
     return Command(RequestCode.SEND_IN_SEQUENCE, part_ext(rows, first), body)
+
+
+def test_what_is_too_long_for_the_log_has_the_queue_not_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else one producer keeps the few reads of logs that all queues share."""
+    rows = [*elements(0, 1, 2), (0, b"long", b"UNIQ_KEY\x01u3\x02k\x01" + b"v" * 32_740 + b"\x02")]
+
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders", b"ordinary")).code == 0
+        mq, writer = await sequences(it)
+        async with mq:
+            await writer.send(part(rows, end=3), QUEUE)
+            await dispatched(it)
+            for _ in range(3):
+                with pytest.raises(Refused) as refused:
+                    await writer.send(part(rows, first=3), QUEUE)
+                assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+                assert (await writer.known(QUEUE, "p-1"))[:2] == (0, 3)
+
+    with caplog.at_level("INFO", "roquet.broker.services.sequences.queues"):
+        play(tmp_path, tell)
+    assert "stamps read" not in caplog.text

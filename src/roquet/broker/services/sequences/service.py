@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from roquet.store.results import BatchDraft
     from roquet.store.topics import TopicTable
 
+_NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+"""Outcomes of an append that was not tried: they leave no doubt, however often they are had."""
 _NAME = props.SEQUENCE.encode() + props.NAME_END.encode()
 
 
@@ -170,6 +172,8 @@ class SequencedSends:
         queue.doubt()
         result = await self._appender.append_batch(batch)
         if result.status is not PutStatus.PUT_OK:
+            if result.status in _NEVER_STORED:
+                queue.known = producers
             refuse(result.status, result.why, self._rules.message_size_max)
         producers.note(
             claim.stamp(len(claim.links) - 1),

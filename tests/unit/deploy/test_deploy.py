@@ -63,7 +63,7 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
         *sources, _ = rest.split()
         for source in sources:
             assert (ROOT / source).exists(), source
-            assert source.split("/")[0] in kept, source
+            assert kept & {source.split("/")[0], source}, source
 
 
 def test_the_images_command_is_one_of_ours() -> None:

@@ -154,7 +154,7 @@ def build(
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
     share_holds(base, path, listeners, adapters.receive)
     registration = make_registration(base, pair.client, pair.on_master)
-    duties = door.duties = make_duties(base, pair, registration, pop)
+    duties = door.duties = make_duties(base, pair, registration, pop, services.sequenced)
     parts = list_parts(
         *(base, schedule, clients, fast_fail),
         (fast, listeners),

@@ -68,6 +68,15 @@ class JsonFile:
             raise Corrupt("; ".join(broken))
         return None
 
+    def remove(self) -> None:
+        """Delete the file and its copy, durably. Raises OSError."""
+        if not self.path.parent.exists():
+            return
+        for path in (self._backup, self.path):
+            path.unlink(missing_ok=True)
+        sync_folder(self.path.parent)
+        self._main_is_good = False
+
     async def save(self, encode: Callable[[], bytes]) -> None:
         """Write what `encode` returns and return when it is durable; call it holding `writing`.
 

@@ -440,3 +440,24 @@ def test_deleted_group_of_light_topics_loses_its_offsets(tmp_path: Path) -> None
         await dispatched(it)
 
     told(tmp_path, tell)
+
+
+def test_group_made_anew_gets_what_the_one_before_had_acknowledged_in_its_batch(
+    tmp_path: Path,
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await put_parent(it)
+        await put_group(it)
+        await subscribe(it, "a")
+        await send(it, "a", b"0", b"1", b"2")
+        taken = await pop(it)
+        await ack(it, taken.handles[1])
+        ext = {"groupName": GROUP, "cleanOffset": "true"}
+        answer = await it.call(Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=ext))
+        assert answer.code == 0
+        await put_group(it)
+        await subscribe(it, "a")
+        await send(it, "a", b"3")
+        assert (await pop(it)).bodies == [b"0", b"1", b"2", b"3"]
+
+    playing(tmp_path, tell)

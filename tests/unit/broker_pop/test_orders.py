@@ -324,3 +324,90 @@ def test_ordered_pop_goes_on_in_order_after_a_restart(tmp_path: Path) -> None:
 
     play(tmp_path, before)
     play(tmp_path, after)
+
+
+@pytest.mark.parametrize("text", [b"", bytes(100), b'{"table":{"T@g":{"0":{"o":[1,'])
+def test_broker_with_a_broken_file_of_batches_starts_and_gives_them_again(
+    tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def first(it: Cluster) -> None:
+        await put(it, b"0", b"1")
+        assert (await pop(it, **ORDERED)).bodies == [b"0", b"1"]
+
+    async def second(it: Cluster) -> None:
+        assert "without the batches in flight" in caplog.text
+        assert (await pop(it, **ORDERED)).bodies == [b"0", b"1"]
+
+    play(tmp_path, first)
+    (file,) = tmp_path.rglob("consumerOrderInfo.json")
+    file.write_bytes(text)
+    play(tmp_path, second)
+    play(tmp_path, third_start)
+
+
+async def put(it: Cluster, *bodies: bytes) -> None:
+    for body in bodies:
+        assert (await it.send(TOPIC, body)).code == 0
+    await dispatched(it)
+
+
+async def third_start(it: Cluster) -> None:
+    # The batch was saved over the broken file: it is in flight.
+    assert not (await pop(it, **ORDERED)).bodies
+
+
+async def made_anew(it: Cluster, what: str) -> None:
+    if what == "group":
+        ext = {"groupName": GROUP, "cleanOffset": "true"}
+        answer = await it.call(Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=ext))
+    else:
+        ext = {"topic": TOPIC}
+        answer = await it.call(Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext=ext))
+    assert answer.code == 0
+
+
+@pytest.mark.parametrize("what", ["group", "topic"])
+@pytest.mark.parametrize("acks_late", [False, True])
+def test_batch_is_of_no_use_to_a_group_or_topic_made_anew(
+    tmp_path: Path, what: str, *, acks_late: bool
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await put(it, b"0", b"1", b"2")
+        taken = await pop(it, **ORDERED)
+        assert taken.bodies == [b"0", b"1", b"2"]
+        await made_anew(it, what)
+        expected = [b"0", b"1", b"2"]
+        if what == "topic":
+            expected = [b"new 0", b"new 1", b"new 2"]
+            await put(it, *expected)
+        late = [ack_command(handle) for handle in taken.handles]
+        if acks_late:
+            # Of the batch from before: nothing is in flight that they could settle.
+            assert [(await it.call(one)).code for one in late] != [0, 0, 0]
+        assert (await pop(it, **ORDERED)).bodies == expected
+        for one in late:
+            await it.call(one)
+        assert it.broker.metadata.offsets.committed(GROUP, TOPIC, 0) == 0
+
+    play(tmp_path, tell)
+
+
+def test_file_of_batches_older_than_a_deleted_topic_counts_no_more(tmp_path: Path) -> None:
+    async def first(it: Cluster) -> None:
+        await put(it, b"0", b"1")
+        assert (await pop(it, **ORDERED)).bodies == [b"0", b"1"]
+
+    async def second(it: Cluster) -> None:
+        await made_anew(it, "topic")
+        await put(it, b"new 0", b"new 1")
+
+    async def third(it: Cluster) -> None:
+        assert (await pop(it, **ORDERED)).bodies == [b"new 0", b"new 1"]
+
+    play(tmp_path, first)
+    (file,) = tmp_path.rglob("consumerOrderInfo.json")
+    kept = file.read_bytes()
+    play(tmp_path, second)
+    # As a broker leaves it that is killed before it saves the batches again.
+    file.write_bytes(kept)
+    play(tmp_path, third)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.pop import LightInvisible, LightPopResult
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.pop.receive.orders import Unsettled
+from roquet.broker.pop.receive.orders import Unsettled, committed_offset
 from roquet.broker.pop.receive.reads import MOVED, SKIPPED, offsets_of
 from roquet.broker.services.light_reads import read_allowed
 from roquet.protocol import light_topics
@@ -190,6 +190,7 @@ class LightPops:
             log.warning("group %s goes on at %d instead of %d in %s", group, moved, offset, queue)
             offset = moved
             self._offsets.move(group, queue, queue_id, offset)
+            self._orders.clear(key)
             result = self._get(run, queue, offset)
         took_ms = max(0, self._clock.now_ms() - began_ms)
         self._traffic.pulled(group, run.request.topic, queue_id, result, took_ms)
@@ -273,8 +274,7 @@ class LightAcks:
         if request.queue_id != light_topics.QUEUE_ID or not handle.is_ordered:
             raise Refusal(Reason.INVALID_ARGUMENT, "ack queue illegal.")
         queue, group, queue_id = key
-        committed = self._offsets.committed(group, queue, queue_id)
-        committed = -1 if committed is None else committed
+        committed = committed_offset(self._offsets, self._orders, key)
         if request.offset < committed:
             return
         settled = self._orders.settle(
@@ -297,9 +297,7 @@ class LightAcks:
         """Have a message come back at another time; None when it is settled. Raises Refusal."""
         key, handle = self._known(request, client, "")
         self._checks.check_invisible(request.invisible_ms)
-        queue, group, queue_id = key
-        committed = self._offsets.committed(group, queue, queue_id)
-        if committed is not None and request.offset < committed:
+        if request.offset < committed_offset(self._offsets, self._orders, key):
             return None
         visible_ms = self._clock.now_ms() + request.invisible_ms
         popped_ms = handle.pop_time_ms

@@ -167,6 +167,7 @@ class SlaveSide:
     ) -> None:
         """`prepare` is called before the master is looked for."""
         self._prepare = prepare
+        self._forget: list[Callable[[], None]] = []
         self._slave = slave
         self._sync = sync
         self._state = state
@@ -175,8 +176,18 @@ class SlaveSide:
             Timer("copy the master's tables", sync.tick, interval_s, min(interval_s, 1)),
         )
 
+    def on_follow(self, forget: Callable[[], None]) -> None:
+        """Have `forget()` called when this broker begins to follow another one.
+
+        What a part remembers of a time as master is out of date as soon as another broker leads:
+        the same places of queues may hold other messages when this one leads again.
+        """
+        self._forget.append(forget)
+
     async def start(self) -> None:
-        """Begin to follow. Raises UsageError when the TLS files cannot be used."""
+        """Begin to follow. Raises UsageError when the TLS files cannot be used, OSError."""
+        for forget in self._forget:
+            forget()
         self._prepare()
         await self._slave.start()
 

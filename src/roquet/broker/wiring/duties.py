@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.config import BrokerConfig
     from roquet.broker.network.registration import Registration
+    from roquet.broker.services.sequences.service import SequencedSends
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.pop import PopParts
     from roquet.broker.wiring.replication import Pair
@@ -94,8 +95,16 @@ def lookup_part(base: Base, pair: Pair, registration: Registration) -> Part:
     return Part("master_lookup", lookup, ("registration",), Duty.COPIES, (timer,))
 
 
-def make_duties(base: Base, pair: Pair, registration: Registration, pop: PopParts) -> Duties:
+def make_duties(
+    base: Base,
+    pair: Pair,
+    registration: Registration,
+    pop: PopParts,
+    sequenced: SequencedSends,
+) -> Duties:
     """Wire `grant`."""
+    for forget in (sequenced.forget_all, *pop.forget):
+        pair.slave_side.on_follow(forget)
     rules = base.config.identity
 
     async def take_up(role: Role) -> None:

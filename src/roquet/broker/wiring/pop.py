@@ -91,6 +91,11 @@ class PopParts:
             *(Part(name, part, ("store",), Duty.POPS, timers) for name, part, timers in rows),
         ]
 
+    @property
+    def forget(self) -> tuple[Callable[[], None], ...]:
+        """What has to be called when another broker begins to lead."""
+        return self.shared.orders.forget_all, self.light.orders.forget_all
+
     def rows(self, base: Base, timers: TimerParts) -> PopRows:
         """Return what the fast path goes by."""
         revive_log = self.shared.revive_log

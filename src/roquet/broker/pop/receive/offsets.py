@@ -66,9 +66,10 @@ class PopOffsets:
     def begin(
         self, group: str, topic: str, queue_id: int, *, from_first: bool
     ) -> tuple[int, bool] | None:
-        """Return the position of a pop that has the queue's lock, and whether it was reset.
+        """Return the position of a pop that has the queue's lock, and whether it begins anew.
 
-        A new group's is committed at once. None: there is no room for it.
+        It does after a reset, and in a group without an offset: what is noted of earlier pops is
+        of no use then. A new group's position is committed at once. None: there is no room for it.
         """
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -83,7 +84,7 @@ class PopOffsets:
         first = self._first(topic, queue_id, from_first=from_first)
         if not self._offsets.commit(group, topic, queue_id, first):
             return None
-        return first, False
+        return first, True
 
     def passed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move the position forward; the committed offset waits for what is in memory."""

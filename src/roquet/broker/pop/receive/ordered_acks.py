@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.pop.receive.orders import Unsettled
+from roquet.broker.pop.receive.orders import Unsettled, committed_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ class OrderedAcks:
     def ack(self, key: Key, offset: int, pop_time_ms: int) -> None:
         """Acknowledge a message; one of an earlier pop is passed over. Raises Refusal."""
         topic, group, queue_id = key
-        committed = self._committed(key)
+        committed = committed_offset(self._offsets, self._orders, key)
         if offset < committed:
             return
         settled = self._orders.settle(key, offset, pop_time_ms=pop_time_ms, committed=committed)
@@ -113,17 +113,12 @@ class OrderedAcks:
         Refusal when the message is not in flight.
         """
         visible_ms = self._clock.now_ms() + invisible_ms
-        committed = self._committed(key)
+        committed = committed_offset(self._offsets, self._orders, key)
         known = offset >= committed and self._orders.show_at(key, offset, pop_time_ms, visible_ms)
         if not known:
             raise _illegal(key, committed, offset)
         self._alarms.set(key)
         return visible_ms - pop_time_ms
-
-    def _committed(self, key: Key) -> int:
-        topic, group, queue_id = key
-        committed = self._offsets.committed(group, topic, queue_id)
-        return -1 if committed is None else committed
 
 
 def _illegal(key: Key, committed: int, offset: int) -> Refusal:

@@ -4,14 +4,20 @@ Invariant: a queue is blocked while a message of its last batch is neither ackno
 again, except for the attempt that took the batch. The group's offset stays at the first message of
 the batch that is not acknowledged, so nothing is delivered past it, and nothing is lost with this
 table: whoever pops next begins there. It is saved every ten seconds (`consumerOrderInfo.json`).
+
+A batch counts only while the group has an offset in the queue: a group that has none has begun
+anew, or its topic has, and other messages are at the places of the batch. What is noted here may be
+older than that, as the file after a crash is.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import Corrupt
 from roquet.protocol.pop.orders import Key, OrderedBatch, decode_orders, encode_orders
 from roquet.store.files import FILE_SIZE_MAX
 
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
+    from roquet.store.offsets import OffsetTable
+
+log = logging.getLogger(__name__)
 
 IDLE_MS = 24 * 3_600_000
 """A batch nobody asked for so long is forgotten."""
@@ -50,10 +59,30 @@ class PopOrders:
         return len(self._batches)
 
     async def start(self) -> None:
-        """Load the file. Raises Corrupt when neither it nor its copy is whole."""
-        found = None if self._file is None else self._file.load(_decode)
+        """Load the file; when neither it nor its copy is whole, begin without batches and say so.
+
+        No message is lost with them: those of the last batches are given out once more.
+        """
+        if self._file is None:
+            return
+        try:
+            found = self._file.load(_decode)
+        except Corrupt as error:
+            log.warning("ordered pops begin without the batches in flight: %s", error)
+            self._changes += 1
+            return
         if found is not None:
             self._batches = found
+
+    def forget_all(self) -> None:
+        """Forget all batches, those of the file as well. Raises OSError.
+
+        Another broker leads from now on: what it hands out is not noted here.
+        """
+        self._batches.clear()
+        self._changes += 1
+        if self._file is not None:
+            self._file.remove()
 
     async def stop(self) -> None:
         """Save the file."""
@@ -199,6 +228,16 @@ class PopOrders:
         before_ms = self._clock.now_ms() - IDLE_MS
         for key in [key for key, batch in self._batches.items() if batch.last_ms < before_ms]:
             self.clear(key)
+
+
+def committed_offset(offsets: OffsetTable, orders: PopOrders, key: Key) -> int:
+    """Return the offset of a group; -1 when it has none, and then nothing of it is in flight."""
+    topic, group, queue_id = key
+    committed = offsets.committed(group, topic, queue_id)
+    if committed is None:
+        orders.clear(key)
+        return -1
+    return committed
 
 
 def _delivered_before(

@@ -259,6 +259,7 @@ class PopService:
             log.warning("%s queue %d is new: %s begins again", topic, queue_id, group)
             assert offset > 0
             self._offsets.move(group, topic, queue_id, 0)
+            self._orders.clear(key)
 
     async def _take(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:
         """Store the checkpoint of what was read or keep it in memory, then hand it out."""

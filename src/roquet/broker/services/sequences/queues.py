@@ -3,7 +3,8 @@
 The log alone says what is stored; what is in memory is a copy. So there is no file that could
 disagree with it: after a start, on a slave that became a master, and after another broker had the
 store, a queue's stamps are read when it is used first, as far back as producers are remembered.
-Whatever leaves a doubt (an append that failed, a topic that was deleted) drops the copy.
+Whatever leaves a doubt (an append that failed, a topic that was deleted, another broker that leads)
+drops the copy.
 """
 
 from __future__ import annotations
@@ -136,9 +137,13 @@ class SequencedQueues:
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic: it is deleted."""
-        for (name, _), queue in self._queues.items():
-            if name == topic:
-                queue.doubt()
+        # Whoever holds one of its queues notes nothing in the copy that the next one is given.
+        for place in [place for place in self._queues if place[0] == topic]:
+            del self._queues[place]
+
+    def forget_all(self) -> None:
+        """Drop what is known of all queues: another broker appends to them from now on."""
+        self._queues.clear()
 
     def since_ms(self) -> int:
         """Return from which moment on nothing that was stored is forgotten."""

@@ -78,6 +78,10 @@ class SequencedSends:
         """Go by other settings from now on."""
         self._rules = rules
 
+    def forget_all(self) -> None:
+        """Drop what is known of all queues: another broker appends to them from now on."""
+        self._queues.forget_all()
+
     async def send(self, request: SequencedRequest, caller: Caller) -> SequencedResult:
         """Store the messages that are not stored yet, all or none; wait until all are safe.
 
@@ -102,6 +106,7 @@ class SequencedSends:
         # Durability is not waited for while the queue is held, so that appends go together.
         batch.wait = False
         async with self._queues.held(request.topic, request.queue_id) as queue:
+            self._check_leads(queue)
             stored = queue.producers.judge(claim, caller.received_ms)
             result = None
             if stored < len(links):
@@ -127,6 +132,7 @@ class SequencedSends:
         """Return how far a producer has come in a queue. Raises Refusal."""
         self._check(request.topic, request.queue_id, request.producer)
         async with self._queues.held(request.topic, request.queue_id) as queue:
+            self._check_leads(queue)
             since_ms = self._queues.since_ms()
             entry = queue.producers.get(request.producer, caller.received_ms)
         if entry is None:
@@ -144,9 +150,15 @@ class SequencedSends:
             return result.status, result.why
         return await self._appender.copied(end)
 
+    def _check_leads(self, queue: Queue) -> None:
+        """Refuse what had to wait until the broker became a slave; its copy is of no use later."""
+        if self._state.is_slave:
+            queue.doubt()
+            raise _not_master()
+
     def _check(self, topic: str, queue_id: int, producer: str) -> None:
         if self._state.is_slave:
-            raise Refusal(Reason.NOT_MASTER, "this broker is a slave: ask its master")
+            raise _not_master()
         if not is_producer(producer):
             raise Refusal(Reason.INVALID_ARGUMENT, "producer: 1 to 32 letters, digits, _ and -")
         config = self._topics.get(topic)
@@ -185,6 +197,10 @@ class SequencedSends:
         self._traffic.stored(batch.topic, batch.queue_id, result)
         self._traffic.sent_many(batch.topic, batch.queue_id, 1, 0)
         return result
+
+
+def _not_master() -> Refusal:
+    return Refusal(Reason.NOT_MASTER, "this broker is a slave: ask its master")
 
 
 def _check_numbers(request: SequencedRequest) -> None:

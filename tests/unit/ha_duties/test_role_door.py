@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
+import ssl
 from typing import TYPE_CHECKING
 
 from pair_harness import PairWorld, caught_up, pair_world, until
+from roquet.acl.credentials import Credentials
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.broker import app as broker_app
 from roquet.broker.replication.duties import Role
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.service.duties import MASTER, SLAVE
-from roquet.testing.cluster import broker_config
+from roquet.testing.cluster import broker_config, send_command
+from roquet.testing.pair import over_tls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from roquet.broker.app import Broker
+
+OWN = Credentials("own-topic", "secret-of-own")
+OPERATOR = Credentials("operator", "secret-of-operator")
+ACCOUNTS = f"""\
+accounts:
+- accessKey: {OWN.access_key}
+  secretKey: {OWN.secret_key}
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: [Own=PUB|SUB]
+  groupPerms: [own=SUB]
+- {{accessKey: {OPERATOR.access_key}, secretKey: {OPERATOR.secret_key}, admin: true}}
+"""
 
 
 def run(folder: Path, story: Callable[[PairWorld], Awaitable[None]]) -> None:
@@ -129,5 +147,65 @@ def test_the_role_is_written_into_the_file_of_settings(tmp_path: Path) -> None:
             assert "nothing has changed" in (answer.remark or "")
             assert one.duties.held == MASTER
             assert (await world.send(one)).code == 0
+
+    run(tmp_path, story)
+
+
+def test_a_pair_over_tls_changes_places_and_back(tmp_path: Path) -> None:
+    """The port for slaves and the link to a master made while running speak TLS as at the start."""
+    tls = over_tls(tmp_path)
+
+    async def story(world: PairWorld) -> None:
+        async with world.master(**tls) as one, world.slave(**tls) as two:
+            leader, follower = one, two
+            for turn in range(4):
+                sent = await world.send(leader, b"%d" % turn)
+                assert (sent.code, (sent.ext or {})["queueOffset"]) == (0, str(turn))
+                await caught_up(leader, follower)
+                assert await speaks_tls(leader.identity.ha_address)
+                assert (await tell(world, leader, brokerRole="SLAVE", brokerId="1")).code == 0
+                assert (await tell(world, follower, brokerRole="ASYNC_MASTER")).code == 0
+                leader, follower = follower, leader
+                await until(lambda it=leader: it.pair.master.slaves, "the old master follows")
+            await caught_up(leader, follower)
+
+    run(tmp_path, story)
+
+
+async def speaks_tls(address: str) -> bool:
+    """Tell whether a port answers a TLS client with a certificate."""
+    host, _, port = address.rpartition(":")
+    get = functools.partial(ssl.get_server_certificate, (host, int(port)), timeout=20)
+    return "BEGIN CERTIFICATE" in await asyncio.to_thread(get)
+
+
+def test_an_account_that_is_no_administrator_does_not_change_roles(tmp_path: Path) -> None:
+    accounts = tmp_path / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir()
+    accounts.touch(0o600)
+    accounts.write_text(ACCOUNTS)
+    guarded = {"aclEnable": "true", "rocketmqHome": str(tmp_path)}
+
+    async def story(world: PairWorld) -> None:
+        async with world.master(**guarded) as one:
+            address = one.identity.address
+            own = OWN.sign(send_command("Own", b"x"))
+            assert (await world.client.call(address, own, 20.0)).code == 0
+            for settings in ({"brokerRole": "SLAVE", "brokerId": "1"}, {"brokerId": "0"}):
+                body = write_properties(settings)
+                command = Command(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+                answers = [
+                    await world.client.call(address, asked, 20.0)
+                    for asked in (OWN.sign(command), command)
+                ]
+                assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR] * 2
+                assert "Need admin permission" in (answers[0].remark or "")
+                assert "No accessKey is configured" in (answers[1].remark or "")
+            assert one.duties.held == MASTER
+            assert (one.duties.changes, one.duties.failures) == (0, 0)
+            body = write_properties({"brokerRole": "SLAVE", "brokerId": "1"})
+            asked = OPERATOR.sign(Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+            assert (await world.client.call(address, asked, 20.0)).code == 0
+            assert one.duties.held == SLAVE
 
     run(tmp_path, story)

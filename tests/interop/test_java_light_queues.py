@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PARENT = "Lighted"
-QUEUES = ("%LMQ%a", "%LMQ%b", "%LMQ%$p$q")
+QUEUES = ("%LMQ%a", "%LMQ%b", f"%LMQ%${PARENT}$q")
 ON = {"enableLmq": "true", "enableMultiDispatch": "true"}
 MAKES = {"java": "ours", "ours": "java"}
 

@@ -9,12 +9,16 @@
   const root = document.body.dataset.root;
 
   // The token stands behind a #, so that no server and no log on the way gets to see it.
+  // Where the page is open already, following the link only changes what is behind the #.
   const byToken = document.getElementById("by-token");
-  if (byToken && location.hash.length > 1) {
+  const signIn = () => {
+    if (!byToken || location.hash.length <= 1) return;
     byToken.elements.token.value = decodeURIComponent(location.hash.slice(1));
     history.replaceState(null, "", location.pathname);
     byToken.submit();
-  }
+  };
+  signIn();
+  window.addEventListener("hashchange", signIn);
 
   // On a phone the pages stand in one row: the one that is open is to be seen.
   const current = document.querySelector(".side [aria-current]");

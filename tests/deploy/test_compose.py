@@ -80,6 +80,7 @@ def running(home: Path) -> Iterator[dict[str, Running]]:
         )
 
 
+@pytest.mark.timeout(240)
 def test_services_of_compose_file_are_healthy_and_take_a_message(tmp_path: Path) -> None:
     name_server = f"{HOSTS}10:9876"
     with running(tmp_path) as started:

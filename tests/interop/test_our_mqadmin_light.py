@@ -92,6 +92,8 @@ def shown(text: str) -> list[str]:
     """Return lines without what grows from one moment to the next."""
     # Without a backlog it is the time of the command itself.
     text = re.sub(r"(Min Unconsumed Timestamp:) \d+ \(\d+ s ago\)", r"\1", text)
+    # When a client was last seen; it goes on telling of itself between the two commands.
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "DATE", text)
     return [line.rstrip() for line in text.strip().splitlines()]
 
 

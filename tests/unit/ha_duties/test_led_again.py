@@ -130,7 +130,11 @@ def test_what_another_broker_took_in_sequence_is_not_taken_again(tmp_path: Path)
 @pytest.mark.timeout(120)
 def test_light_topic_that_another_broker_made_anew_gives_all_its_messages(tmp_path: Path) -> None:
     async def main() -> None:
-        async with pair_world(tmp_path) as world, world.master(**ON) as a, world.slave(**ON) as b:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(**ON) as a,
+            world.slave(None, **ON) as b,
+        ):
             one, two = (cast("Cluster", Side(world, it)) for it in (a, b))
             first, second = Side(world, a), Side(world, b)
             await put_parent(one)

@@ -151,12 +151,17 @@ def test_the_role_is_written_into_the_file_of_settings(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def leads(broker: Broker) -> Callable[[], bool]:
+    """Return what tells whether a slave is connected."""
+    return lambda: bool(broker.pair.master.slaves)
+
+
 def test_a_pair_over_tls_changes_places_and_back(tmp_path: Path) -> None:
     """The port for slaves and the link to a master made while running speak TLS as at the start."""
     tls = over_tls(tmp_path)
 
     async def story(world: PairWorld) -> None:
-        async with world.master(**tls) as one, world.slave(**tls) as two:
+        async with world.master(**tls) as one, world.slave(None, **tls) as two:
             leader, follower = one, two
             for turn in range(4):
                 sent = await world.send(leader, b"%d" % turn)
@@ -166,7 +171,7 @@ def test_a_pair_over_tls_changes_places_and_back(tmp_path: Path) -> None:
                 assert (await tell(world, leader, brokerRole="SLAVE", brokerId="1")).code == 0
                 assert (await tell(world, follower, brokerRole="ASYNC_MASTER")).code == 0
                 leader, follower = follower, leader
-                await until(lambda it=leader: it.pair.master.slaves, "the old master follows")
+                await until(leads(leader), "the old master follows")
             await caught_up(leader, follower)
 
     run(tmp_path, story)

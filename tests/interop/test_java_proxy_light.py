@@ -220,7 +220,7 @@ def test_account_of_the_proxy_needs_the_parent_and_the_group_alone(signed: Proxy
     try:
         sent(peer, "a", b"0", b"1")
         # Also what comes a second time.
-        found = came(peer, "allowed", 3, 90)
+        found = came(peer, "allowed", 3, 50)
         assert sorted(found) == [("a", b"0", 1), ("a", b"1", 1), ("a", b"1", 2)]
         until("the acknowledgements", lambda: committed(signed, group, "a") == 2)
     finally:

@@ -173,6 +173,23 @@ def test_changed_invisible_time_counts_unless_suspended(
     told(tmp_path, tell)
 
 
+def test_message_shown_sooner_comes_then_though_another_is_acknowledged_later(
+    tmp_path: Path,
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await subscribe(it, "a")
+        await send(it, "a", b"0", b"1")
+        first = await pop(it)
+        change = ack_command(first.handles[1], invisibleTime="400")
+        command = dataclasses.replace(change, code=RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+        assert (await it.call(command)).code == 0
+        await ack(it, first.handles[0])
+        again = popped(await it.call(pop_command(pollTime="5000")))
+        assert (again.bodies, again.counts) == ([b"1"], [1])
+
+    told(tmp_path, tell)
+
+
 def test_many_light_topics_reach_a_client_of_few_events(tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(60)]
 

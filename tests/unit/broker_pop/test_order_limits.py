@@ -162,9 +162,15 @@ def test_acknowledgement_moves_the_group_and_wakes_who_waits(tmp_path: Path) -> 
         with pytest.raises(Refusal) as caught:
             act()
         assert caught.value.reason is Reason.ILLEGAL_MESSAGE
+    assert it.alarms == [KEY], "while 5 was in flight its time decided"
     it.offset = None
+    with pytest.raises(Refusal):
+        # A group without an offset has begun anew.
+        it.acks.change_invisible(KEY, 6, popped_ms, 500)
+    it.offset = 5
+    it.popped(5, 6)
     assert it.acks.change_invisible(KEY, 6, popped_ms, 500) == 500
-    assert it.alarms == [KEY]
+    assert it.alarms == [KEY, KEY]
 
 
 @on_loop

@@ -245,6 +245,21 @@ def test_ordered_message_is_shown_again_at_its_new_time(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
+def test_message_shown_sooner_comes_then_though_another_is_acknowledged_later(
+    tmp_path: Path,
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await fill(it, 2)
+        got = await pop(it, **ORDERED)
+        assert (await it.call(invisible_command(got.handles[1], invisibleTime="400"))).code == 0
+        assert (await it.call(ack_command(got.handles[0]))).code == 0
+        begun = now_ms()
+        assert (await pop(it, pollTime="15000", **ORDERED)).bodies == [b"1"]
+        assert now_ms() - begun < 10_000
+
+    play(tmp_path, tell)
+
+
 def test_ordered_ack_of_a_message_that_is_not_in_flight_is_refused(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await fill(it)

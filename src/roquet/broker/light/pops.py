@@ -290,6 +290,9 @@ class LightAcks:
             self._alarms.clear(key)
         if not self._orders.is_blocked(key, None):
             self._events.available(queue, group)
+        else:
+            # Without this message the queue may be free sooner.
+            self._alarms.set(key)
 
     def change_invisible(
         self, request: LightInvisibleRequest, client: str

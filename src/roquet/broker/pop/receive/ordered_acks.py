@@ -105,6 +105,9 @@ class OrderedAcks:
             self._offsets.commit(group, topic, queue_id, settled)
         if not self._orders.is_blocked(key, None):
             self._wake(key)
+        else:
+            # Without this message the queue may be free sooner.
+            self._alarms.set(key)
 
     def change_invisible(self, key: Key, offset: int, pop_time_ms: int, invisible_ms: int) -> int:
         """Have a message become visible `invisible_ms` from now.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FAILED_MAX = 256
+"""Addresses whose last failure is remembered."""
 _LATE_MS = 1000
 """How long after its deadline the scan gives up a call that its own timer has not."""
 
@@ -114,6 +116,8 @@ class Client:
         self._tasks = Tasks()
         self._clock_jumps = ClockJumpDetector()
         self._slots: dict[str, _Slot] = {}
+        self._failed: dict[str, Unreachable] = {}
+        """Why the last try to reach an address failed."""
         self._connections: dict[int, Connection] = {}
         self._calls = 0
         self._one_ways_waiting = 0
@@ -286,11 +290,21 @@ class Client:
                 async with slot.lock:
                     if slot.connection is None or not slot.connection.is_open:
                         slot.connection = await self._connect(host, port, address)
+                        self._failed.pop(address, None)
                     return slot.connection
         except TimeoutError:
+            # A caller that tries until its time is over ends with a try that has none: what the
+            # tries before it met is the reason.
+            earlier = self._failed.get(address)
+            if earlier is not None and timeout_s < self._config.connect_s:
+                raise type(earlier)(*earlier.args) from None
             raise Unreachable(f"{address} did not accept a connection in time") from None
         except OSError as error:
-            raise why_not_connected(address, error, uses_tls=self._tls is not None) from error
+            why = why_not_connected(address, error, uses_tls=self._tls is not None)
+            if len(self._failed) >= FAILED_MAX:
+                self._failed.clear()
+            self._failed[address] = why
+            raise why from error
         finally:
             if (
                 slot.connection is None

@@ -227,3 +227,18 @@ def test_peer_that_drops_connections_is_not_said_to_want_tls() -> None:
             assert "TLS" not in str(caught.value)
 
     asyncio.run(tell())
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [("127.0.0.1:1", "Connect call failed"), ("nosuch.invalid:9876", "Name or service not known")],
+)
+def test_send_that_reaches_nobody_in_its_time_names_what_was_in_the_way(
+    address: str, why: str
+) -> None:
+    with (
+        roquet.sync.connect(f"rmq://{address}") as mq,
+        mq.producer("g") as producer,
+        pytest.raises(roquet.Unreachable, match=why),
+    ):
+        producer.send("t", b"x")

@@ -16,6 +16,7 @@ from roquet.client._sending.choosing import choose_by
 from roquet.client._sending.delivery import Delivery
 from roquet.client._sending.due import due_of
 from roquet.client._sending.encode import Encoded, compose, encode_batches, encode_one
+from roquet.client._trouble import not_started
 from roquet.client.codecs.base import encoded as encoded_by
 from roquet.model.message import Message, StoredMessage
 from roquet.protocol.codes import RequestCode
@@ -400,4 +401,4 @@ class Producer:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise UsageError("the producer is not started: use it within `async with`")
+            raise not_started("producer")

@@ -12,6 +12,7 @@ from roquet._native import decode_records
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.client._broker_calls import Pull, Pulled
 from roquet.client._routes import subscribe_queues
+from roquet.client._trouble import not_started
 from roquet.model.route import MASTER_ID
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType
 from roquet.protocol import records, tags
@@ -292,4 +293,4 @@ class PullConsumer:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise UsageError("the consumer is not started: use it within `async with`")
+            raise not_started("consumer")

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Self
 
-from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._assigned_queue import AssignedQueue
 from roquet.client._consuming.drain import Given
 from roquet.client._consuming.handout import Handout
@@ -21,7 +21,7 @@ from roquet.client._process_queue import ProcessQueue
 from roquet.client._received import DEAD_LETTER, Outcome, Received
 from roquet.client._report import consumer_data, running_info
 from roquet.client._shares import Shares
-from roquet.client._trouble import Troubles
+from roquet.client._trouble import Troubles, not_started
 from roquet.protocol import names, tags
 from roquet.service.background import Tasks
 
@@ -490,4 +490,4 @@ class Consumer:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise UsageError("the consumer is not started: use it within `async with`")
+            raise not_started("consumer")

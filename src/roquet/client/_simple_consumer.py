@@ -10,6 +10,7 @@ from roquet.client._popped import Popped, popped_of
 from roquet.client._report import running_info
 from roquet.client._requests import request
 from roquet.client._routes import subscribe_queues
+from roquet.client._trouble import not_started
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType
 from roquet.protocol import records
 from roquet.protocol.bodies.clients import ConsumerData
@@ -274,4 +275,4 @@ class SimpleConsumer:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise UsageError("the consumer is not started: use it within `async with`")
+            raise not_started("consumer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.client._requests import request
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -141,4 +141,11 @@ async def why_no_route(session: Session, topic: str) -> RoquetError:
         ResponseCode.TOPIC_NOT_EXIST,
         f"there is no topic {topic}, and the brokers make none by themselves; type:"
         f" roquet topic create {topic}",
+    )
+
+
+def not_started(what: str) -> UsageError:
+    """Return the error for a call on a producer or consumer that nobody entered."""
+    return UsageError(
+        f"the {what} is not started: use it within `async with`, or `with` when it is blocking"
     )

@@ -245,7 +245,7 @@ def test_pops_take_the_revive_queues_in_turn(queues: int | None, turns: list[int
 
 def test_ordered_message_of_a_group_without_an_offset_is_not_in_flight() -> None:
     it = OrderedAcks(
-        cast("Any", SimpleNamespace(show_at=lambda *_: False)),
+        cast("Any", SimpleNamespace(show_at=lambda *_: False, clear=lambda *_: None)),
         cast("Any", SimpleNamespace(committed=lambda *_: None)),
         cast("Any", None),
         FakeClock(),

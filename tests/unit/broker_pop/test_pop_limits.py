@@ -401,7 +401,8 @@ def test_new_group_begins_with_the_first_message_or_the_last(
     assert it.seen("g", "t", 0, from_first=from_first) == first
     assert it.rest("g", "t", 0, from_first=from_first) == max(0, highest - first)
     assert offsets.known == {}
-    assert it.begin("g", "t", 0, from_first=from_first) == (first, False)
+    # It begins anew: what is noted of a group of this name before it counts no more.
+    assert it.begin("g", "t", 0, from_first=from_first) == (first, True)
     assert offsets.known == {"t": first}
     # A retry topic is read from its first message in any case.
     assert it.seen("g", "%RETRY%g_t", 0, from_first=False) == max(0, lowest)
@@ -410,7 +411,7 @@ def test_new_group_begins_with_the_first_message_or_the_last(
     assert it.begin("g", "t", 0, from_first=from_first) == (0, False)
     assert it.seen("g", "t", 0) == 0
     offsets.known["t"] = -1
-    assert it.begin("g", "t", 0, from_first=from_first) == (first, False)
+    assert it.begin("g", "t", 0, from_first=from_first) == (first, True)
     offsets.known["t"] = highest + 5
     assert it.rest("g", "t", 0) == 0
 
@@ -423,7 +424,7 @@ def test_group_gets_the_whole_of_a_young_queue_when_that_is_on(
     lowest: int, first: int, *, by_memory: bool, cached: bool
 ) -> None:
     _, it = positions(lowest, 9, cached=cached, by_memory=by_memory)
-    assert it.begin("g", "t", 0, from_first=False) == (first, False)
+    assert it.begin("g", "t", 0, from_first=False) == (first, True)
 
 
 def test_position_that_was_reset_counts_once_and_a_full_table_gives_none() -> None:

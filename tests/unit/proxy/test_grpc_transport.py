@@ -184,6 +184,18 @@ def test_connection_without_calls_is_closed(tmp_path: Path) -> None:
     run(tmp_path, attack, idle_ms=1000, patience_ms=1000)
 
 
+def is_refused(peer: http2.Peer) -> bool:
+    """Tell whether an answer or the end comes soon: keeping to no window may end it as well."""
+    peer.link.settimeout(2)
+    try:
+        peer.until(http2.HEADERS)
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
 def test_bodies_beyond_the_total_are_turned_away_and_take_no_memory(tmp_path: Path) -> None:
     def attack(port: int) -> None:
         before = rss_bytes()
@@ -196,8 +208,8 @@ def test_bodies_beyond_the_total_are_turned_away_and_take_no_memory(tmp_path: Pa
                 peer.send(http2.frame(http2.DATA, 1, begin))
                 for _ in range(60):
                     peer.send(http2.frame(http2.DATA, 1, bytes(16_384)))
-            refused = peers[-1].until(http2.HEADERS)
-            assert refused is not None
+            # There is room for one of them, whichever it is.
+            assert sum(is_refused(peer) for peer in peers) >= len(peers) - 1
             assert rss_bytes() - before < 32 << 20
 
     run(tmp_path, attack, inbound_total=1 << 20)

@@ -28,7 +28,11 @@ async def overview(context: Context, _: Data) -> Data:
     found = await troubles(context.admin)
     problems = [row for row in found if row[0] != "fine"]
     problems += [
-        ("warning", row["group"], f"behind by {row['lag']} messages, and nobody of it is online")
+        (
+            "warning",
+            row["group"],
+            f"behind by {row['lag']} messages with no member online",
+        )
         for row in sampler.most_behind(_BEHIND)
         if not row["members"]
     ]

@@ -169,7 +169,7 @@ def test_brokers_are_shown_changed_and_drained(shell: Shell) -> None:
     (row,) = shell.rows("broker", "ls")
     broker = row["broker"]
     assert (row["role"], row["version"]) == ("master", "V5_5_0")
-    assert isinstance(row["in_a_second"], int)
+    assert isinstance(row["in_per_second"], int)
     (status,) = shell.rows("broker", "status", broker)
     assert status["brokerActive"] == "true"
     shell("broker", "config", "set", broker, "maxMessageSize=70000")

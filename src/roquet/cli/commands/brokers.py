@@ -41,7 +41,16 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
                     + (", drained" if number == 0 and name in drained else ""),
                 )
             rows.append((data.cluster, name, role, address, *shown))
-    head = ("cluster", "broker", "role", "address", "version", "in a second", "out", "state")
+    head = (
+        "cluster",
+        "broker",
+        "role",
+        "address",
+        "version",
+        "in per second",
+        "out per second",
+        "state",
+    )
     output.listed(head, rows, options.output)
     return EXIT_LEFT_OUT if silent else 0
 
@@ -124,7 +133,7 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
             )
     if options.broker is not None and not rows:
         raise NotFound(f"there is no master {options.broker}; try: roquet broker ls")
-    head = ("broker", "master", "slave", "log end", "bytes behind", "MiB a second", "state")
+    head = ("broker", "master", "slave", "log end", "bytes behind", "MiB per second", "state")
     output.listed(head, rows, options.output)
     return 0
 

@@ -81,7 +81,7 @@ async def look(admin: Admin, clock: SystemClock) -> Look:
         members[group] = 0 if online is None else len(online.connections)
     found = [row for row in await troubles(admin) if row[0] != "fine"]
     found += [
-        ("warning", group, f"behind by {behind} messages, and nobody of it is online")
+        ("warning", group, f"behind by {behind} messages with no member online")
         for group, behind in lag.items()
         if behind and not members[group]
     ]

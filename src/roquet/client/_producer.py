@@ -148,9 +148,12 @@ class Producer:
         OutcomeUnknown.
         """
         self._check_open()
-        text = receipt if isinstance(receipt, str) else receipt.recall_handle
-        if text is None:
-            raise UsageError(f"message {receipt} waits for no time: nothing to recall")
+        if isinstance(receipt, str):
+            text = receipt
+        elif receipt.recall_handle is None:
+            raise UsageError(f"message {receipt.message_id} waits for no time: nothing to recall")
+        else:
+            text = receipt.recall_handle
         try:
             handle = RecallHandle.decode(text)
         except ValueError as error:

@@ -230,6 +230,9 @@ imports: setup
 
 native: setup
 	cargo clippy -q --all-targets --locked -- -D warnings
+	@# Their locks follow the core's dependencies; the fuzzers are built much later.
+	cargo metadata -q --locked --format-version 1 --manifest-path crates/core/fuzz/Cargo.toml > /dev/null
+	cargo metadata -q --locked --format-version 1 --manifest-path bench/loadgen/Cargo.toml > /dev/null
 	$(BIN)/python -m mypy.stubtest roquet.roquet_native --ignore-missing-stub
 
 written: setup ## write again what is made from the source: pages of reference, the blocking client

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from console_harness import Browser
+from interop_world import registered, until
 from roquet.base.clock import SystemClock
 from roquet.client import connect
 from roquet.console import table
@@ -35,6 +37,8 @@ def java_cluster(jars: Path, tmp_path: Path) -> Iterator[tuple[str, str]]:
     broker = java_broker(jars, tmp_path / "b", plan)
     try:
         broker.start()
+        # It says that it has started before the name server knows it.
+        until("the registration", partial(registered, namesrv, "java"))
         yield namesrv, plan.address
     finally:
         broker.kill()

@@ -97,7 +97,8 @@ impl<'a> Scan<'a> {
             }
         }
         let digits = self.at - start;
-        if digits == 0 || (digits > 1 && self.text.as_bytes().get(start) == Some(&b'0')) {
+        let zero_first = self.text.as_bytes().get(start) == Some(&b'0');
+        if digits == 0 || (zero_first && (digits > 1 || negative)) {
             return None;
         }
         i32::try_from(if negative { -value } else { value }).ok()
@@ -241,6 +242,7 @@ mod tests {
             "",
             "{}",
             r#"{"code":01}"#,
+            r#"{"code":-0}"#,
             r#"{"code":1.0}"#,
             r#"{"code":2147483648}"#,
             r#"{"code":1 }"#,

@@ -20,6 +20,7 @@ FRAMES ?= 5000
 MUTANTS ?= 200
 MUTANTS_CORE ?= 30
 SEED ?= 1
+FUZZ_SEED ?= 0
 ROUNDS ?= 1
 WORKLOADS ?= 100
 SECONDS ?= 60
@@ -166,10 +167,10 @@ fuzz-python: setup ## every reader in Python, SECONDS together, on any Python
 
 fuzz-atheris: setup ## ten groups of readers in Python, side by side for SECONDS, guided by coverage (CPython 3.11)
 	$(BIN)/uv pip install -q --python $(PY) --target build/fuzz --require-hashes -r requirements/fuzz.txt
-	PYTHONPATH=build/fuzz $(PY) -m tools.fuzz_atheris --seconds $(SECONDS)
+	PYTHONPATH=build/fuzz $(PY) -m tools.fuzz_atheris --seconds $(SECONDS) --seed $(FUZZ_SEED)
 
 fuzz-rust: setup ## every fuzz target of the core, side by side for SECONDS, guided by coverage (a C++ compiler)
-	$(PY) -m tools.fuzz_rust --seconds $(SECONDS)
+	$(PY) -m tools.fuzz_rust --seconds $(SECONDS) --seed $(FUZZ_SEED)
 
 fuzz: fuzz-python fuzz-atheris fuzz-rust ## everything that reads bytes from a peer or a disk, SECONDS each way
 
@@ -183,9 +184,9 @@ faults: ## the short form of every fault programme
 	$(MAKE) corruption
 	$(MAKE) iofaults WORKLOADS=10
 	$(MAKE) fuzz-python SECONDS=20
-	$(MAKE) fuzz-atheris SECONDS=60
-	$(MAKE) fuzz-rust SECONDS=60
-	$(PY) -m tools.setting_mutants --sample 6 --seed $$(date +%j)
+	$(MAKE) fuzz-atheris SECONDS=60 FUZZ_SEED=1
+	$(MAKE) fuzz-rust SECONDS=60 FUZZ_SEED=1
+	$(PY) -m tools.setting_mutants --sample 6 --seed 1
 
 mutants: setup ## change rules one at a time, MUTANTS in Python and MUTANTS_CORE in Rust drawn by SEED, and list what no test notices
 	$(PY) -m tools.mutants --sample $(MUTANTS) --seed $(SEED)
@@ -197,7 +198,7 @@ setting-mutants: setup ## run the test of each setting while that setting is ign
 test-nightly: setup ## every folder of tests/nightly: what takes hours
 	$(PY) -m pytest tests/nightly --timeout 7200
 
-nightly: all interop partition powerloss test-nightly test-spark-next ## what is too long for every change
+nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash
 	$(MAKE) crash-pop
 	$(PY) -m tools.crash --processors --cycles $(CYCLES)

@@ -1,7 +1,7 @@
 """Let atheris look for inputs that break a reader written in Python, guided by coverage.
 
-`python -m tools.fuzz_atheris [--seconds n]`: each group of readers for n seconds, all groups side
-by side. atheris is not among the dependencies: `make fuzz-atheris` installs it beside them.
+`python -m tools.fuzz_atheris [--seconds n] [--seed s]`: each group of readers for n seconds, all
+groups side by side. atheris is not among the dependencies: `make fuzz-atheris` installs it.
 A reader may refuse an input with the errors that its callers answer; anything else is a finding.
 """
 
@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.fuzz_run import Fuzzer, run
+from tools.fuzz_run import Fuzzer, Limits, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,13 +88,15 @@ def main() -> int:
         return 0
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--group", choices=GROUPS, action="append", help="only these")
     options = parser.parse_args()
     begin = seeds()
     command = [sys.executable, "-m", "tools.fuzz_atheris", "--be"]
     fuzzers = [Fuzzer(group, [*command, group], begin[group]) for group in options.group or GROUPS]
+    limits = Limits(options.seconds, LENGTH_MAX, options.seed)
     with tempfile.TemporaryDirectory(prefix="roquet-fuzz-") as folder:
-        good = run(fuzzers, options.seconds, Path(folder), LENGTH_MAX)
+        good = run(fuzzers, limits, Path(folder))
     return 0 if good else 1
 
 

@@ -30,11 +30,22 @@ class Fuzzer:
     seeds: Iterable[bytes]
 
 
-def flags(seconds: int, folder: Path, length_max: int) -> list[str]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """How long each fuzzer runs, how long its inputs get, and what its draws begin with."""
+
+    seconds: int
+    length_max: int
+    seed: int
+    """0 draws another seed each time; with any other, a second run tries the same inputs."""
+
+
+def flags(limits: Limits, folder: Path) -> list[str]:
     """Return libFuzzer's own arguments for a run in a folder that has its corpus."""
     return [
-        f"-max_total_time={seconds}",
-        f"-max_len={length_max}",
+        f"-max_total_time={limits.seconds}",
+        f"-seed={limits.seed}",
+        f"-max_len={limits.length_max}",
         f"-timeout={SLOW_S}",
         f"-artifact_prefix={folder}/",
         "-print_final_stats=1",
@@ -50,7 +61,7 @@ def prepare(folder: Path, seeds: Iterable[bytes]) -> None:
         (corpus / f"seed-{number}").write_bytes(seed)
 
 
-def run(fuzzers: Sequence[Fuzzer], seconds: int, folder: Path, length_max: int) -> bool:
+def run(fuzzers: Sequence[Fuzzer], limits: Limits, folder: Path) -> bool:
     """Run all at once; print a line for each and return whether nothing was found."""
     started: list[tuple[Fuzzer, Path, int, subprocess.Popen[bytes]]] = []
     begun = time.monotonic()
@@ -60,7 +71,7 @@ def run(fuzzers: Sequence[Fuzzer], seconds: int, folder: Path, length_max: int) 
         log = own / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*fuzzer.command, *flags(seconds, own, length_max)],
+                [*fuzzer.command, *flags(limits, own)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 # What it leaves behind goes away with its folder.

@@ -1,9 +1,9 @@
 """Build the fuzz targets of the core and run them side by side.
 
-`python -m tools.fuzz_rust [--seconds n] [--target name ...]`. The targets are libFuzzer's
-(`crates/core/fuzz`). The coverage that guides them needs no nightly compiler and no cargo-fuzz,
-only a C++ compiler for libFuzzer itself. They begin with bytes that Java's brokers and clients
-wrote. A panic, a failed assertion, an input that takes a minute or 2 GiB is a finding.
+`python -m tools.fuzz_rust [--seconds n] [--seed s] [--target name ...]`. The targets are
+libFuzzer's (`crates/core/fuzz`). The coverage that guides them needs no nightly compiler and no
+cargo-fuzz, only a C++ compiler for libFuzzer itself. They begin with bytes that Java's brokers and
+clients wrote. A panic, a failed assertion, an input that takes a minute or 2 GiB is a finding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.fuzz_run import Fuzzer, run
+from tools.fuzz_run import Fuzzer, Limits, run
 from tools.fuzz_seeds import seeds
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +61,7 @@ def main() -> int:
     """Run the command; the exit code says whether something was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--target", choices=targets(), action="append", help="only these")
     options = parser.parse_args()
     folder = build()
@@ -69,8 +70,9 @@ def main() -> int:
         Fuzzer(name, [str(folder / name)], begin.get(name, []))
         for name in options.target or targets()
     ]
+    limits = Limits(options.seconds, LENGTH_MAX, options.seed)
     with tempfile.TemporaryDirectory(prefix="roquet-fuzz-") as temporary:
-        good = run(fuzzers, options.seconds, Path(temporary), LENGTH_MAX)
+        good = run(fuzzers, limits, Path(temporary))
     return 0 if good else 1
 
 

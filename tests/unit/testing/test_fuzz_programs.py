@@ -10,7 +10,7 @@ import pytest
 from tools.fuzz_atheris import GROUPS, group_of
 from tools.fuzz_more import SEEDS
 from tools.fuzz_python import decoders, hunt
-from tools.fuzz_run import Fuzzer, run
+from tools.fuzz_run import Fuzzer, Limits, run
 from tools.fuzz_rust import targets
 from tools.fuzz_seeds import seeds
 
@@ -59,12 +59,12 @@ def test_planted_a_fuzzer_that_ends_badly_is_told(
         Fuzzer(name, [sys.executable, "-c", code], [b"x"])
         for name, code in (("good", good), ("bad", bad), ("silent", "pass"))
     ]
-    assert not run(fuzzers, 1, tmp_path / "runs", 100)
+    assert not run(fuzzers, Limits(1, 100, 0), tmp_path / "runs")
     said = capsys.readouterr().out
     assert "good: 1,234 inputs" in said
     assert "7 edges, 8 features, 2 kept, no finding" in said
     assert "bad: ? inputs" in said
     assert "FOUND (exit code 77)" in said
     assert "thread panicked at here" in said
-    assert run(fuzzers[:1], 1, tmp_path / "again", 100)
-    assert not run(fuzzers[2:], 1, tmp_path / "silence", 100)
+    assert run(fuzzers[:1], Limits(1, 100, 0), tmp_path / "again")
+    assert not run(fuzzers[2:], Limits(1, 100, 0), tmp_path / "silence")

@@ -77,6 +77,8 @@ class Log:
         self.flushed = 0
         self.writes_left: int | None = None
         self.faults: set[int] = set()
+        self.record_ms = 0
+        """What reading one record takes."""
         self.statuses: list[PutStatus] = []
         self.is_on = True
         self.behind = 0
@@ -179,6 +181,7 @@ class Log:
 
     def record(self, physical_offset: int, size: int | None = None) -> Record | None:
         assert size in (None, SIZE)
+        self.clock.ms += self.record_ms
         place = physical_offset // SIZE
         if place in self.faults:
             raise StoreFault("io", "a test says so")

@@ -83,6 +83,9 @@ pub struct Got {
     pub suggest_slave: bool,
 }
 
+/// Tells whether bytes of the log can be read without waiting for the disk.
+pub type Probe = fn(&[u8]) -> bool;
+
 /// Reads from queues.
 #[derive(Clone, Copy)]
 pub struct Getter<'a> {
@@ -103,6 +106,10 @@ struct Walk<'a> {
     got: Got,
     looked_at: u64,
     skip_below: u64,
+    /// Tells whether bytes that lie far back are in memory; `None` reads them wherever they are.
+    probe: Option<Probe>,
+    /// Whether something that was to be read is not in memory.
+    absent: bool,
     /// The file at hand: most records that are looked at one after another lie in one.
     file: Option<Arc<Segment>>,
 }
@@ -146,6 +153,20 @@ impl<'a> Codes<'a> {
 impl Getter<'_> {
     /// Reads messages from a queue.
     pub fn get(&self, wanted: Wanted<'_>) -> Result<Got, StoreError> {
+        let got = self.look_up(wanted, None)?;
+        Ok(got.unwrap_or_else(|| unreachable!("only a probe finds something absent")))
+    }
+
+    /// Reads messages from a queue; `None` when one of them would have to come from the disk.
+    pub fn get_resident(
+        &self,
+        wanted: Wanted<'_>,
+        probe: Probe,
+    ) -> Result<Option<Got>, StoreError> {
+        self.look_up(wanted, Some(probe))
+    }
+
+    fn look_up(&self, wanted: Wanted<'_>, probe: Option<Probe>) -> Result<Option<Got>, StoreError> {
         let (topic, queue_id) = (wanted.topic, wanted.queue_id);
         let min = self.queues.min(topic, queue_id).cast_signed();
         let max = self.queues.max(topic, queue_id).cast_signed();
@@ -164,12 +185,17 @@ impl Getter<'_> {
             offset if offset < min => (GetStatus::OffsetTooSmall, min),
             offset if offset == max => (GetStatus::OffsetOverflowOne, offset),
             offset if offset > max => (GetStatus::OffsetOverflowBadly, max),
-            _ => return self.walk(wanted, got),
+            _ => return self.walk(wanted, got, probe),
         };
-        Ok(got)
+        Ok(Some(got))
     }
 
-    fn walk(&self, wanted: Wanted<'_>, got: Got) -> Result<Got, StoreError> {
+    fn walk(
+        &self,
+        wanted: Wanted<'_>,
+        got: Got,
+        probe: Option<Probe>,
+    ) -> Result<Option<Got>, StoreError> {
         let first = wanted.offset.cast_unsigned();
         // What a client asks for must not decide how many units are looked at.
         let wanted = Wanted {
@@ -189,6 +215,8 @@ impl Getter<'_> {
             got,
             looked_at: 0,
             skip_below: 0,
+            probe,
+            absent: false,
             file: None,
         };
         let mut units = Vec::new();
@@ -215,6 +243,9 @@ impl Getter<'_> {
                 at += 1;
             }
         }
+        if walk.absent {
+            return Ok(None);
+        }
         let mut got = walk.got;
         if at == first && got.messages == 0 {
             got.status = GetStatus::OffsetFoundNull;
@@ -232,7 +263,7 @@ impl Getter<'_> {
             got.next = at.cast_signed();
         }
         got.suggest_slave = max_phy.saturating_sub(walk.looked_at) > self.hot_bytes;
-        Ok(got)
+        Ok(Some(got))
     }
 
     /// Takes hold of the file that the first of some units points into, which most of them do.
@@ -301,6 +332,10 @@ impl Getter<'_> {
         };
         let (from, to) = (unit.physical_offset, unit.physical_offset + size);
         let record = file.bytes(from, to).unwrap_or_default();
+        if cold && walk.probe.is_some_and(|is_resident| !is_resident(record)) {
+            walk.absent = true;
+            return false;
+        }
         match Self::look_at(&walk.wanted, at, record, unit) {
             Look::Wanted => {}
             Look::Unwanted => return true,

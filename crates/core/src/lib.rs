@@ -48,6 +48,7 @@ pub mod record;
 pub mod recovery;
 mod recovery_tail;
 pub mod relay;
+mod resident;
 pub mod segment;
 pub mod sink;
 pub mod socket;

@@ -14,6 +14,7 @@ use crate::get::{Getter, Got, Wanted};
 use crate::index::Index;
 use crate::queue_ends::Ends;
 use crate::recovery::{self, Before, Recovered};
+use crate::resident;
 use crate::segment::make_folder;
 use crate::store_config::{GetSettings, StoreConfig, Tuned};
 use crate::store_env::Env;
@@ -236,6 +237,18 @@ impl Store {
 
     /// Reads from a queue.
     pub fn get(&self, wanted: Wanted<'_>) -> Result<Got, StoreError> {
+        self.timed(|getter| getter.get(wanted))
+    }
+
+    /// Reads from a queue; `None` when that would wait for the disk.
+    pub fn get_resident(&self, wanted: Wanted<'_>) -> Result<Option<Got>, StoreError> {
+        self.timed(|getter| getter.get_resident(wanted, resident::is_resident))
+    }
+
+    fn timed<T>(
+        &self,
+        read: impl FnOnce(Getter<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.usable()?;
         let tuned = self.tuned().get;
         let getter = Getter {
@@ -245,7 +258,7 @@ impl Store {
             hot_bytes: self.hot_bytes_by(tuned),
         };
         let begun = Instant::now();
-        let got = getter.get(wanted);
+        let got = read(getter);
         self.log.counters.get_time.add(begun.elapsed());
         got
     }

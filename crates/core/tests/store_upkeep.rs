@@ -4,8 +4,8 @@
 mod store_help;
 
 use roquet_core::commit_log::{Prepared, PutStatus};
-use roquet_core::get::GetStatus;
-use roquet_core::record::{NewRecord, SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK};
+use roquet_core::get::{GetStatus, Getter, Wanted};
+use roquet_core::record::{self, NewRecord, SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK};
 use roquet_core::store::Store;
 use roquet_core::store_config::Value;
 use std::sync::Arc;
@@ -164,6 +164,57 @@ fn limits_of_a_get() {
     let got = cold.read("T", 0, 0, None);
     assert_eq!(got.messages, 8);
     assert!(got.suggest_slave);
+    // It was written a moment ago, so it is in memory all the same.
+    let again = cold.get_resident(wanted("T", 0, 0)).unwrap().unwrap();
+    assert_eq!((again.messages, again.next), (8, got.next));
+    assert!(again.suggest_slave);
+}
+
+/// As if memory held only the first bytes of the log.
+fn begins_early(record: &[u8]) -> bool {
+    const RESIDENT: i64 = 20_000;
+    record::records(record, false).all(|view| view.unwrap().physical_offset < RESIDENT)
+}
+
+#[test]
+fn only_what_lies_far_back_and_on_the_disk_is_not_read_without_waiting() {
+    let folder = Folder::new("absent");
+    let store = folder.open(&[("accessMessageInMemoryMaxRatio", Value::Int(0))]);
+    store.start().unwrap();
+    for _ in 0..40 {
+        store.send("T", 0, &[7; 1000], b"");
+    }
+    store.settle();
+    let getter = |hot_bytes| Getter {
+        log: store.log(),
+        queues: store.queues(),
+        settings: store.tuned().get,
+        hot_bytes,
+    };
+    let all = store.log().written();
+    let mut answers = Vec::new();
+    for offset in 0..40 {
+        let wanted = Wanted {
+            messages: 1,
+            ..wanted("T", 0, offset)
+        };
+        let hot = getter(all).get_resident(wanted, |_| false).unwrap();
+        assert_eq!(hot.unwrap().messages, 1, "what is recent is not asked for");
+        let cold = getter(0).get_resident(wanted, begins_early).unwrap();
+        answers.push(cold.map(|got| got.next));
+        assert_eq!(getter(0).get(wanted).unwrap().next, offset + 1);
+    }
+    let there = answers.iter().take_while(|next| next.is_some()).count();
+    assert!((10..30).contains(&there));
+    let offsets = 1..=i64::try_from(there).unwrap();
+    assert!(answers.iter().flatten().copied().eq(offsets));
+    // A batch of which one is not in memory is read as a whole by who may wait.
+    let near = wanted("T", 0, i64::try_from(there).unwrap() - 1);
+    assert!(getter(0)
+        .get_resident(near, begins_early)
+        .unwrap()
+        .is_none());
+    store.close().unwrap();
 }
 
 #[test]

@@ -240,7 +240,8 @@ fn plain<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>> {
     pull::read(table, header)
 }
 
-/// Reads for a pull; `None` when the log cannot be read or another broker should be asked.
+/// Reads for a pull; `None` when the log cannot be read, or not without waiting for the disk: the
+/// processors wait while others have Python.
 fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
     let wanted = Wanted {
         topic: request.topic,
@@ -251,7 +252,7 @@ fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
         tag_codes: request.choice.codes.as_deref(),
         filter: request.choice.filter.as_deref(),
     };
-    store.get(wanted).ok().filter(|got| !got.suggest_slave)
+    store.get_resident(wanted).ok().flatten()
 }
 
 #[cfg(test)]

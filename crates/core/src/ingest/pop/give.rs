@@ -182,7 +182,7 @@ fn find(store: &Store, wish: &Wish<'_>) -> Option<Found> {
             filter: None,
         };
         // What is not in memory is read while others have their turn.
-        let got = store.get(wanted).ok().filter(|got| !got.suggest_slave)?;
+        let got = store.get_resident(wanted).ok().flatten()?;
         match got.status {
             GetStatus::Found if !place.of_retry => {
                 room = room.saturating_sub(got.messages);

@@ -36,13 +36,23 @@ STEP_BYTES = 1 << 19
 _HEAD = struct.Struct(">8sii")
 _PRODUCER = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 _STAMP = re.compile(
-    r"([A-Za-z0-9_-]{1,32})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9a-f]{16})\.([0-9a-f]{8})", re.ASCII
+    r"([A-Za-z0-9_-]{1,32})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9a-f]{16})"
+    r"(?:\.([0-9a-f]{12}))?\.([0-9a-f]{8})",
+    re.ASCII,
 )
 
 
 def is_producer(name: str) -> bool:
     """Tell whether a text may name a producer: 1 to 32 letters, digits, `_` and `-`."""
     return _PRODUCER.fullmatch(name) is not None
+
+
+def owner_of(access_key: str) -> str:
+    """Return how a stamp names the account that sent a message: 12 hexadecimal digits.
+
+    Empty where nobody needs an account.
+    """
+    return hashlib.blake2b(access_key.encode(), digest_size=6).hexdigest() if access_key else ""
 
 
 def chain(before: bytes, elements: Iterable[Element]) -> list[bytes]:
@@ -74,10 +84,14 @@ class Stamp(NamedTuple):
     epoch: int
     number: int
     chain: bytes
+    owner: str = ""
+    """The account as `owner_of` names it; empty when the broker asked for none."""
 
     def text(self, topic: str, queue_id: int) -> str:
         """Return the value of the property; it counts in this queue alone."""
         front = f"{self.producer}.{self.epoch}.{self.number}.{self.chain.hex()}"
+        if self.owner:
+            front += f".{self.owner}"
         return f"{front}.{_check(front, topic, queue_id):08x}"
 
     @classmethod
@@ -89,13 +103,13 @@ class Stamp(NamedTuple):
         match = _STAMP.fullmatch(text)
         if match is None:
             return None
-        producer, epoch, number, link, check = match.groups()
+        producer, epoch, number, link, owner, check = match.groups()
         front = text[: -len(check) - 1]
         if int(check, 16) != _check(front, topic, queue_id):
             return None
         if int(epoch) > NUMBER_MAX or int(number) > NUMBER_MAX:
             return None
-        return cls(producer, int(epoch), int(number), bytes.fromhex(link))
+        return cls(producer, int(epoch), int(number), bytes.fromhex(link), owner or "")
 
 
 def _check(front: str, topic: str, queue_id: int) -> int:

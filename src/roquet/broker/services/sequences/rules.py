@@ -31,6 +31,8 @@ class Claim:
     """The chain in front of the first message."""
     links: Sequence[bytes]
     """The chain behind each message."""
+    owner: str = ""
+    """The account that sends them, as `protocol.sequences.owner_of` names it."""
 
     def link(self, count: int) -> bytes:
         """Return the chain behind the first `count` messages."""
@@ -38,7 +40,7 @@ class Claim:
 
     def stamp(self, index: int) -> Stamp:
         """Return the stamp of a message, by its place in the request."""
-        return Stamp(self.producer, self.epoch, self.first + index, self.links[index])
+        return Stamp(self.producer, self.epoch, self.first + index, self.links[index], self.owner)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ class Entry:
     """Where the record of its last message ends in the log."""
     stored_ms: int
     """When that message was stored, Unix milliseconds."""
+    owner: str = ""
+    """The account whose producer it is; empty: of whoever goes on with it."""
+
+    def is_of_another(self, owner: str) -> bool:
+        """Tell whether the producer belongs to another account than this one."""
+        return bool(self.owner and owner) and self.owner != owner
 
 
 class Producers:
@@ -114,7 +122,7 @@ class Producers:
         entry = self._entries.get(stamp.producer)
         place = (stamp.epoch, stamp.number + 1)
         if entry is None or place > (entry.epoch, entry.next):
-            self._entries[stamp.producer] = Entry(*place, stamp.chain, end, stored_ms)
+            self._entries[stamp.producer] = Entry(*place, stamp.chain, end, stored_ms, stamp.owner)
 
     def _check_room(self, now_ms: int) -> None:
         if len(self._entries) < PRODUCERS_MAX:

@@ -10,7 +10,14 @@ from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import offset_ids
 from roquet.broker.services.sequences.rules import Claim
 from roquet.protocol import properties as props
-from roquet.protocol.sequences import MESSAGES_MAX, NUMBER_MAX, START, chaining, is_producer
+from roquet.protocol.sequences import (
+    MESSAGES_MAX,
+    NUMBER_MAX,
+    START,
+    chaining,
+    is_producer,
+    owner_of,
+)
 from roquet.service.slices import in_turns
 from roquet.store.results import BatchResult, PutResult, PutStatus
 
@@ -20,7 +27,9 @@ if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.broker_properties import SendRules
     from roquet.broker.metrics.traffic import Traffic
+    from roquet.broker.services.access import Access
     from roquet.broker.services.sequences.queues import Queue, SequencedQueues
+    from roquet.broker.services.sequences.rules import Entry
     from roquet.broker.state import BrokerState
     from roquet.store.results import BatchDraft
     from roquet.store.topics import TopicTable
@@ -61,6 +70,7 @@ class SequencedSends:
         topics: TopicTable,
         *,
         flushes: Flushes,
+        access: Access,
         state: BrokerState,
         rules: SendRules,
         traffic: Traffic,
@@ -70,6 +80,7 @@ class SequencedSends:
         self._appender = appender
         self._topics = topics
         self._flushes = flushes
+        self._access = access
         self._state = state
         self._rules = rules
         self._traffic = traffic
@@ -85,7 +96,8 @@ class SequencedSends:
     async def send(self, request: SequencedRequest, caller: Caller) -> SequencedResult:
         """Store the messages that are not stored yet, all or none; wait until all are safe.
 
-        Raises Refusal: ILLEGAL_OPERATION when they contradict what is stored.
+        Raises Refusal: ILLEGAL_OPERATION when they contradict what is stored, ACCOUNT_REFUSED when
+        another account has the producer.
         """
         self._check(request.topic, request.queue_id, request.producer)
         _check_numbers(request)
@@ -102,11 +114,14 @@ class SequencedSends:
                     Reason.ILLEGAL_MESSAGE, f"property {props.SEQUENCE} is the broker's own"
                 )
         links = await in_turns(chaining(request.chain, batch.elements))
-        claim = Claim(request.producer, request.epoch, request.first, request.chain, links)
         # Durability is not waited for while the queue is held, so that appends go together.
         batch.wait = False
         async with self._queues.held(request.topic, request.queue_id) as queue:
             self._check_leads(queue)
+            entry = queue.producers.get(request.producer, caller.received_ms)
+            owner = self._owner(request.producer, entry, caller)
+            place = request.epoch, request.first, request.chain
+            claim = Claim(request.producer, *place, links, owner)
             stored = queue.producers.judge(claim, caller.received_ms)
             result = None
             if stored < len(links):
@@ -135,6 +150,7 @@ class SequencedSends:
             self._check_leads(queue)
             since_ms = self._queues.since_ms()
             entry = queue.producers.get(request.producer, caller.received_ms)
+            self._owner(request.producer, entry, caller)
         if entry is None:
             return SequenceState(epoch=-1, next=0, chain=START, since_ms=since_ms)
         return SequenceState(
@@ -142,6 +158,18 @@ class SequencedSends:
         )
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _owner(self, producer: str, entry: Entry | None, caller: Caller) -> str:
+        """Return whose producer it is. Raises Refusal when that is another account.
+
+        An administrator may go on with it in its owner's name, for accounts that are gone.
+        """
+        mine = owner_of(caller.access_key)
+        if entry is None:
+            return mine
+        if entry.is_of_another(mine):
+            self._access.require_admin(caller, f"producer {producer}, which another account has")
+        return entry.owner or mine
 
     async def _durable(self, end: int) -> tuple[PutStatus, str]:
         """Wait until the log up to `end` is as safe as the broker promises for a message."""

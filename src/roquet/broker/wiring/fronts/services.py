@@ -86,6 +86,7 @@ def _make_sequenced(
         appender,
         base.metadata.topics,
         flushes=base.store,
+        access=base.access,
         state=base.state,
         rules=base.config.send,
         traffic=base.stats,

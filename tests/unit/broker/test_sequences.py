@@ -24,7 +24,8 @@ from roquet.protocol import batch
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.sequences import EXPIRY_MS, START, Stamp, chain
+from roquet.protocol.sequences import EXPIRY_MS, START, Stamp, chain, owner_of
+from roquet.testing.cluster import send_command
 from roquet.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def test_a_stamp_counts_in_its_own_queue_alone() -> None:
     assert Stamp.read(text, "orders", 2) == stamp
     for other in (("orders", 1), ("order", 2), ("%RETRY%g", 0)):
         assert Stamp.read(text, *other) is None
+    owned = stamp._replace(owner=owner_of("account-one"))
+    assert Stamp.read(owned.text("orders", 2), "orders", 2) == owned != stamp
     for damaged in ("", text[1:], text[:-1], text.replace(".17.", ".18."), "p.x.1.2.3"):
         assert Stamp.read(damaged, "orders", 2) is None
 
@@ -274,6 +277,51 @@ def test_a_copy_with_all_properties_is_an_ordinary_message(tmp_path: Path) -> No
 
     play(tmp_path, tell)
     play(tmp_path, anew)
+
+
+FORGED = Stamp("p-1", 9, 4, b"abcdefgh").text("orders", 0)
+"""What somebody makes who may send to the topic: its check fits the queue."""
+
+
+def test_nobody_forges_a_stamp(tmp_path: Path) -> None:
+    rows = elements(*range(3))
+    text = props.write({props.SEQUENCE: FORGED, "a": "b"})
+
+    async def tell(it: Cluster) -> None:
+        assert (await it.send("orders", b"sent", properties=text)).code == 0
+        keyed = f"{text}UNIQ_KEY\x01u\x02"
+        assert (await it.send("orders", b"keyed", properties=keyed)).code == 0
+        delayed = f"{keyed}DELAY\x011\x02"
+        assert (await it.send("orders", b"delayed", properties=delayed)).code == 0
+        packed = batch.encode([(0, b"x", b"a\x01b\x02"), (0, b"y", text.encode())])
+        answer = await it.send("orders", packed, m="true")
+        assert (answer.code, answer.remark) == (
+            ResponseCode.MESSAGE_ILLEGAL,
+            "no message of a batch may have property ROQUET_SEQUENCE",
+        )
+        reply = send_command("orders", b"reply", properties=text)
+        reply.code = RequestCode.SEND_REPLY_MESSAGE_V2
+        assert "REPLY_TO_CLIENT" in str((await it.call(reply)).remark)
+        mq, writer = await sequences(it)
+        async with mq:
+            assert (await writer.known(QUEUE, "p-1"))[:2] == (-1, 0)
+            assert (await writer.send(part(rows), QUEUE)).added == 3
+        first = [b"sent", b"keyed", b"reply"]
+        assert await arrived(it, 7) == [*first, *(body for _, body, _ in rows), b"delayed"]
+        for record in [*records(await it.pull("orders", 0)), *records(await it.pull("orders", 6))]:
+            said = properties(record)
+            assert (props.SEQUENCE in said) == record.body.startswith(b"row"), record.body
+            assert said.get("a", "b") == "b"
+
+    play(tmp_path, tell)
+
+
+async def arrived(it: Cluster, count: int) -> list[bytes]:
+    """Return the bodies of a queue once it has so many messages."""
+    async with asyncio.timeout(60):
+        while len(found := await stored(it)) < count:  # noqa: ASYNC110  (a broker's timer)
+            await asyncio.sleep(0.05)
+    return found
 
 
 def test_a_topic_that_is_made_anew_begins_anew(tmp_path: Path) -> None:

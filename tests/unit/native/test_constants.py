@@ -114,6 +114,7 @@ LISTS: dict[str, frozenset[str]] = {
         props.INNER_MULTI_DISPATCH,
         props.LITE_TOPIC,
         props.CRC32,
+        props.SEQUENCE,
     },
     "SPECIAL_IN_A_BATCH": (props.TIMER_DELAYS - {props.TIMER_DELAY_LEVEL})
     | {
@@ -122,6 +123,7 @@ LISTS: dict[str, frozenset[str]] = {
         props.INNER_NUM,
         props.INNER_MULTI_DISPATCH,
         props.LITE_TOPIC,
+        props.SEQUENCE,
     },
     "SPECIAL_IN_A_HALF": frozenset(
         {props.TRANSACTION_CHECK_TIMES, props.TRANSACTION_PREPARED_QUEUE_OFFSET}

@@ -35,7 +35,7 @@ const SPECIAL_IN_A_HALF: [&str; 2] = ["TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_
 const REAL: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
 
 /// Names that give a message a meaning of its own: its send is not plain.
-const SPECIAL: [&str; 11] = [
+const SPECIAL: [&str; 12] = [
     "TIMER_DELAY_SEC",
     "TIMER_DELAY_MS",
     "TIMER_DELIVER_MS",
@@ -47,10 +47,11 @@ const SPECIAL: [&str; 11] = [
     "INNER_MULTI_DISPATCH",
     "__LITE_TOPIC",
     "__CRC32#",
+    "ROQUET_SEQUENCE",
 ];
 
 /// Names that no message of a batch may have unless they say nothing: the processors look closer.
-const SPECIAL_IN_A_BATCH: [&[u8]; 8] = [
+const SPECIAL_IN_A_BATCH: [&[u8]; 9] = [
     b"DELAY",
     b"TIMER_DELAY_SEC",
     b"TIMER_DELAY_MS",
@@ -59,6 +60,7 @@ const SPECIAL_IN_A_BATCH: [&[u8]; 8] = [
     b"INNER_NUM",
     b"INNER_MULTI_DISPATCH",
     b"__LITE_TOPIC",
+    b"ROQUET_SEQUENCE",
 ];
 
 /// Whether a message of a batch may be stored with these properties.

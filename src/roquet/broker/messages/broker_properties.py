@@ -60,9 +60,20 @@ class BrokerProperties:
 
     def stamp(self, properties: dict[str, str]) -> None:
         """Set and remove the properties that are the broker's business."""
-        properties.pop(props.POP_CK, None)
-        properties.pop(props.LMQ_ORIGIN_TOPIC, None)
+        clear_owned(properties)
         properties.update(self.ext)
         properties[props.CLUSTER] = self.identity.cluster
         if props.UNIQ_KEY not in properties:
             properties[props.UNIQ_KEY] = self.unique_ids.make(self.clock.now_ms())
+
+
+_OWNED = (props.POP_CK, props.LMQ_ORIGIN_TOPIC, props.SEQUENCE)
+
+
+def clear_owned(properties: dict[str, str]) -> None:
+    """Remove what a sender may not say: the broker believes these properties of a stored message.
+
+    Somebody who forwards a message with all of its properties is not refused for that.
+    """
+    for name in _OWNED:
+        properties.pop(name, None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.replies import PushedReply, ReplyResult
+from roquet.broker.messages.broker_properties import clear_owned
 from roquet.broker.services.access import Access
 from roquet.protocol import hosts, names, sys_flag
 from roquet.protocol import properties as props
@@ -84,6 +85,8 @@ class Replies:
         result = ReplyResult(fault=fault, queue_id=queue_id)
         if not self._broker_properties.rules.store_replies:
             return result
+        # A reply may be for any topic that the caller may send to.
+        clear_owned(request.properties)
         draft = Draft(
             topic=request.topic,
             queue_id=queue_id,

@@ -27,6 +27,7 @@ _NOT_IN_A_BATCH = (
     props.INNER_NUM,
     props.INNER_MULTI_DISPATCH,
     props.LITE_TOPIC,
+    props.SEQUENCE,
 )
 
 

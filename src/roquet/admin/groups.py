@@ -367,7 +367,11 @@ class Groups:
 
 
 def _internal(group: str) -> bool:
-    return group in names.PREDEFINED_GROUPS or names.is_system_group(group)
+    return (
+        group in names.PREDEFINED_GROUPS
+        or group == names.COMMAND_LINE_GROUP
+        or names.is_system_group(group)
+    )
 
 
 def _total(answer: Command) -> int:

@@ -80,6 +80,8 @@ SEND_BLACK_LIST = WAITING_ROOMS | {SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
 """Nobody sends to these; the broker alone writes there."""
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
+COMMAND_LINE_GROUP = "roquet_cli"
+"""Producers and consumers of the command line belong to it unless a group is named."""
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 PREDEFINED_GROUPS = frozenset(
     {

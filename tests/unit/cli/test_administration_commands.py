@@ -252,8 +252,38 @@ def test_unknown_names_end_with_5_before_anything_is_asked(shell: Shell) -> None
         assert shell.code == 5, words
         assert "there is no" in shell.err
     for verb in ("drain", "undrain"):
-        shell("broker", verb, "nobody", *(["-y"] if verb == "drain" else []))
+        shell("broker", verb, "nobody")
         assert (shell.code, "there are dev" in shell.err) == (5, True)
+    shell("ha", "role", "nobody", "master")
+    assert (shell.code, "there are dev" in shell.err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ha", "role", "127.0.0.1:1", "slave"),
+        ("ha", "role", "dev", "master"),
+        ("broker", "drain", "dev"),
+        ("user", "set", "ana", "--admin"),
+        ("user", "rm", "ana"),
+        ("acl", "allow", "10.0.0.1"),
+        ("namesrv", "config", "set", "a=b"),
+    ],
+)
+def test_command_without_a_server_does_not_ask_for_yes(words: tuple[str, ...]) -> None:
+    away = Shell("127.0.0.1:1")
+    away(*words)
+    assert away.code == 3, away.err
+    assert "--yes" not in away.err
+
+
+def test_the_command_lines_own_group_is_not_listed_as_a_users(shell: Shell) -> None:
+    shell("sub", "orders", "-c", "1")
+    assert shell.code == 0, shell.err
+    listed = [it["group"] for it in shell.rows("group", "ls")]
+    assert "billing" in listed
+    assert "roquet_cli" not in listed
+    assert "roquet_cli" in [it["group"] for it in shell.rows("group", "ls", "--all")]
 
 
 def test_drained_broker_shows_it(shell: Shell) -> None:

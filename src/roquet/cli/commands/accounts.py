@@ -54,6 +54,12 @@ async def _accounts(admin: Admin, broker: str) -> tuple[AccountInfo, ...]:
         raise Refused(refusal.code, text) from refusal
 
 
+async def _demand_brokers(admin: Admin) -> None:
+    """Raise Unreachable or NotFound where no broker could take a change."""
+    if not (await admin.brokers.cluster()).brokers:
+        raise NotFound("no broker is registered; try: roquet cluster health")
+
+
 async def put(admin: Admin, options: argparse.Namespace) -> int:
     """Make an account, or change one."""
     ext = {"accessKey": options.user}
@@ -72,6 +78,7 @@ async def put(admin: Admin, options: argparse.Namespace) -> int:
             ext[name] = ",".join(_perms(pairs))
     if len(ext) == 1:
         raise UsageError("nothing is to be changed: give --secret-file, --topic, --admin ...")
+    await _demand_brokers(admin)
     ask(f"{options.user} gets {', '.join(sorted(ext.keys() - {'accessKey'}))}", options)
     await admin.accounts.put(ext)
     output.line(f"{options.user}: set on every master")
@@ -88,6 +95,7 @@ def _perms(pairs: Sequence[str]) -> list[str]:
 
 async def rm(admin: Admin, options: argparse.Namespace) -> int:
     """Delete an account."""
+    await _demand_brokers(admin)
     ask(f"{options.user} can do nothing any more", options, options.user)
     await admin.accounts.delete(options.user)
     output.line(f"{options.user}: deleted")
@@ -97,6 +105,7 @@ async def rm(admin: Admin, options: argparse.Namespace) -> int:
 async def allow(admin: Admin, options: argparse.Namespace) -> int:
     """Replace the addresses that need no account."""
     shown = ", ".join(options.address) or "no address"
+    await _demand_brokers(admin)
     ask(f"{shown} and no other would need no account", options)
     await admin.accounts.set_white_list(tuple(options.address))
     output.line(f"without an account: {shown}")

@@ -100,6 +100,9 @@ def _no_setting(broker: str, key: str, known: Mapping[str, str]) -> NotFound:
 
 async def drain(admin: Admin, options: argparse.Namespace) -> int:
     """Have producers leave a broker."""
+    known = (await admin.brokers.cluster()).brokers
+    if options.broker not in known:
+        raise NotFound(f"no broker {options.broker}: there are {', '.join(known) or 'none'}")
     ask(f"producers would stop sending to {options.broker}; consumers go on", options)
     count = await admin.brokers.drain(options.broker)
     output.line(
@@ -140,6 +143,8 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
 
 async def role(admin: Admin, options: argparse.Namespace) -> int:
     """Have a running broker lead its group, or follow another one."""
+    # A broker that does not answer is said before anybody is asked.
+    await admin.brokers.runtime(options.broker)
     if options.role == "slave":
         name, number = "SLAVE", options.id
         ask(f"{options.broker} would take no more messages", options)

@@ -51,6 +51,7 @@ async def set_config(admin: Admin, options: argparse.Namespace) -> int:
     """Change settings of every running name server."""
     changes = settings_of(options.change)
     shown = ", ".join(f"{key}={value}" for key, value in changes.items())
+    await admin.name_servers.config()
     ask(f"{shown} at {', '.join(admin.name_servers.addresses)}", options)
     await admin.name_servers.set_config(changes)
     output.line(f"{shown}: set at {len(admin.name_servers.addresses)} name servers")

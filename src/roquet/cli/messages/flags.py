@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from roquet.cli.flags import CODES, client_flags, count, filter_flags
+from roquet.protocol.names import COMMAND_LINE_GROUP
 
 Options = argparse.Namespace
 
@@ -71,7 +72,7 @@ def _sub(commands: Any) -> None:
         epilog="Ctrl-C ends; what was printed is marked as consumed.\n" + CODES,
     )
     sub.add_argument("topic", metavar="TOPIC")
-    sub.add_argument("-g", "--group", default="roquet_cli", help="the group (%(default)s)")
+    sub.add_argument("-g", "--group", default=COMMAND_LINE_GROUP, help="the group (%(default)s)")
     sub.add_argument("-t", "--tags", default="*", help="tag expression: 'a || b' (%(default)s)")
     sub.add_argument("--sql", metavar="EXPRESSION", help="SQL92 filter: 'a > 5' (no --tags)")
     sub.add_argument("-c", "--count", type=count, help="end after so many")

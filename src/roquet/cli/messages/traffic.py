@@ -15,6 +15,7 @@ from roquet.cli.reach import Watched, client, helped, run
 from roquet.cli.shown import message_fields, message_text
 from roquet.client import ConsumerOptions, Sql
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.names import COMMAND_LINE_GROUP
 from roquet.protocol.properties import TIMER_DELAY_MS, TIMER_DELIVER_MS
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
 
-GROUP = "roquet_cli"
 POLL_S = 0.5
 """How long a wait for messages lasts before Ctrl-C is looked at."""
 LAST_MAX = 100_000
@@ -38,7 +38,7 @@ def publish(options: argparse.Namespace) -> int:
     properties = _properties(options.property) | _due(options)
 
     async def work(stop: asyncio.Event) -> int:
-        async with client(options) as mq, mq.producer(GROUP) as producer:
+        async with client(options) as mq, mq.producer(COMMAND_LINE_GROUP) as producer:
             await _reach(mq, options)
             async for body in bodies(options, stop):
                 receipt = await producer.send(
@@ -133,7 +133,7 @@ def cat(options: argparse.Namespace) -> int:
     wanted = matcher(tag=options.tags, key=options.key, sql=options.sql)
 
     async def work(stop: asyncio.Event) -> int:
-        async with client(options) as mq, mq.pull_consumer(GROUP) as consumer:
+        async with client(options) as mq, mq.pull_consumer(COMMAND_LINE_GROUP) as consumer:
             await _reach(mq, options, must_exist=True)
             queues = await consumer.queues(options.topic)
             ends: dict[MessageQueue, int] = {}

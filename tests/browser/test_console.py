@@ -286,6 +286,45 @@ def test_no_page_is_wider_than_the_screen(console: Console, width: int, scheme: 
         page.emulate_media(color_scheme="light")
 
 
+def test_a_table_that_goes_on_at_the_side_says_so(console: Console) -> None:
+    page = console.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    try:
+        console.go("/brokers")
+        sign = page.locator(".more")
+        expect(sign).to_be_visible()
+        expect(sign).to_contain_text("scroll sideways")
+        table = page.locator(".scroll")
+        expect(table).to_have_attribute("tabindex", "0")
+        table.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
+        page.set_viewport_size({"width": 1280, "height": 800})
+        expect(sign).to_be_hidden()
+        expect(page.locator(".scroll[tabindex]")).to_have_count(0)
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_a_page_that_is_not_there_is_a_page(console: Console) -> None:
+    page = console.go("/nowhere")
+    expect(page.locator("h1")).to_have_text("Page not found")
+    expect(page.get_by_role("link", name="Overview")).to_be_visible()
+    page.screenshot(path=str(SHOTS / "console-not-found.png"))
+    # The browser itself complains about the status; nothing else may.
+    assert [it for it in console.wrong if "404" not in it] == []
+    console.wrong.clear()
+
+
+def test_a_group_without_dead_letters_has_an_empty_list(console: Console) -> None:
+    with sync.connect(f"rmq://{console.namesrv}") as mq:
+        mq.admin().groups.put("careful")
+    page = console.go("/dead/group?group=careful")
+    expect(page.locator(".empty")).to_contain_text("careful has given up no message")
+    expect(page.locator(".note.bad")).to_have_count(0)
+    page.screenshot(path=str(SHOTS / "console-dead-empty.png"))
+
+
 UNNAMED = """() => [...document.querySelectorAll(
     'input:not([type=hidden]), select, textarea, button')]
   .filter((it) => !(it.labels && it.labels.length) && !it.getAttribute('aria-label')

@@ -153,10 +153,13 @@ def _routes(parts: Parts, front: Front, entrance: Entrance, tails: Tails) -> ASG
 
     async def missing(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
-        text = "there is nothing here" if status == 404 else "that cannot be done here"
-        if request.url.path.startswith("/api"):
+        text = "there is nothing at this address" if status == 404 else "that cannot be done here"
+        path = request.scope["path"]
+        if path.startswith("/api"):
             return JSONResponse({"error": text}, status)
-        return PlainTextResponse(text + "\n", status)
+        if path.startswith("/static"):
+            return PlainTextResponse(text + "\n", status)
+        return front.missing(request, text, status)
 
     async def broken(request: Request, error: Exception) -> Response:
         log.error("%s %r failed", request.method, request.url.path, exc_info=error)

@@ -334,6 +334,40 @@ def test_dead_letters_are_listed_and_sent_again_with_a_result_each(tmp_path: Pat
     play(tmp_path, story)
 
 
+def test_a_group_that_gave_up_nothing_has_an_empty_list(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        keeper = world.administrator
+        await keeper.call("/group/create", name="g")
+        answer = await keeper.get("/api/dead/group", group="g")
+        assert (answer.status, answer.json["rows"]) == (200, [])
+        page = await keeper.get("/dead/group", group="g")
+        assert "g has given up no message" in page.text
+        unknown = await keeper.get("/dead/group", group="nobody")
+        assert (unknown.status, "there is no group nobody" in unknown.text) == (404, True)
+
+    play(tmp_path, story)
+
+
+def test_a_page_that_is_not_there_is_said_on_a_page(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        keeper = world.administrator
+        for path in ("/nowhere", "/topics/x", "/%3Cb%3E"):
+            page = await keeper.get(path)
+            assert page.status == 404, path
+            assert page.headers["content-type"].startswith("text/html")
+            assert "Page not found" in page.text
+            assert 'href="/topics"' in page.text
+        assert (await keeper.post("/topics")).status == 405
+        data = await keeper.get("/api/nowhere")
+        assert (data.status, list(data.json)) == (404, ["error"])
+        assert (await keeper.get("/static/nowhere.js")).status == 404
+        # Who is not signed in does not learn which pages there are.
+        for path in ("/nowhere", "/topics"):
+            assert (await world.stranger().get(path)).headers["location"] == "/login"
+
+    play(tmp_path, story)
+
+
 def test_settings_show_defaults_and_change_while_the_broker_runs(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         keeper = world.administrator

@@ -55,6 +55,35 @@
     });
   }
 
+  // --- tables wider than the screen: said, and reached by keys ------------------------------
+
+  function mark(place) {
+    const before = place.previousElementSibling;
+    let sign = before && before.classList.contains("more") ? before : null;
+    if (!sign) {
+      sign = document.createElement("p");
+      sign.className = "more";
+      sign.textContent = "More columns: scroll sideways \u2192";
+      place.before(sign);
+    }
+    const isWide = place.scrollWidth > place.clientWidth + 1;
+    const isScrolled = isWide || place.scrollHeight > place.clientHeight + 1;
+    sign.classList.toggle("on", isWide);
+    if (isScrolled) {
+      const heading = place.closest("section, main").querySelector("h2, h1");
+      place.tabIndex = 0;
+      place.setAttribute("role", "region");
+      place.setAttribute("aria-label", heading ? `Table: ${heading.textContent}` : "Table");
+    } else {
+      for (const it of ["tabindex", "role", "aria-label"]) place.removeAttribute(it);
+    }
+  }
+  const markAll = () => document.querySelectorAll(".scroll").forEach(mark);
+  markAll();
+  addEventListener("resize", markAll);
+  document.addEventListener("toggle", markAll, true);
+  document.addEventListener("htmx:afterSettle", markAll);
+
   // --- charts ------------------------------------------------------------------------------
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

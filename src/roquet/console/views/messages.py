@@ -259,7 +259,10 @@ async def dead(context: Context, given: Data) -> Data:
 async def _dead(context: Context, group: str, since: str) -> tuple[list[StoredMessage], bool]:
     topic = names.dlq_topic(group)
     if topic not in await context.admin.topics.names():
-        raise NotFound(f"{group} has given up nothing")
+        admin = context.admin.groups
+        if not await admin.get(group) and await admin.connection(group) is None:
+            raise NotFound(f"there is no group {group[:80]}")
+        return [], True  # a group gets its dead-letter topic with the first dead letter
     begin, end = time_of(since, "since"), context.now_ms() + _FUTURE_MS
     count = context.limits.found
     found = [it async for it in context.admin.messages.between(topic, begin, end, count=count)]

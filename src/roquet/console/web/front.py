@@ -113,6 +113,14 @@ class Front:
 
         return handle
 
+    def missing(self, request: Request, text: str, status: int) -> Response:
+        """Answer what is asked for at a path of nothing: a page for people, or where to sign in."""
+        session = self.session(request)
+        if session is None:
+            return self._to("/login")
+        title = "Page not found" if status == 404 else "That did not work"
+        return self._failed(session, Denied(status, text), title)
+
     # --- who ---------------------------------------------------------------------------------
 
     def session(self, request: Request) -> Session | None:
@@ -204,8 +212,10 @@ class Front:
             about["may"] = {"operate": False, "administer": False}
         return HTMLResponse(self._pages.render(template, {**about, **data}), status)
 
-    def _failed(self, session: Session, error: RoquetError) -> Response:
-        data: dict[str, Any] = {"title": "That did not work", "here": "", "said": ""}
+    def _failed(
+        self, session: Session, error: RoquetError, title: str = "That did not work"
+    ) -> Response:
+        data: dict[str, Any] = {"title": title, "here": "", "said": ""}
         data |= {"left_out": {}, "text": str(error)}
         return self._html("error.html", session, data, status_of(error))
 

@@ -8,7 +8,7 @@ from roquet.base.errors import Refused
 from roquet.base.times import shown_time
 from roquet.cli import output
 from roquet.protocol.codes import ResponseCode
-from roquet.spark.jobs.trace_lines import decode
+from roquet.protocol.trace_lines import decode
 
 if TYPE_CHECKING:
     import argparse

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from roquet.protocol.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, Event, decode
 from roquet.spark.jobs.trace_columns import decoded
-from roquet.spark.jobs.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, Event, decode
 
 
 def record(*values: object) -> bytes:

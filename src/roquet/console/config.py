@@ -108,7 +108,11 @@ class Limits:
     """One-time tokens that nobody has used yet."""
     link_s: float = 900.0
     failures: int = 10
-    """Failed sign-ins a minute, of all addresses together."""
+    """Failed sign-ins a minute from one address."""
+    failures_all: int = 100
+    """Failed sign-ins by password a minute, of all addresses together."""
+    failing_addresses: int = 4096
+    """Addresses whose failed sign-ins are counted; the one that tried least recently goes."""
     users: int = 1000
     streams: int = 16
     """Live tails at the same time, four of them for one session."""

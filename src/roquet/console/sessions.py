@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import hashlib
 import hmac
+import ipaddress
 import secrets
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,10 @@ class Sessions:
         self._limits = limits
         self._sessions: dict[bytes, Session] = {}
         self._links: dict[bytes, _Link] = {}
-        self._failures: collections.deque[float] = collections.deque(maxlen=limits.failures)
+        self._tries: collections.deque[float] = collections.deque(maxlen=limits.failures_all)
+        self._tries_from: collections.OrderedDict[str, collections.deque[float]] = (
+            collections.OrderedDict()
+        )
 
     # --- one-time tokens ---------------------------------------------------------------------
 
@@ -137,14 +141,58 @@ class Sessions:
 
     # --- sign-ins that fail ------------------------------------------------------------------
 
-    def failed(self, now_s: float) -> None:
-        """Count a sign-in that failed."""
-        self._failures.append(now_s)
+    def may_try(self, address: str, now_s: float, *, has_password: bool) -> bool:
+        """Count a sign-in before it is judged; tell whether it may be tried at all.
 
-    def must_wait(self, now_s: float) -> bool:
-        """Tell whether so many sign-ins failed within a minute that none is tried now."""
-        full = len(self._failures) == self._failures.maxlen
-        return full and now_s - self._failures[0] < _ONE_MINUTE_S
+        Each address may fail so often a minute. Passwords are bounded over all addresses as well:
+        they can be guessed from many, and each guess costs CPU. A one-time token cannot be
+        guessed, so whoever has one gets in whatever strangers do. What succeeds is given back by
+        `succeeded`. Counted are tries and not failures: tries that run at the same time would
+        otherwise all pass before the first of them has failed.
+        """
+        source = _source(address)
+        known = self._tries_from.get(source)
+        if known is None:
+            known = collections.deque(maxlen=self._limits.failures)
+        if _is_full(known, now_s) or (has_password and _is_full(self._tries, now_s)):
+            return False
+        known.append(now_s)
+        self._tries_from[source] = known
+        self._tries_from.move_to_end(source)
+        if len(self._tries_from) > self._limits.failing_addresses:
+            # The address that tried least recently.
+            self._tries_from.popitem(last=False)
+        if has_password:
+            self._tries.append(now_s)
+        return True
+
+    def succeeded(self, address: str, *, has_password: bool) -> None:
+        """Give back the try of a sign-in that succeeded; failures before it still count.
+
+        Otherwise somebody with an account could guess another's password without end.
+        """
+        known = self._tries_from.get(_source(address))
+        if known:
+            known.pop()
+        if has_password and self._tries:
+            self._tries.pop()
+
+
+def _is_full(tries: collections.deque[float], now_s: float) -> bool:
+    return len(tries) == tries.maxlen and now_s - tries[0] < _ONE_MINUTE_S
+
+
+def _source(address: str) -> str:
+    """Return what is counted as one address: of IPv6 the network of 64 bits that a host gets."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False).network_address)
 
 
 def is_same(given: str, expected: str) -> bool:

@@ -16,6 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.console import table
 from roquet.console.accounts import hash_password
 from roquet.console.config import ConsoleConfig, Limits, Role
+from roquet.console.sessions import Sessions
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
@@ -143,6 +144,55 @@ def test_sign_ins_that_fail_are_counted_and_then_refused(tmp_path: Path) -> None
         assert "wrong horse" not in shown
 
     play(tmp_path, story, Limits(failures=3), users=users)
+
+
+def test_failed_sign_ins_of_one_address_keep_no_other_address_out(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(f'[ana]\nrole = "viewer"\npassword = "{hash_password("correct horse")}"\n')
+    users.chmod(0o600)
+
+    async def story(world: World) -> None:
+        stranger = world.stranger()
+
+        async def enter(address: str, password: str) -> int:
+            more = {"content-type": FORM, "x-forwarded-for": address}
+            body = f"name=ana&password={password}"
+            return (await stranger.ask("POST", "/login", body, more)).status
+
+        # Tries at the same time do not slip through before the first has failed.
+        tries = [enter("203.0.113.9", "guess") for _ in range(12)]
+        assert sorted(await asyncio.gather(*tries)) == [401] * 3 + [429] * 9
+        assert await enter("203.0.113.9", "correct+horse") == 429
+        assert await enter("203.0.113.10", "correct+horse") == 303
+        # A token that is good is taken from any other address.
+        more = {"content-type": FORM, "x-forwarded-for": "203.0.113.11"}
+        body = f"token={_token(world)}"
+        assert (await stranger.ask("POST", "/login", body, more)).status == 303
+
+    play(tmp_path, story, Limits(failures=3), users=users, proxy="127.0.0.1")
+
+
+def test_counts_of_failed_sign_ins_are_bounded_and_fade() -> None:
+    sessions = Sessions(Limits(failures=2, failures_all=5, failing_addresses=3))
+
+    def may(address: str, now_s: float, *, has_password: bool = True) -> bool:
+        return sessions.may_try(address, now_s, has_password=has_password)
+
+    assert [may("10.0.0.1", 0.0) for _ in range(3)] == [True, True, False]
+    # Hosts of one IPv6 network are one; an IPv4 address inside IPv6 is that address.
+    assert [may("2001:db8::1", 1.0), may("2001:db8::2", 1.0)] == [True, True]
+    assert not may("2001:db8::3%eth0", 1.0)
+    assert not may("::ffff:10.0.0.1", 1.0)
+    # Of all addresses together five passwords were tried; tokens are not guessed.
+    assert may("10.0.0.2", 2.0)
+    assert not may("10.0.0.3", 2.0)
+    assert may("10.0.0.3", 2.0, has_password=False)
+    assert may("10.0.0.1", 60.0)
+    # What succeeds gives back its own try alone.
+    assert may("10.0.0.4", 100.0)
+    assert may("10.0.0.4", 100.0)
+    sessions.succeeded("10.0.0.4", has_password=True)
+    assert [may("10.0.0.4", 100.0), may("10.0.0.4", 100.0)] == [True, False]
 
 
 def test_a_file_of_accounts_that_others_may_read_is_refused(tmp_path: Path) -> None:

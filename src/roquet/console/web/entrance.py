@@ -100,14 +100,16 @@ class Entrance:
         """Return key, name and role. Raises Denied."""
         sessions = self._parts.sessions
         now_s = self._parts.clock.steady_ms() / 1000
-        if sessions.must_wait(now_s):
-            raise Denied(429, "too many sign-ins failed: try again in a minute")
         token, name, password = (
             given.get(it, "")[:_TEXT_MAX] for it in ("token", "name", "password")
         )
+        address, has_password = address_of(request), not token
+        if not sessions.may_try(address, now_s, has_password=has_password):
+            raise Denied(429, "too many sign-ins failed: try again in a minute")
         if token:
             found = sessions.use_link(token.strip(), now_s)
             if found is not None:
+                sessions.succeeded(address, has_password=False)
                 self._note("sign in", "done: by a one-time token", found[1], found[2].word, request)
                 if found[1] == OWNER:
                     self.announce(self._address, self._role)
@@ -116,10 +118,10 @@ class Entrance:
         else:
             role = await self._accounts.check(name, password)
             if role is not None:
+                sessions.succeeded(address, has_password=True)
                 self._note("sign in", "done: by a password", name, role.word, request)
                 return sessions.begin(name, role, now_s), name, role
             text = "the name or the password is wrong"
-        sessions.failed(now_s)
         self._note("sign in", f"refused: {text}", name or "?", "-", request)
         raise Denied(401, text)
 

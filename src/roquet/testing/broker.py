@@ -92,7 +92,15 @@ class Broker:
 
     async def __aenter__(self) -> Self:
         """Start."""
-        await asyncio.to_thread(self.start)
+        starting = asyncio.get_running_loop().run_in_executor(None, self.start)
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread goes on: what it starts is stopped before whoever cancelled hears of it.
+            with contextlib.suppress(UsageError):
+                await starting
+            await asyncio.to_thread(self.close)
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,8 +129,12 @@ class Broker:
         try:
             loop.run(self._opened(self._folder))
         except BaseException:
-            loop.close()
-            self._remove()
+            # An interrupt finds servers half started: they stop as others do, not with the loop.
+            try:
+                loop.run(self._finish())
+            finally:
+                loop.close()
+                self._remove()
             raise
         self._loop = loop
 
@@ -173,9 +185,12 @@ class Broker:
         # One task starts and stops the servers: these may have task groups.
         try:
             async with self._servers(folder):
-                ready.set_result(None)
+                if not ready.done():  # whoever waited may have been interrupted
+                    ready.set_result(None)
                 await self._ends.wait()
         except Exception as error:
+            if ready.cancelled():
+                return  # nobody asks any more
             if ready.done():
                 raise
             ready.set_exception(error)

@@ -113,6 +113,58 @@ def test_a_broker_for_tests_serves_asyncio() -> None:
     assert asyncio.run(tell()) == b"hello"
 
 
+INTERRUPTED = """
+import asyncio, os, signal, sys
+from roquet.testing import Broker, broker
+
+module = {"name server": broker.namesrv_app, "broker": broker.broker_app}[sys.argv[1]]
+build = module.build
+
+
+def interrupted_build(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    return build(*arguments)
+
+
+module.build = interrupted_build
+made = Broker()
+
+
+async def enter():
+    async with made:
+        print("started")
+
+
+try:
+    if sys.argv[2] == "asyncio":
+        asyncio.run(enter())
+    else:
+        made.start()
+except KeyboardInterrupt:
+    print("interrupted", made._folder)
+module.build = build
+with made as broker:
+    print("runs", broker.url[:6])
+"""
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "blocking"])
+@pytest.mark.parametrize("at", ["name server", "broker"])
+def test_an_interrupt_while_the_broker_for_tests_starts_is_quiet(
+    tmp_path: Path, at: str, kind: str
+) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, "-W", "always", str(script), at, kind],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (["interrupted None", "runs rmq://"], "")
+
+
 def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in a process of its own, where the plug-in is installed as the package says."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -55,7 +55,7 @@ class Rounds:
             await producer.send(TOPIC, BODY)
             begun = time.process_time()
             for _ in range(self.count):
-                await producer.submit(TOPIC, BODY)
+                _ = await producer.submit(TOPIC, BODY)
             await producer.flush()
             return self._each(begun)
 

@@ -7,12 +7,12 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from roquet.base.errors import Refused, Unreachable, UsageError
+from roquet.base.errors import Unreachable, UsageError
 from roquet.base.log import configure
 from roquet.cli import contexts
 from roquet.cli.exits import EXIT_INTERRUPTED, EXIT_LEFT_OUT
 from roquet.client import connect
-from roquet.protocol.codes import ResponseCode
+from roquet.remoting.other_servers import WrongServer
 from roquet.remoting.refusals import cannot_heal
 from roquet.service import runtime
 
@@ -43,8 +43,10 @@ def client(options: argparse.Namespace) -> MQ:
     return connect("rmq://" + ";".join(addresses), credentials=cluster.credentials())
 
 
-def helped(error: Unreachable) -> Unreachable:
+def helped(error: Unreachable) -> RoquetError:
     """Return the error of a cluster that does not answer, with what helps."""
+    if isinstance(error, WrongServer):
+        return UsageError(f"--namesrv: {error}")
     return error if cannot_heal(error) else Unreachable(f"{error}; is one running? try: roquet dev")
 
 
@@ -93,27 +95,13 @@ class Watched:
 
     async def ask_name_server(self, command: Command) -> Command:
         """Ask until one answers. Raises Refused, Unreachable."""
-        with waiting_for(";".join(self.name_servers)), self._told_apart():
+        with waiting_for(";".join(self.name_servers)):
             return await self._calls.ask_name_server(command)
 
     async def route(self, topic: str) -> TopicRoute:
         """Ask for a topic's route. Raises Refused, Unreachable."""
-        with waiting_for(";".join(self.name_servers)), self._told_apart():
+        with waiting_for(";".join(self.name_servers)):
             return await self._calls.route(topic)
-
-    @contextlib.contextmanager
-    def _told_apart(self) -> Generator[None]:
-        """Say what is wrong when the address of a broker was given for a name server's."""
-        try:
-            yield
-        except Refused as refusal:
-            if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            where = self.name_servers[0]
-            raise UsageError(
-                f"{where} does not answer as a name server does; is it a broker? --namesrv is the"
-                " name server's address, which usually has port 9876"
-            ) from refusal
 
     def forget_topic(self, topic: str) -> None:
         """Keep no route of this topic."""

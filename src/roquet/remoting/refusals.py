@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.protocol.codes import ResponseCode
+from roquet.remoting.other_servers import WrongServer
 from roquet.remoting.tls import TlsMismatch
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def refused(code: int, remark: str | None, fields: Mapping[str, str] | None = No
 
 def cannot_heal(error: RoquetError) -> bool:
     """Tell whether waiting is in vain: somebody has to change the call, an account or a setting."""
-    if isinstance(error, (UsageError, TlsMismatch)):
+    if isinstance(error, (UsageError, TlsMismatch, WrongServer)):
         return True
     if not isinstance(error, Refused):
         return False

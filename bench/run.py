@@ -52,8 +52,6 @@ SETTLE_S = 1.0
 OPEN_RATE = 20_000
 """Rate to take the half of when the scenario itself was left out."""
 
-WARM_UP_RATE = 20_000
-"""Messages a second, by the protocol of RocketMQ; the others get theirs as fast as they answer."""
 PEERS = ("nats", "kafka")
 """What else is measured where a load can be compared."""
 
@@ -241,9 +239,7 @@ def _measure(
 def _warm_up(broker: Broker | Peer, secs: float) -> None:
     if secs <= 0:
         return
-    # As fast as it can, a quick broker would put what pulls read first further back than RocketMQ
-    # takes for cached: their answers would have 8 messages where those of others have 32.
-    load = Scenario("warm-up", "send", {"conns": 4, "rate": WARM_UP_RATE, "size": 1024})
+    load = Scenario("warm-up", "send", {"conns": 4, "depth": 32, "size": 1024})
     _measure(load, broker, secs / 2)
     _measure(Scenario("warm-up", "pull", {"conns": 4, "batch": 32}), broker, secs / 2)
 

@@ -181,6 +181,38 @@ fn drawn_workloads_survive_every_call_that_fails() {
 }
 
 #[test]
+fn start_after_a_failed_sync_writes_again_what_the_kernel_dropped() {
+    use Step::{Checkpoint, Dispatch, Flush, Kill};
+    // The kernel calls pages clean after a sync that failed. What is vouched for after the next
+    // start has to be written again: a sync alone writes nothing of it.
+    let mut steps = vec![SMALL, Flush, Dispatch, Checkpoint];
+    // More than a file of a queue holds: its first units may be lost where later ones are not.
+    steps.extend([common::world::BATCH, Flush, Dispatch].repeat(8));
+    steps.extend([Checkpoint, Kill, Flush, Dispatch, Checkpoint]);
+    for sync_flush in [true, false] {
+        for nth in 0.. {
+            let fault = Fault {
+                op: Some(Op::Sync),
+                nth,
+                sticky: false,
+                errno: libc::EIO,
+            };
+            let (mut world, hit) = run_with_fault(&steps, sync_flush, fault);
+            let what = format!("sync {sync_flush} {fault:?}");
+            if world.store.is_some() {
+                world.step(Checkpoint);
+            }
+            judge(&mut world, &what);
+            if hit == 0 {
+                assert!(nth > 5, "only {nth} syncs");
+                assert_eq!(world.promise.durable, world.promise.log.len());
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn a_full_disk_is_a_clear_error_and_writing_resumes() {
     let mut refused = 0;
     let mut resumed = 0;

@@ -12,7 +12,7 @@ use roquet_core::timer::{TimerThread, TIMER_TOPIC};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use timer_help::{World, START, STEP};
+use timer_help::{open_ticking, World, START, STEP};
 
 /// Properties of the first message that was delivered, in order.
 fn delivered_properties(world: &World) -> Vec<(String, String)> {
@@ -82,6 +82,52 @@ fn message_of_many_turns_says_how_many_there_were_and_nothing_twice() {
     assert!(rolled >= 4);
     let wanted = ("TIMER_ROLL_TIMES".to_owned(), rolled.to_string());
     assert!(found.contains(&wanted), "{found:?}");
+}
+
+/// A timer message that takes `size` bytes of the log.
+fn send_sized(world: &World, size: usize, due_ms: i64) {
+    let fixed = format!(
+        "TIMER_DELIVER_MS\u{1}{due_ms}\u{2}TIMER_OUT_MS\u{1}{}\u{2}UNIQ_KEY\u{1}k\u{2}\
+         REAL_TOPIC\u{1}T\u{2}REAL_QID\u{1}3\u{2}p\u{1}\u{2}",
+        due_ms - STEP
+    );
+    let rest = size - 91 - 1 - TIMER_TOPIC.len() - fixed.len();
+    let padded = fixed.replace("p\u{1}", &format!("p\u{1}{}", "x".repeat(rest)));
+    assert!(world.put(TIMER_TOPIC, b"k", padded.as_bytes()));
+}
+
+#[test]
+fn messages_that_fire_together_are_appended_in_batches_of_bounded_count_and_bytes() {
+    // 128 messages, and 256 KiB of them as they stand in the timer topic: the one that reaches the
+    // bound is the last of its batch.
+    for (size, count, wanted) in [(400, 300, &[128, 128, 44][..]), (8192, 70, &[32, 32, 6])] {
+        // With a clock that moves at each look, what has one store time was appended together.
+        let mut world = World::new();
+        world.stop();
+        world.disk.release_locks();
+        let opened = open_ticking(&world.disk, &world.now, &world.config, 1, 1);
+        (world.store, world.timers) = opened.unwrap();
+        for _ in 0..count {
+            send_sized(&world, size, START + 15 * STEP);
+            world.store.flush().unwrap();
+        }
+        while matches!(world.store.dispatch(), Ok(true)) {}
+        let units = world.store.units(TIMER_TOPIC, 0, 0, 1000).unwrap();
+        assert!(units.iter().all(|(_, it, _)| *it as usize == size));
+        world.turn();
+        assert_eq!(world.timers.waiting(), count);
+        world.pass(17 * STEP);
+        world.turn();
+        let mut batches: Vec<(i64, usize)> = Vec::new();
+        for (_, stored_ms) in world.delivered() {
+            match batches.last_mut() {
+                Some((last, counted)) if *last == stored_ms => *counted += 1,
+                _ => batches.push((stored_ms, 1)),
+            }
+        }
+        let counts: Vec<usize> = batches.iter().map(|(_, counted)| *counted).collect();
+        assert_eq!(counts, wanted, "messages of {size} bytes");
+    }
 }
 
 #[test]

@@ -77,11 +77,22 @@ pub(crate) fn open(
     config: &TimerConfig,
     boot: u64,
 ) -> Result<(Arc<Store>, Arc<Timers>), roquet_core::store_error::StoreError> {
+    open_ticking(disk, now, config, boot, 0)
+}
+
+/// Opens with a clock that moves by `tick_ms` at each look.
+pub(crate) fn open_ticking(
+    disk: &SimDisk,
+    now: &Arc<AtomicI64>,
+    config: &TimerConfig,
+    boot: u64,
+    tick_ms: i64,
+) -> Result<(Arc<Store>, Arc<Timers>), roquet_core::store_error::StoreError> {
     let clock = Arc::clone(now);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let env = Env {
         disk: shared,
-        clock: Arc::new(move || clock.load(Ordering::Relaxed)),
+        clock: Arc::new(move || clock.fetch_add(tick_ms, Ordering::Relaxed)),
         boot,
         memory: 1 << 30,
         process: 4711,

@@ -112,6 +112,21 @@ impl State {
         *self = Self::new(header, true);
     }
 
+    /// Frees the buffers, all of which is written: up to 20 MB of slots, which are read again when
+    /// they are needed.
+    fn free(&mut self) {
+        debug_assert!(self.tail.is_empty());
+        self.pages = Pages::default();
+        self.tail = Vec::new();
+    }
+
+    /// Bytes of slots and entries in memory.
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        let pages = self.pages.0.iter().flatten();
+        self.tail.capacity() + pages.map(|page| page.bytes.len()).sum::<usize>()
+    }
+
     /// Takes the entries that are not written yet, as if they were.
     pub(super) fn take_tail(&mut self) -> Vec<u8> {
         self.tail_from = self.header.next;
@@ -260,6 +275,19 @@ impl IndexFile {
         Ok(())
     }
 
+    /// Writes all but the header of a full file and frees its buffers; [`Self::sync`] makes it
+    /// durable.
+    ///
+    /// Checkpoints are a minute apart, and small files fill in less: each would keep its entries
+    /// and slots in memory until then.
+    pub(super) fn spill(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        self.write_entries(&mut state)?;
+        self.write_slots(&mut state)?;
+        state.free();
+        Ok(())
+    }
+
     /// Writes the entries that wait.
     pub(super) fn write_tail(&self) -> io::Result<()> {
         self.write_entries(&mut self.lock())
@@ -299,8 +327,7 @@ impl IndexFile {
             }
             self.write_entries(&mut state)?;
             self.write_slots(&mut state)?;
-            // Twenty megabytes when full; what is needed again is read again.
-            state.pages = Pages::default();
+            state.free();
             state.changed = false;
             state.header
         };

@@ -85,6 +85,7 @@ impl Index {
                     if current.add(hash, phy, store_time)? {
                         break;
                     }
+                    current.spill()?;
                 }
                 file = Some(self.new_file(file.as_deref(), store_time)?);
             }
@@ -345,4 +346,36 @@ fn local_name(ms: i64) -> String {
         parts.tm_sec,
         ms.rem_euclid(1000)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Index;
+    use crate::file_disk::FileDisk;
+    use std::sync::Arc;
+
+    #[test]
+    fn full_files_keep_no_buffers_and_are_read_from_disk_before_a_sync() {
+        let root = std::env::temp_dir().join(format!("index-spill-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        let index = Index::open(Arc::new(FileDisk::new()), root.join("index"), 7, 20, None);
+        let index = index.unwrap();
+        for n in 0..100u64 {
+            index
+                .put("T", &[format!("key{n}").as_bytes()], n * 100, 1000)
+                .unwrap();
+        }
+        let files = index.every_file();
+        let buffered: Vec<usize> = files.iter().map(|file| file.lock().buffered()).collect();
+        let (newest, full) = buffered.split_last().unwrap();
+        assert!(*newest > 0);
+        assert_eq!(full, [0; 5]);
+        for n in 0..100u64 {
+            let found = index.query("T", format!("key{n}").as_bytes(), 64, 0, i64::MAX);
+            assert!(found.unwrap().contains(&(n * 100)), "key{n}");
+        }
+        index.sync().unwrap();
+        assert!(files.iter().all(|file| file.lock().buffered() == 0));
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 }

@@ -64,7 +64,7 @@ accounts:
 """
 
 
-def guarded(folder: Path, tell: Callable[[Cluster], Awaitable[None]]) -> None:
+def guarded(folder: Path, tell: Callable[[Cluster], Awaitable[None]], **changes: str) -> None:
     (folder / "conf").mkdir(parents=True)
     accounts = folder / "conf" / "plain_acl.yml"
     accounts.touch(0o600)
@@ -79,7 +79,7 @@ def guarded(folder: Path, tell: Callable[[Cluster], Awaitable[None]]) -> None:
             it.broker.metadata.groups.put(config)
         await tell(it)
 
-    play(folder, begun, aclEnable="true", rocketmqHome=str(folder), **ON)
+    play(folder, begun, aclEnable="true", rocketmqHome=str(folder), **ON, **changes)
 
 
 def test_rights_on_parent_and_group_are_enough(tmp_path: Path) -> None:
@@ -150,6 +150,32 @@ def test_account_without_them_gets_nothing_by_any_code(tmp_path: Path) -> None:
     guarded(tmp_path, tell)
 
 
+def test_account_leaves_room_for_the_light_topics_of_others(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        def wanted(number: int, names: int) -> Command:
+            more = {"group": "others", "topic": "others", "clientId": f"other-{number}"}
+            return ctl_command("COMPLETE_ADD", [f"n{one}" for one in range(names)], **more)
+
+        taken = 0
+        while (answer := await it.call(OTHER.sign(wanted(taken, 50)))).code == 0:
+            taken += 1
+        assert (answer.code, "for other accounts" in str(answer.remark)) == (2018, True)
+        assert taken == 16  # 800 of 1,000: with 850, more than 4 times the rest
+        # Also not by clients without a light topic, of which there may be as many.
+        empty = [await it.call(OTHER.sign(wanted(at, 0))) for at in range(taken, 900)]
+        assert {one.code for one in empty} == {0, 2018}
+        assert (await it.call(MEMBER.sign(ctl_command("PARTIAL_ADD", FEW)))).code == 0
+        # There is less room for the other account now; what it has it keeps, and renews.
+        assert (await it.call(OTHER.sign(wanted(0, 50)))).code == 0
+        assert (await it.call(OTHER.sign(wanted(0, 51)))).code == 2018
+        gone = ctl_command("COMPLETE_REMOVE", group="others", topic="others", clientId="other-0")
+        assert (await it.call(OTHER.sign(gone))).code == 0
+        assert (await it.call(MEMBER.sign(ctl_command("PARTIAL_ADD", MORE)))).code == 0
+
+    guarded(tmp_path, tell, maxLiteSubscriptionCount="1000")
+
+
+FEW, MORE = [f"n{number}" for number in range(40)], [f"n{number}" for number in range(100)]
 ACTIONS = ("PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE")
 
 

@@ -15,10 +15,11 @@ import pytest
 from roquet._native import decode_frames
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
-from roquet.broker.api.refusal import Refusal
+from roquet.broker.api.caller import Caller
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.notices import GroupNotices
-from roquet.broker.clients.registry import EXPRESSION_WEIGHT, Registry
+from roquet.broker.clients.registry import EXPRESSION_WEIGHT, Client, Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
@@ -484,7 +485,43 @@ def test_heartbeat_beyond_the_memberships_of_all_connections_is_refused(
         await desk.beat(two, HeartbeatData(client_id="two", producers=("p", "q")))
         desk.registry.drop(one.key)
         desk.registry.drop(two.key)
-        assert desk.registry.memberships == 0
+        assert desk.registry.memberships.total == 0
+
+    asyncio.run(story())
+
+
+def test_account_leaves_room_for_the_memberships_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any account may name producer groups that no account is named for."""
+    monkeypatch.setattr(clients_module, "MEMBERSHIPS_MAX", 2_000)
+
+    async def story() -> None:
+        desk = Desk(tmp_path)
+
+        async def beat(account: str, names: int, peer: FakePeer) -> Client:
+            producers = tuple(f"p{number}" for number in range(names))
+            data = HeartbeatData(client_id="one", producers=producers)
+            client = Client(peer, "one", "JAVA", 0, account)
+            await desk.clients.heartbeat(data, client, Caller(address="x:1", access_key=account))
+            return client
+
+        first = FakePeer()
+        await beat("a", 1_600, first)
+        with pytest.raises(Refusal, match="of account a are in 1600 groups, which") as refused:
+            await beat("a", 1, FakePeer())
+        assert refused.value.reason is Reason.BUSY
+        second = FakePeer()
+        await beat("b", 150, second)
+        await beat("a", 1_600, first)
+        with pytest.raises(Refusal, match="which is its share"):
+            await beat("a", 1_601, first)
+        # A connection that changes its account takes its places along.
+        await beat("b", 1_600, first)
+        assert (desk.registry.memberships.of("a"), desk.registry.memberships.of("b")) == (0, 1_750)
+        desk.registry.drop(first.key)
+        desk.registry.drop(second.key)
+        assert (desk.registry.memberships.total, desk.registry.memberships.of("b")) == (0, 0)
 
     asyncio.run(story())
 

@@ -236,7 +236,7 @@ def test_quotas_count_what_requests_at_the_same_time_ask_for(tmp_path: Path) -> 
         assert {answer.code for answer in answers} == {0, 2018}
         assert await count(it) <= 1_000
 
-    told(tmp_path, tell, maxLiteSubscriptionCount="1000")
+    told(tmp_path, tell, maxLiteSubscriptionCount="1250")
 
 
 def test_acknowledgements_are_refused_with_codes_of_rocketmq(tmp_path: Path) -> None:

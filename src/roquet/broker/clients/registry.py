@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from roquet.service.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -121,8 +122,8 @@ class Registry:
         self._listeners: list[Callable[[str], None]] = []
         self.subscribed = 0
         """How many topics groups subscribe to, counted for each group; long expressions more."""
-        self.memberships = 0
-        """How many groups connections are in, counted for each connection."""
+        self.memberships = Shares()
+        """How many groups connections are in, counted for each connection, by account."""
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Have `listener(group)` called whenever a consumer group may have changed."""
@@ -133,16 +134,14 @@ class Registry:
     def register_producer(self, group: str, client: Client, now_ms: int) -> None:
         """Add or refresh a producer."""
         members = self._producers.setdefault(group, {})
-        self.memberships += client.peer.key not in members
-        members[client.peer.key] = Member(client, now_ms)
+        self._join(members, Member(client, now_ms))
         self._producer_groups_of.setdefault(client.peer.key, set()).add(group)
 
     def unregister_producer(self, group: str, key: int) -> bool:
         """Remove a connection from a producer group; tell whether it was in it."""
         members = self._producers.get(group)
-        if members is None or members.pop(key, None) is None:
+        if members is None or not self._leave(members, key):
             return False
-        self.memberships -= 1
         if not members:
             del self._producers[group]
         _discard(self._producer_groups_of, key, group)
@@ -187,9 +186,7 @@ class Registry:
         if known is None:
             known = self._consumers[group] = ConsumerGroup(group, consuming)
         key = client.peer.key
-        joined = key not in known.members
-        self.memberships += joined
-        known.members[key] = Member(client, now_ms)
+        joined = self._join(known.members, Member(client, now_ms))
         known.consuming = consuming
         if fingerprint is not None:
             known.fingerprint = fingerprint
@@ -212,9 +209,8 @@ class Registry:
     def unregister_consumer(self, group: str, key: int) -> bool:
         """Remove a connection from a consumer group; tell whether it was in it."""
         known = self._consumers.get(group)
-        if known is None or known.members.pop(key, None) is None:
+        if known is None or not self._leave(known.members, key):
             return False
-        self.memberships -= 1
         if not known.members:
             self.subscribed -= sum(map(weight_of, known.subscriptions.values()))
             del self._consumers[group]
@@ -285,6 +281,23 @@ class Registry:
         known = self._consumers.get(group)
         before = 0 if known is None else sum(map(weight_of, known.subscriptions.values()))
         return sum(map(weight_of, wanted)) - before
+
+    def _join(self, members: dict[int, Member], member: Member) -> bool:
+        """Put a member into a group, or in its own place; tell whether it is new."""
+        key, account = member.client.peer.key, member.client.access_key
+        known = members.get(key)
+        members[key] = member
+        if known is None:
+            self.memberships.add(account)
+        else:
+            self.memberships.move(known.client.access_key, account, 1)
+        return known is None
+
+    def _leave(self, members: dict[int, Member], key: int) -> bool:
+        member = members.pop(key, None)
+        if member is not None:
+            self.memberships.add(member.client.access_key, -1)
+        return member is not None
 
     def _merge(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
         """Make the group's topics those wanted; tell whether a topic came or went."""

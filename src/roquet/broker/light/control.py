@@ -18,7 +18,7 @@ from roquet.protocol import light_queues, light_topics
 from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
@@ -93,10 +93,12 @@ class LightControl:
         wanted: Sequence[LightSubscribe],
         caller: Caller,
         tell: Callable[[LightSubscribe], Callable[[str], None]],
+        connection: Hashable = None,
     ) -> None:
         """Do what clients want. Raises Refusal.
 
-        `tell(entry)` returns how the client of an entry hears that it lost a light topic.
+        `tell(entry)` returns how the client of an entry hears that it lost a light topic. What is
+        kept counts for the share of the caller's account, or of the connection without one.
         """
         if not wanted:
             text = "LiteSubscriptionCtlRequestBody is empty."
@@ -110,11 +112,12 @@ class LightControl:
         ]
         async for entry in in_slices(known, AT_ONCE):
             self._access.require(caller, subscribe(entry.topic, entry.group))
-        quotas = Quotas(self._subscriptions, self._rules.subscriptions_max)
+        user = caller.access_key or connection
+        quotas = Quotas(self._subscriptions, self._rules.subscriptions_max, user)
         async for entry in in_slices(known, AT_ONCE):
             await self._check(entry, quotas)
         for entry in known:
-            await self._do(entry, tell(entry))
+            await self._do(entry, tell(entry), user)
 
     async def _check(self, entry: LightSubscribe, quotas: Quotas) -> None:
         """Raise Refusal for what may not be."""
@@ -149,16 +152,16 @@ class LightControl:
                 text = f"{name[:80]!r} is no name of a light topic"
                 raise Refusal(Reason.INVALID_ARGUMENT, text)
 
-    async def _do(self, entry: LightSubscribe, tell: Callable[[str], None]) -> None:
+    async def _do(self, entry: LightSubscribe, tell: Callable[[str], None], user: Hashable) -> None:
         client = entry.client_id, entry.group
         if entry.action is Action.COMPLETE_REMOVE:
             self.close(client)
         elif entry.action is Action.PARTIAL_REMOVE:
             await self._remove(client, entry)
         elif entry.action is Action.PARTIAL_ADD:
-            await self._add(client, entry, tell)
+            await self._add(client, entry, self._opened(client, entry.topic, tell, user))
         else:
-            await self._replace(client, entry, tell)
+            await self._replace(client, entry, self._opened(client, entry.topic, tell, user))
 
     def close(self, client: Client) -> None:
         """Forget a client; others get what was noted for it."""
@@ -184,10 +187,7 @@ class LightControl:
             if self._subscriptions.remove(client, queue) and resets:
                 self._restart(client[1], queue, 0)
 
-    async def _add(
-        self, client: Client, entry: LightSubscribe, tell: Callable[[str], None]
-    ) -> None:
-        held = self._opened(client, entry.topic, tell)
+    async def _add(self, client: Client, entry: LightSubscribe, held: Subscription) -> None:
         is_exclusive = self._facts.is_exclusive(client[1])
         is_here = await self._owners.of(entry.topic)
         async for name in in_slices(entry.names, AT_ONCE):
@@ -205,10 +205,7 @@ class LightControl:
             if self._subscriptions.add(client, queue):
                 self._events.subscribed(client, queue)
 
-    async def _replace(
-        self, client: Client, entry: LightSubscribe, tell: Callable[[str], None]
-    ) -> None:
-        held = self._opened(client, entry.topic, tell)
+    async def _replace(self, client: Client, entry: LightSubscribe, held: Subscription) -> None:
         if self._facts.is_wildcard(client[1]):
             for queue in [it for it in held.queues if light_topics.split(it) is not None]:
                 self._subscriptions.remove(client, queue)
@@ -233,11 +230,14 @@ class LightControl:
         quota = self._facts.quota(client[1])
         check_room(self._subscriptions, client, self._rules.subscriptions_max, quota)
 
-    def _opened(self, client: Client, topic: str, tell: Callable[[str], None]) -> Subscription:
+    def _opened(
+        self, client: Client, topic: str, tell: Callable[[str], None], user: Hashable
+    ) -> Subscription:
         most = self._rules.subscriptions_max
         if self._subscriptions.get(client) is None and len(self._subscriptions) >= most:
             raise too_many(most)
-        return self._subscriptions.opened(client, topic, tell, self._clock.steady_ms())
+        now_ms = self._clock.steady_ms()
+        return self._subscriptions.opened(client, topic, tell, now_ms, user=user)
 
     def _take_over(self, client: Client, queue: str, name: str) -> None:
         """Take a light topic from the other clients of the group."""

@@ -91,7 +91,7 @@ class LightInfo:
         return api.BrokerLightInfo(
             queues_max=self._queues_max,
             queues=self._store.light_queues(),
-            subscriptions=self._subscriptions.references,
+            subscriptions=self._subscriptions.references.total,
             orders=len(self._orders),
             queue_tables=await asyncio.to_thread(self._store.queue_count),
             offsets=len(self._offsets.pairs()),

@@ -1,8 +1,8 @@
 """Which client subscribes to which light topics; in memory alone, clients say it again and again.
 
 Invariant: the two directions agree: a client is among the subscribers of a queue exactly while the
-queue is in its subscription, and `references` counts these pairs. A client is one of a group: what
-somebody says about another group's client of the same id does not touch it.
+queue is in its subscription, and `references` counts these pairs, by who asked for them. A client
+is one of a group: what somebody says about another group's client of the same id does not touch it.
 
 A group that has all light topics of its parent (a wildcard group) is noted under a name of its own,
 `topic@group`, which no queue can have.
@@ -14,9 +14,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.protocol import light_topics
+from roquet.service.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
 Client = tuple[str, str]
 """(client id, group)."""
@@ -24,11 +25,14 @@ Client = tuple[str, str]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Subscription:
-    """What one client subscribes to. `tell` is how it hears that it lost a light topic."""
+    """What one client subscribes to."""
 
     topic: str
     updated_ms: int
     tell: Callable[[str], None]
+    """How the client hears that it lost a light topic."""
+    user: Hashable
+    """Who renewed it last, for whose share it counts: an account, or a connection without one."""
     queues: dict[str, None] = dataclasses.field(default_factory=dict[str, None])
     next_walk: int = 0
     """Where the next pop that goes through all of them begins."""
@@ -74,8 +78,10 @@ class LightSubscriptions:
         """Queue -> group -> clients."""
         self._wildcards: dict[str, dict[str, str]] = {}
         """Topic -> wildcard group -> the name it is noted under."""
-        self.references = 0
-        """Pairs of a client and a light topic."""
+        self.references = Shares()
+        """Pairs of a client and a light topic, by user."""
+        self.users = Shares()
+        """Clients, by user."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -109,17 +115,27 @@ class LightSubscriptions:
         return pairs
 
     def opened(
-        self, client: Client, topic: str, tell: Callable[[str], None], now_ms: int
+        self,
+        client: Client,
+        topic: str,
+        tell: Callable[[str], None],
+        now_ms: int,
+        *,
+        user: Hashable = None,
     ) -> Subscription:
-        """Return a client's subscription, which is as new as of now."""
+        """Return a client's subscription, which is as new as of now and counts for `user`."""
         known = self._clients.get(client)
         if known is not None and known.topic != topic:
             # The group is bound to another topic now.
             self.closed(client)
             known = None
         if known is None:
-            known = self._clients[client] = Subscription(topic, now_ms, tell)
+            known = self._clients[client] = Subscription(topic, now_ms, tell, user)
             self._groups.setdefault(client[1], {})[client[0]] = None
+            self.users.add(user)
+        self.references.move(known.user, user, len(known.queues))
+        self.users.move(known.user, user, 1)
+        known.user = user
         known.updated_ms = now_ms
         known.tell = tell
         return known
@@ -132,7 +148,7 @@ class LightSubscriptions:
         if not members.add(name):
             return False
         held.queues[queue] = None
-        self.references += 1
+        self.references.add(held.user)
         return True
 
     def add_wildcard(self, client: Client) -> bool:
@@ -148,7 +164,7 @@ class LightSubscriptions:
         if held is None or queue not in held.queues:
             return False
         del held.queues[queue]
-        self.references -= 1
+        self.references.add(held.user, -1)
         name, group = client
         groups = self._members[queue]
         groups[group].remove(name)
@@ -167,6 +183,7 @@ class LightSubscriptions:
         for queue in list(held.queues):
             self.remove(client, queue)
         del self._clients[client]
+        self.users.add(held.user, -1)
         name, group = client
         del self._groups[group][name]
         if not self._groups[group]:

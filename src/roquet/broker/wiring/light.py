@@ -178,7 +178,7 @@ def _watch(base: Base, parts: LightParts) -> None:
         "Light topics: references of subscriptions, clients, events, batches in flight, held pops",
         "kind",
         lambda: {
-            "subscriptions": float(parts.subscriptions.references),
+            "subscriptions": float(parts.subscriptions.references.total),
             "clients": float(len(parts.subscriptions)),
             "events": float(parts.events.count),
             "batches": float(len(parts.orders)),

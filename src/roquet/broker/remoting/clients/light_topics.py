@@ -66,7 +66,7 @@ class LightSubscriptionAdapter:
         def tell(entry: LightSubscribe) -> Callable[[str], None]:
             return functools.partial(_unsubscribed, peer, entry.group, entry.client_id)
 
-        await self._control.change(wanted, self._callers.of(request), tell)
+        await self._control.change(wanted, self._callers.of(request), tell, peer.key)
         return reply_to(command)
 
 

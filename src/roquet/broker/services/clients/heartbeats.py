@@ -19,6 +19,7 @@ from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from roquet.protocol import names, tags
 from roquet.service.lifecycle import Timer
+from roquet.service.shares import may_hold
 from roquet.service.slices import in_slices
 from roquet.store.filters import compiled
 
@@ -39,7 +40,7 @@ GROUPS_MAX = 2_000
 SUBSCRIPTIONS_MAX = 5_000
 """Topics that one group may subscribe to."""
 MEMBERSHIPS_MAX = 1_000_000
-"""Groups that connections are in, counted for each connection."""
+"""Groups that connections are in, counted for each connection; an account has a share of them."""
 SUBSCRIBED_MAX = 1_000_000
 """Topics that groups subscribe to, counted for each group; 256 characters count as a topic."""
 GROUPS_AT_ONCE = 20
@@ -115,7 +116,7 @@ class Clients:
         """
         async for needs in in_slices(heartbeat_needs(data), GROUPS_AT_ONCE):
             self._access.require(caller, needs)
-        self._check_limits(client.peer.key, data)
+        self._check_limits(client.peer.key, data, caller.access_key)
         consumers, full = await self._known_consumers(data)
         # Others had their turn; nobody is let in who has hung up meanwhile.
         changed = await self._register(client, data, consumers)
@@ -125,14 +126,14 @@ class Clients:
         # A V1 heartbeat always carries all, so nothing is lost by telling it to: Java does.
         return data.fingerprint == 0 or changed
 
-    def _check_limits(self, key: int, data: HeartbeatData) -> None:
+    def _check_limits(self, key: int, data: HeartbeatData, account: str) -> None:
         if len(data.client_id or "") > CLIENT_ID_LENGTH_MAX:
             raise _invalid(f"clientID is longer than {CLIENT_ID_LENGTH_MAX} characters")
         if len(data.consumers) + len(data.producers) > GROUPS_MAX:
             raise _invalid(f"a heartbeat may name {GROUPS_MAX} groups")
         if self._registry.groups_of(key) > GROUPS_MAX:
             raise _invalid(f"a connection may be in {GROUPS_MAX} groups")
-        self._check_room(key, data)
+        self._check_room(key, data, account)
         for group in data.producers:
             if not group or len(group) > PRODUCER_GROUP_LENGTH_MAX:
                 raise _invalid("a producer group has 1 to 255 characters")
@@ -143,14 +144,24 @@ class Clients:
                 if len(wanted.expression) > tags.EXPRESSION_LENGTH_MAX:
                     raise _invalid(f"the expression for topic {wanted.topic[:127]} is too long")
 
-    def _check_room(self, key: int, data: HeartbeatData) -> None:
-        """Raise Refusal when all connections together are in too many groups."""
-        if self._registry.memberships + GROUPS_MAX <= MEMBERSHIPS_MAX:
+    def _check_room(self, key: int, data: HeartbeatData, account: str) -> None:
+        """Raise Refusal when all connections, or those of one account, are in too many groups.
+
+        A connection without an account is bounded by itself.
+        """
+        known = self._registry.memberships
+        mine = known.of(account) if account else 0
+        if may_hold(mine + GROUPS_MAX, known.total + GROUPS_MAX, MEMBERSHIPS_MAX):
             return
         named = [consumer.group for consumer in data.consumers]
         joins = self._registry.joins(key, named, data.producers)
-        if joins and self._registry.memberships + joins > MEMBERSHIPS_MAX:
+        if not joins:
+            return
+        if known.total + joins > MEMBERSHIPS_MAX:
             what = f"connections are in {MEMBERSHIPS_MAX} groups: there is no room for more"
+            raise Refusal(Reason.BUSY, what)
+        if account and not may_hold(mine + joins, known.total + joins, MEMBERSHIPS_MAX):
+            what = f"connections of account {account} are in {mine} groups, which is its share"
             raise Refusal(Reason.BUSY, what)
 
     def _check_subscriptions(self, consumer: ConsumerData) -> None:

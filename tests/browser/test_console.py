@@ -30,6 +30,7 @@ QUIET = (
 )
 SHOTS = Path(__file__).parents[2] / "build" / "reports"
 WAIT_MS = 20_000
+AT_MS = 1_700_000_000_000
 PAGES = (
     "/",
     "/topics",
@@ -39,6 +40,7 @@ PAGES = (
     "/group?name=billing",
     "/group/seek?group=billing&topic=orders&to=earliest",
     "/messages?topic=orders",
+    "/trace?id=ID1&topic=traces",
     "/dead",
     "/dead/group?group=billing",
     "/waiting",
@@ -49,6 +51,17 @@ PAGES = (
     "/people",
     "/audit",
 )
+TRACE = "".join(
+    "\x01".join(str(it) for it in row) + "\x02"
+    for row in (
+        ("Pub", AT_MS, "r", "shop", "t", "ID1", "", "", "h:1", 3, 12, 0, "O", "true", "c"),
+        ("SubBefore", AT_MS + 20, "r", "billing", "R1", "ID1", 0, ""),
+        ("SubAfter", "R1", "ID1", 90, "false", "", 4, "", ""),
+        ("SubBefore", AT_MS + 1020, "r", "billing", "R2", "ID1", 1, ""),
+        ("SubAfter", "R2", "ID1", 40, "true", "", 0, "", ""),
+    )
+)
+"""A message that was sent, refused once by its consumer and taken then."""
 
 
 class Console:
@@ -100,6 +113,8 @@ def console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
             for number in range(25):
                 body = f'{{"order": {number}, "amount": {number * 10}, "city": "Z\u00fcrich"}}'
                 producer.send("orders", body, tag="paid", keys=f"o-{number}")
+            mq.admin().topics.create("traces", 1)
+            producer.send("traces", TRACE, keys="ID1")
         with mq.consumer("billing", "orders", start="earliest") as consumer:
             for count, message in enumerate(consumer, start=1):
                 message.dead_letter() if count <= 2 else message.ack()

@@ -6,6 +6,7 @@ from roquet.console.config import Role
 from roquet.console.declared import Action, Field, View
 from roquet.console.views import access, groups, messages, overview, servers, topics
 from roquet.console.views.paging import FILTER, PAGE
+from roquet.protocol.names import TRACE_TOPIC
 
 _VIEWER, _OPERATOR, _ADMINISTRATOR = Role.VIEWER, Role.OPERATOR, Role.ADMINISTRATOR
 
@@ -132,6 +133,17 @@ VIEWS = (
         show=messages.message,
         template="message.html",
         fields=(_SOME_TOPIC, _ID),
+    ),
+    View(
+        path="/trace",
+        title="Trace of a message",
+        role=_VIEWER,
+        show=messages.trace,
+        template="trace.html",
+        fields=(
+            Field(name="id", about="id of a message, of either kind", size_max=128),
+            Field(name="topic", about="the topic of traces", default=TRACE_TOPIC),
+        ),
     ),
     View(
         path="/dead",

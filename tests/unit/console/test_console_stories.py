@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from tools import vendor_console
@@ -364,6 +365,38 @@ def test_a_page_that_is_not_there_is_said_on_a_page(tmp_path: Path) -> None:
         # Who is not signed in does not learn which pages there are.
         for path in ("/nowhere", "/topics"):
             assert (await world.stranger().get(path)).headers["location"] == "/login"
+
+    play(tmp_path, story)
+
+
+def test_a_trace_is_shown_on_one_line_of_time(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        keeper = world.administrator
+        empty = await keeper.get("/trace", id="ID1")
+        assert (empty.status, "traceTopicEnable" in empty.text) == (200, True)
+        await keeper.call("/topic/create", name="traces", queues=1)
+        at_ms = 1_700_000_000_000
+        records = (
+            ("Pub", at_ms, "r", "makers", "t", "ID1", "", "", "h:1", 3, 50, 0, "O", "true", "c"),
+            ("SubBefore", at_ms + 100, "r", "<b>billing</b>", "R1", "ID1", 2, ""),
+            ("SubAfter", "R1", "ID1", 100, "false", "", 4, "", ""),
+        )
+        body = "".join("\x01".join(str(it) for it in row) + "\x02" for row in records)
+        sent = await keeper.call("/topic/publish", topic="traces", body=body, keys="ID1")
+        assert sent.status == 200, sent.text
+        shown = {"id": "ID1", "topic": "traces"}
+        end_s = time.monotonic() + 20
+        found = (await keeper.get("/api/trace", **shown)).json
+        while found["missing"] and time.monotonic() < end_s:
+            found = (await keeper.get("/api/trace", **shown)).json
+        rows = [
+            (it["what"], it["after_ms"], it["took_ms"], it["left"], it["width"], it["is_good"])
+            for it in found["steps"]
+        ]
+        assert rows == [("sent", 0, 50, 0.0, 25.0, True), ("consumed", 100, 100, 50.0, 50.0, False)]
+        page = (await keeper.get("/trace", **shown)).text
+        assert '<rect class="wrong" x="50.0%"' in page
+        assert "&lt;b&gt;billing" in page
 
     play(tmp_path, story)
 

@@ -69,6 +69,7 @@
     const isWide = place.scrollWidth > place.clientWidth + 1;
     const isScrolled = isWide || place.scrollHeight > place.clientHeight + 1;
     sign.classList.toggle("on", isWide);
+    place.classList.toggle("wide", isWide);
     if (isScrolled) {
       const heading = place.closest("section, main").querySelector("h2, h1");
       place.tabIndex = 0;

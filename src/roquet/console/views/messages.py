@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from roquet.admin.lookup import found_by_id
 from roquet.admin.matching import matcher
 from roquet.admin.messages import origin_of
-from roquet.base.errors import NotFound, RoquetError, UsageError
+from roquet.admin.tracing import events_of, steps_of
+from roquet.base.errors import NotFound, Refused, RoquetError, UsageError
 from roquet.base.times import time_of
 from roquet.console.context import each
 from roquet.console.declared import Done
@@ -28,6 +30,7 @@ _PREVIEW = 80
 _SHORT = 50
 _VALUE_MAX = 1000
 _GROUPS_MAX = 20
+_BAD_ENDS = ("FAILED", "TIME_OUT", "EXCEPTION", "RETURNNULL")
 _FUTURE_MS = 60_000
 
 
@@ -215,6 +218,39 @@ async def consume(context: Context, given: Data) -> Done:
     text = f"{given['client']} says {said.result} after {said.spent_ms} ms"
     text = f"{text}: {said.remark}" if said.remark else text
     return Done(text, to("/message", topic=it.topic, id=it.msg_id), {"result": said.result})
+
+
+# --- what clients say that they did with it ----------------------------------------------------
+
+
+async def trace(context: Context, given: Data) -> Data:
+    """Show what clients did with a message, as far as they trace, on one line of time."""
+    wanted = (given["id"] or "").strip()
+    shown: Data = {"id": wanted, "topic": given["topic"], "steps": [], "missing": ""}
+    if not wanted:
+        return {**shown, "from_ms": 0, "to_ms": 0}
+    try:
+        events = await events_of(
+            context.admin.messages, wanted, given["topic"], count=context.limits.found
+        )
+    except Refused as refusal:
+        return {**shown, "from_ms": 0, "to_ms": 0, "missing": str(refusal)}
+    steps = steps_of(events)[: context.limits.rows]
+    from_ms = min((it.began_ms for it in steps), default=0)
+    to_ms = max((it.end_ms for it in steps), default=0)
+    share = 100 / max(1, to_ms - from_ms)
+    rows = [
+        {
+            **dataclasses.asdict(it),
+            "after_ms": it.began_ms - from_ms,
+            # Per cent of the whole time; what took no time is still to be seen.
+            "left": round(min(99.0, (it.began_ms - from_ms) * share), 2),
+            "width": round(max(1.0, (it.took_ms or 0) * share), 2),
+            "is_good": it.result not in _BAD_ENDS,
+        }
+        for it in steps
+    ]
+    return {**shown, "steps": rows, "from_ms": from_ms, "to_ms": to_ms}
 
 
 # --- what groups gave up ---------------------------------------------------------------------

@@ -249,9 +249,7 @@ impl Getter<'_> {
         let mut got = walk.got;
         if at == first && got.messages == 0 {
             got.status = GetStatus::OffsetFoundNull;
-            let next = self
-                .queues
-                .next_file_start(wanted.topic, wanted.queue_id, first);
+            let next = self.queues.next_part(wanted.topic, wanted.queue_id, first);
             got.next = next.map_or(got.max, u64::cast_signed);
             // The file of these units is gone, though they are not older than the log.
             let skipped = got.next.abs_diff(wanted.offset);

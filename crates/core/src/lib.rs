@@ -60,6 +60,7 @@ pub mod store_error;
 pub mod store_events;
 pub mod store_health;
 mod store_lights;
+pub mod store_open;
 pub mod store_query;
 mod store_replica;
 pub mod store_threads;

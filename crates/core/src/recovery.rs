@@ -127,7 +127,7 @@ pub fn recover(
         queues.truncate(plan.durable)?;
     }
     let known_to_queues = if before.clean && before.known().is_none() {
-        queues.max_phy()
+        queues.position()
     } else {
         0
     };
@@ -197,7 +197,7 @@ fn read(
 
 /// A store without a log: new, or one whose log is not where the settings say.
 fn nothing(derived: &Derived, before: &Before<'_>) -> Result<Recovered, StoreError> {
-    if derived.queues.max_phy() > 0 && !before.settings.truncate_corrupt {
+    if derived.queues.position() > 0 && !before.settings.truncate_corrupt {
         return Err(StoreError::corrupt(
             "there are consume queues but no commit-log file; is storePathCommitLog right? \
              recoveryTruncateCorrupt=true starts an empty log",
@@ -240,7 +240,7 @@ fn plan(
     audited: Option<u64>,
 ) -> Plan {
     let min = segments.first().map_or(0, |segment| segment.base());
-    let dispatched = derived.queues.max_phy();
+    let dispatched = derived.queues.position();
     let mut queues = if dispatched == 0 {
         min
     } else if before.clean {

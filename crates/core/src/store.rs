@@ -3,15 +3,11 @@
 //! All work of the background threads (`store_threads`) is a method here, so that tests can run a
 //! store without any thread, on a disk that crashes.
 
-use crate::checkpoint::{Checkpoint, CheckpointFile, Notes};
-use crate::commit_log::{Appended, CommitLog, LogSettings, NextOffsets, Prepared, PutStatus};
+use crate::checkpoint::{CheckpointFile, Notes};
+use crate::commit_log::{Appended, CommitLog, Prepared, PutStatus};
 use crate::consume_queue::ConsumeQueues;
-use crate::deleted::Deleted;
-use crate::disk::Disk;
 use crate::dispatch::{Derived, Dispatcher, LastRecord};
-use crate::file_cache::FileCache;
 use crate::get::{Getter, Got, Wanted};
-use crate::index::Index;
 use crate::queue_ends::Ends;
 use crate::recovery::{self, Before, Recovered};
 use crate::resident;
@@ -22,8 +18,8 @@ use crate::store_error::{ErrorKind, StoreError};
 use crate::store_events::{Events, Watcher};
 use crate::store_health::{hold, Health};
 use crate::store_lights::Gone;
+use crate::store_open::{lock, next_offsets, open_derived, open_log, read, Parts};
 use crate::store_threads::Threads;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -54,21 +50,27 @@ impl Store {
     /// Locks the folder, loads what is there and recovers it. Nothing is written by messages
     /// before [`Self::start`].
     pub fn open(config: StoreConfig, env: Env) -> Result<Arc<Self>, StoreError> {
+        Self::open_with(config, env, Parts::default())
+    }
+
+    /// As [`Self::open`], with some parts of another form.
+    pub fn open_with(config: StoreConfig, env: Env, parts: Parts) -> Result<Arc<Self>, StoreError> {
         let disk = Arc::clone(&env.disk);
         let root = config.root.clone();
         make_folder(disk.as_ref(), &root)?;
         let lock = lock(disk.as_ref(), &root)?;
         let clean = read(disk.as_ref(), &root.join("abort"))?.is_none();
         let health = Arc::new(Health::default());
-        let log = Arc::new(CommitLog::open(
-            Arc::clone(&disk),
-            log_settings(&config),
-            Arc::clone(&env.clock),
-            Arc::clone(&health),
-        )?);
+        let log = open_log(&config, &env, &health)?;
         let (checkpoint_file, checkpoint) = CheckpointFile::open(disk.as_ref(), &root)?;
         let ends = Ends::read(disk.as_ref(), &root, checkpoint)?;
-        let derived = Arc::new(open_derived(&config, disk, clean, checkpoint)?);
+        let derived = Arc::new(open_derived(
+            &config,
+            disk,
+            clean,
+            checkpoint,
+            parts.queues,
+        )?);
         let recovered = recovery::recover(
             &log,
             &derived,
@@ -431,75 +433,4 @@ impl Derived {
             None => Ok(()),
         }
     }
-}
-
-fn lock(disk: &dyn Disk, root: &Path) -> Result<Box<dyn Send + Sync>, StoreError> {
-    let path = root.join("lock");
-    disk.lock(&path).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::WouldBlock {
-            let text = format!("another process uses the store in {}", root.display());
-            return StoreError::new(ErrorKind::Locked, text);
-        }
-        StoreError::io("lock", &path, &error)
-    })
-}
-
-fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    disk.read(path)
-        .map_err(|error| StoreError::io("read", path, &error))
-}
-
-fn log_settings(config: &StoreConfig) -> LogSettings {
-    LogSettings {
-        folders: config.commit_log.clone(),
-        read_only: config.commit_log_read_only.clone(),
-        file_size: config.commit_file_size,
-        sync_flush: config.sync_flush,
-        warm: config.warm,
-    }
-}
-
-fn open_derived(
-    config: &StoreConfig,
-    disk: Arc<dyn Disk>,
-    clean: bool,
-    checkpoint: Option<Checkpoint>,
-) -> Result<Derived, StoreError> {
-    let cache = Arc::new(FileCache::for_process());
-    let queues = ConsumeQueues::open(
-        Arc::clone(&disk),
-        config.root.join("consumequeue"),
-        config.queue_file_size,
-        cache,
-    )?;
-    let deleted = Deleted::open(Arc::clone(&disk), &config.root)?;
-    let index = if config.index {
-        let safe = checkpoint.map_or(0, |checkpoint| checkpoint.index_time);
-        Some(Index::open(
-            disk,
-            config.root.join("index"),
-            config.index_slots,
-            config.index_entries,
-            (!clean).then_some(safe),
-        )?)
-    } else {
-        None
-    };
-    Ok(Derived {
-        queues,
-        index,
-        delays: config.delays.clone(),
-        deleted,
-        light_queues: config.light_queues,
-    })
-}
-
-/// Where each queue goes on: behind its units, and behind all that it is known to have had.
-fn next_offsets(queues: &ConsumeQueues, recovered: &Recovered) -> NextOffsets {
-    let mut next = recovered.floors.clone();
-    for (topic, queue_id, _, max) in queues.list() {
-        let max = max.cast_signed().max(next.get(&topic, queue_id));
-        next.set(&topic, queue_id, max);
-    }
-    next
 }

@@ -61,7 +61,7 @@ fn is_whole(queues: &ConsumeQueues, count: u64) {
         tags_code: i64::try_from(n).unwrap(),
     });
     assert!(want.eq(found), "{count}");
-    let ends = (queues.min("T", 0), queues.max("T", 0), queues.max_phy());
+    let ends = (queues.min("T", 0), queues.max("T", 0), queues.position());
     assert_eq!(ends, (0, count, count * 100));
 }
 

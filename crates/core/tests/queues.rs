@@ -61,7 +61,7 @@ fn a_unit_is_there_at_once_and_after_a_sync_for_ever() {
         assert_eq!(units(&queues, "a"), logged(0..n + 1));
     }
     assert_eq!(queues.last("a", 0), logged(24..25).first().copied());
-    assert_eq!(queues.max_phy(), 2500);
+    assert_eq!(queues.position(), 2500);
     queues.sync().unwrap();
     let image = disk.after_power_loss(&mut Rng(1));
     let again = open(&image);
@@ -221,7 +221,7 @@ fn min_follows_the_log_and_whole_files_go() {
     assert_eq!(queues.min("a", 0), 5);
     assert_eq!(queues.delete_expired(1000).unwrap(), 1);
     assert_eq!(queues.min("a", 0), 10);
-    assert_eq!(queues.next_file_start("a", 0, 0), Some(10));
+    assert_eq!(queues.next_part("a", 0, 0), Some(10));
     assert_eq!(
         queues.delete_expired(1_000_000).unwrap(),
         2,
@@ -400,7 +400,7 @@ fn many_topics_are_loaded_by_several_threads_as_few_are() {
     let again = open(&disk);
     assert_eq!(again.list(), queues.list());
     assert!(again.list().len() > 150);
-    assert_eq!(again.max_phy(), queues.max_phy());
+    assert_eq!(again.position(), queues.position());
     assert_eq!(again.repair_from(), None);
     for topic in &topics {
         assert_eq!(units(&again, topic), units(&queues, topic));

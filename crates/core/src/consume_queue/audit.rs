@@ -3,34 +3,13 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use super::files::FileQueues;
 use super::queue::{Queue, State};
-use super::set::ConsumeQueues;
 use super::UNIT_SIZE;
 
-impl ConsumeQueues {
-    /// How many records have no place in their queue: an older record has their offset, or no queue
-    /// can have it.
-    pub fn conflicts(&self) -> u64 {
-        self.conflicts.total()
-    }
-
-    /// The last of them, for people.
-    pub fn last_conflict(&self) -> String {
-        self.conflicts.last()
-    }
-
-    /// Counts a record that its queue does not take.
-    pub(crate) fn refuse(&self, topic: &str, queue_id: i32, offset: u64, at: u64, why: &str) {
-        self.conflicts.count(1, || {
-            format!(
-                "the record at {at} of the log is not in queue {queue_id} of topic {topic} at \
-                 offset {offset}: {why}"
-            )
-        });
-    }
-
+impl FileQueues {
     /// The first offset that the files of a queue can hold, and the one behind its last unit.
-    pub(crate) fn span(&self, topic: &str, queue_id: i32) -> (u64, u64) {
+    pub(super) fn span_of(&self, topic: &str, queue_id: i32) -> (u64, u64) {
         let queue = self.queue(topic, queue_id);
         queue.map_or((0, 0), |queue| {
             let state = queue.lock();
@@ -40,7 +19,7 @@ impl ConsumeQueues {
 
     /// The first offset that the files of a queue hold, and where its record is; `None` when there
     /// is no message.
-    pub(crate) fn head(&self, topic: &str, queue_id: i32) -> io::Result<Option<(u64, u64)>> {
+    pub(super) fn head_of(&self, topic: &str, queue_id: i32) -> io::Result<Option<(u64, u64)>> {
         let Some(queue) = self.queue(topic, queue_id) else {
             return Ok(None);
         };
@@ -56,7 +35,7 @@ impl ConsumeQueues {
     }
 
     /// Queues that lack a file.
-    pub fn self_check(&self) -> Vec<String> {
+    pub(super) fn missing_files(&self) -> Vec<String> {
         let queues = self.every_queue();
         queues
             .iter()

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use super::files::Topics;
 use super::queue::{Queue, Shared, State};
-use super::set::Topics;
 use super::{Unit, UNIT_SIZE};
 use crate::disk::DiskFile;
 

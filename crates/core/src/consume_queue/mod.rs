@@ -8,16 +8,23 @@
 //!
 //! Only the last two files of a queue can hold units that are not durable: before a third one is
 //! made, the older ones are synced. Loading therefore looks for damage in the last three files.
+//!
+//! That is one form of queues ([`FileQueues`]). The store uses them through [`ConsumeQueues`], which
+//! takes any other [`QueueStore`] as well.
 
 mod audit;
+mod files;
 mod load;
 mod queue;
-mod set;
+mod queue_store;
+mod queues;
 mod time;
 mod upkeep;
 
-pub(crate) use set::check_topic;
-pub use set::ConsumeQueues;
+pub(crate) use files::check_topic;
+pub use files::FileQueues;
+pub use queue_store::{QueueStore, UnitPut};
+pub use queues::ConsumeQueues;
 
 /// Bytes of one unit.
 pub const UNIT_SIZE: u64 = 20;

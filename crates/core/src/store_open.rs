@@ -1,0 +1,104 @@
+//! Opening a store: its lock, and the parts that are derived from its log.
+
+use crate::checkpoint::Checkpoint;
+use crate::commit_log::{CommitLog, LogSettings, NextOffsets};
+use crate::consume_queue::{ConsumeQueues, QueueStore};
+use crate::deleted::Deleted;
+use crate::disk::Disk;
+use crate::dispatch::Derived;
+use crate::file_cache::FileCache;
+use crate::index::Index;
+use crate::recovery::Recovered;
+use crate::store_config::StoreConfig;
+use crate::store_env::Env;
+use crate::store_error::{ErrorKind, StoreError};
+use crate::store_health::Health;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Parts of a store that have another form than the settings say.
+#[derive(Default)]
+pub struct Parts {
+    /// Where units are kept; `None` for files.
+    pub queues: Option<Box<dyn QueueStore>>,
+}
+
+pub(crate) fn lock(disk: &dyn Disk, root: &Path) -> Result<Box<dyn Send + Sync>, StoreError> {
+    let path = root.join("lock");
+    disk.lock(&path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            let text = format!("another process uses the store in {}", root.display());
+            return StoreError::new(ErrorKind::Locked, text);
+        }
+        StoreError::io("lock", &path, &error)
+    })
+}
+
+pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    disk.read(path)
+        .map_err(|error| StoreError::io("read", path, &error))
+}
+
+pub(crate) fn open_log(
+    config: &StoreConfig,
+    env: &Env,
+    health: &Arc<Health>,
+) -> Result<Arc<CommitLog>, StoreError> {
+    let settings = LogSettings {
+        folders: config.commit_log.clone(),
+        read_only: config.commit_log_read_only.clone(),
+        file_size: config.commit_file_size,
+        sync_flush: config.sync_flush,
+        warm: config.warm,
+    };
+    let (disk, clock) = (Arc::clone(&env.disk), Arc::clone(&env.clock));
+    CommitLog::open(disk, settings, clock, Arc::clone(health)).map(Arc::new)
+}
+
+pub(crate) fn open_derived(
+    config: &StoreConfig,
+    disk: Arc<dyn Disk>,
+    clean: bool,
+    checkpoint: Option<Checkpoint>,
+    queues: Option<Box<dyn QueueStore>>,
+) -> Result<Derived, StoreError> {
+    let queues = match queues {
+        Some(other) => ConsumeQueues::of(other),
+        None => ConsumeQueues::open(
+            Arc::clone(&disk),
+            config.root.join("consumequeue"),
+            config.queue_file_size,
+            Arc::new(FileCache::for_process()),
+        )?,
+    };
+    let deleted = Deleted::open(Arc::clone(&disk), &config.root)?;
+    let index = if config.index {
+        let safe = checkpoint.map_or(0, |checkpoint| checkpoint.index_time);
+        Some(Index::open(
+            disk,
+            config.root.join("index"),
+            config.index_slots,
+            config.index_entries,
+            (!clean).then_some(safe),
+        )?)
+    } else {
+        None
+    };
+    Ok(Derived {
+        queues,
+        index,
+        delays: config.delays.clone(),
+        deleted,
+        light_queues: config.light_queues,
+    })
+}
+
+/// Where each queue goes on: behind its units, and behind all that it is known to have had.
+pub(crate) fn next_offsets(queues: &ConsumeQueues, recovered: &Recovered) -> NextOffsets {
+    let mut next = recovered.floors.clone();
+    for (topic, queue_id, _, max) in queues.list() {
+        let max = max.cast_signed().max(next.get(&topic, queue_id));
+        next.set(&topic, queue_id, max);
+    }
+    next
+}

@@ -35,7 +35,13 @@ class ProducerOptions:
     message_size_max: int = 4 * 1024 * 1024
     """Of a body before compression, and of a batch."""
     in_flight_max: int = 1024
-    """Sends that `submit` lets run at a time; more wait."""
+    """Messages that `submit` lets be under way at a time; more wait."""
+    batch_bytes: int = 32 * 1024
+    """Of the bodies and properties that one request of `submit` carries at most; 0: each message
+    is a request of its own."""
+    batch_linger_s: float = 0.0
+    """How long `submit` waits for more messages of a batch. With 0 a batch has what was submitted
+    in one turn of the loop, or while a request to its queue was in flight: nothing waits."""
     template_topic: str = "TBW102"
     """Topics that do not exist are created after this one, where the broker allows it."""
     template_queues: int = 4

@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Self
 from roquet.base.errors import OutcomeUnknown, RoquetError, UsageError
 from roquet.client._replies import reply_properties, request_properties
 from roquet.client._requests import request as make_request
+from roquet.client._sending.accumulator import Accumulator, Submission
 from roquet.client._sending.choosing import choose_by
 from roquet.client._sending.delivery import Delivery
 from roquet.client._sending.due import due_of
-from roquet.client._sending.encode import Encoded, compose, encode_batches, encode_one
+from roquet.client._sending.encode import (
+    Encoded,
+    compose,
+    encode_batches,
+    encode_one,
+    may_share,
+)
 from roquet.client._trouble import not_started
 from roquet.client.codecs.base import encoded as encoded_by
 from roquet.model.message import Message, StoredMessage
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import RecallMessageRequest
 from roquet.protocol.recall_handle import RecallHandle
-from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     import random
@@ -32,7 +38,9 @@ if TYPE_CHECKING:
     from roquet.client._options import ProducerOptions
     from roquet.client._received import Received
     from roquet.client._replies import Replies
+    from roquet.client._sending.accumulator import Promise
     from roquet.client._sending.choosing import Chooser
+    from roquet.client._sending.due import Due
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client._session import Session
     from roquet.client.codecs.base import Codec
@@ -60,9 +68,10 @@ class Producer:
         self._ids = ids
         self._replies = replies
         self._delivery = Delivery(session, options, group, rng)
-        self._tasks = Tasks()
         self._slots = asyncio.Semaphore(options.in_flight_max)
-        self._failed: list[RoquetError] = []
+        self._accumulator = Accumulator(self._delivery, options, self._settled)
+        self._failed: RoquetError | None = None
+        """The first failure since the last flush."""
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -78,6 +87,7 @@ class Producer:
         """Join the producer group."""
         if not self._open:
             self._session.members.add_producer(self.group)
+            self._accumulator.open()
             self._open = True
 
     async def close(self) -> None:
@@ -85,7 +95,7 @@ class Producer:
         if not self._open:
             return
         self._open = False
-        await self._tasks.stop(within_s=self._options.timeout_s)
+        await self._accumulator.close(within_s=self._options.timeout_s)
         if self._session.members.remove_producer(self.group):
             await self._session.unregister(producer=self.group)
 
@@ -249,34 +259,40 @@ class Producer:
     ) -> asyncio.Future[SendReceipt]:
         """Begin a send and return the future of its receipt; waits while too many are under way.
 
-        A failure is the future's exception, and `flush` raises the first of them. The arguments
-        are those of `send`.
+        Messages of one turn of the loop share requests (`ProducerOptions.batch_bytes`). Those of a
+        chosen queue or `order_key` are stored in the order of their submission. A failure is the
+        future's exception, and `flush` raises the first of them. The arguments are those of `send`.
         """
+        if self._slots.locked():
+            self._accumulator.hasten()
         await self._slots.acquire()
         try:
             self._check_open()
             message = self._composed(
                 topic, body, tag, keys, user_properties=properties, codec=codec
             )
-            due = due_of(delay, at)
-            encoded = encode_one(message, self._next_id(), self._options, due=due)
-            chooser = choose_by(message, order_key, queue, None)
+            future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
+            one = self._submission(message, due_of(delay, at), order_key, queue, future)
         except BaseException:
             self._slots.release()
             raise
-        future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
-        self._tasks.spawn(self._submitted(encoded, chooser, future), "send")
+        self._accumulator.add(one)
         return future
 
     async def flush(self) -> None:
         """Wait for everything submitted. Raises the first failure since the last flush."""
-        for _ in range(self._options.in_flight_max):
-            await self._slots.acquire()
-        for _ in range(self._options.in_flight_max):
-            self._slots.release()
-        failed, self._failed = self._failed, []
-        if failed:
-            raise failed[0]
+        self._accumulator.hasten()
+        taken = 0
+        try:
+            for _ in range(self._options.in_flight_max):
+                await self._slots.acquire()
+                taken += 1
+        finally:
+            for _ in range(taken):
+                self._slots.release()
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
     async def request(
         self,
@@ -349,24 +365,28 @@ class Producer:
 
     # --- inside ------------------------------------------------------------------------------
 
-    async def _submitted(
-        self, encoded: Encoded, chooser: Chooser | None, future: asyncio.Future[SendReceipt]
-    ) -> None:
-        try:
-            # The producer may be closing by now: it waits for what was submitted before.
-            receipts = await self._delivery.deliver(encoded, chooser, None)
-            if not future.done():
-                future.set_result(receipts[0])
-        except RoquetError as error:
-            self._failed.append(error)
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # flush reports it, too
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
-        finally:
-            self._slots.release()
+    def _submission(
+        self,
+        message: Message,
+        due: Due | None,
+        order_key: str | None,
+        queue: MessageQueue | None,
+        promise: Promise,
+    ) -> Submission:
+        encoded = encode_one(message, self._next_id(), self._options, due=due)
+        return Submission(
+            encoded,
+            choose_by(message, order_key, queue, None),
+            promise,
+            asyncio.get_running_loop().time() + self._options.timeout_s,
+            self._options.batch_bytes > 0 and may_share(message, encoded),
+            message.wait_store_ok,
+            len(encoded.body) + len(encoded.properties) + 22,
+        )
+
+    def _settled(self, error: RoquetError | None) -> None:
+        self._failed = self._failed or error
+        self._slots.release()
 
     async def _deliver(
         self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None

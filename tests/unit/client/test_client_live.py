@@ -127,6 +127,43 @@ def test_sends_choose_their_queue(tmp_path: Path) -> None:
     play(tmp_path, tell)
 
 
+def test_submitted_messages_keep_their_order_and_know_their_places(tmp_path: Path) -> None:
+    async def tell(_: Cluster, mq: roquet.MQ) -> None:
+        sent: dict[str, list[tuple[bytes, roquet.SendReceipt]]] = {}
+        async with mq.producer() as producer:
+            pending = []
+            # The topic is made by the first of them: the others wait for its queues in order.
+            for number in range(600):
+                key = f"k{number % 7}"
+                body = f"{number:05}".encode() * (1 if number % 11 else 2000)
+                pending.append((key, body, await producer.submit("made", body, order_key=key)))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            await producer.flush()
+            for key, body, future in pending:
+                sent.setdefault(key, []).append((body, future.result()))
+        for made in sent.values():
+            assert len({receipt.queue for _, receipt in made}) == 1
+            offsets = [receipt.queue_offset for _, receipt in made]
+            assert offsets == sorted(offsets)
+        expected = {
+            (receipt.queue.queue_id, receipt.queue_offset): (body, receipt)
+            for made in sent.values()
+            for body, receipt in made
+        }
+        assert len(expected) == 600
+        async with mq.pull_consumer("g") as consumer:
+            await consumer.assign(await consumer.queues("made"), start="earliest")
+            while expected:
+                for message in await consumer.poll(64, 20):
+                    place = (message.queue_id, message.queue_offset)
+                    body, receipt = expected.pop(place)
+                    assert (message.body, message.unique_key) == (body, receipt.message_id)
+                    assert message.msg_id == receipt.offset_id
+
+    play(tmp_path, tell)
+
+
 def test_topics_are_made_by_the_first_send_or_the_remedy_is_named(tmp_path: Path) -> None:
     async def tell(_: Cluster, mq: roquet.MQ) -> None:
         async with mq.producer() as producer:

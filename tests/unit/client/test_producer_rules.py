@@ -465,7 +465,7 @@ def test_request_without_an_answer_in_time_has_an_unknown_outcome() -> None:
 
 @on_loop
 async def test_flush_waits_for_what_was_submitted_and_raises_the_first_failure_once() -> None:
-    world = World(BUSY, NEVER, "M", retries=0, in_flight_max=2)
+    world = World(BUSY, NEVER, "M", retries=0, in_flight_max=2, batch_bytes=0)
     producer = await world.start()
     futures = [await producer.submit("t", b"m") for _ in range(3)]
     with pytest.raises(Refused, match="busy"):
@@ -482,7 +482,7 @@ async def test_flush_waits_for_what_was_submitted_and_raises_the_first_failure_o
 
 @on_loop
 async def test_caller_who_gave_up_hears_nothing_and_flush_goes_on() -> None:
-    world = World(BUSY, "M", retries=0)
+    world = World(BUSY, "M", retries=0, batch_bytes=0)
     producer = await world.start()
     for _ in range(2):
         (await producer.submit("t", b"m")).cancel()
@@ -551,6 +551,174 @@ def test_close_gives_up_what_no_broker_answers_in_time() -> None:
         assert [it.cancelled() for it in futures] == [True, True]
         # Their places are free.
         await world.producer.flush()
+
+    asyncio.run(run())
+
+
+# --- batches of submitted sends ------------------------------------------------------------------
+
+
+def bodies_sent(world: World) -> list[list[bytes]]:
+    """Return the bodies of each request."""
+    return [
+        [body for _, body, _ in batch.decode(it.body)]
+        if it.code == RequestCode.SEND_BATCH_MESSAGE
+        else [it.body]
+        for _, it, _ in world.sent
+    ]
+
+
+@on_loop
+async def test_submitted_in_one_turn_share_a_request_and_get_receipts_of_their_own() -> None:
+    world = World("X,Y,Z")
+    producer = await world.start()
+    futures = [await producer.submit("t", f"{n}") for n in range(3)]
+    assert world.sent == []
+    receipts = [await future for future in futures]
+    assert bodies_sent(world) == [[b"0", b"1", b"2"]]
+    assert [it.offset_id for it in receipts] == ["X", "Y", "Z"]
+    assert [it.queue_offset for it in receipts] == [40, 41, 42]
+    _ = await (await producer.submit("t", b"alone"))
+    assert world.sent[1][1].code == RequestCode.SEND_MESSAGE_V2
+
+
+@on_loop
+async def test_batches_end_where_they_are_full_and_are_spread_over_queues() -> None:
+    world = World(batch_bytes=1000)
+    producer = await world.start()
+    for _ in range(7):
+        _ = await producer.submit("t", b"x" * 300)
+    _ = await producer.submit("t", b"x" * 2000)
+    await producer.flush()
+    assert [len(it) for it in bodies_sent(world)] == [2, 2, 2, 1, 1]
+    assert world.places()[:3] == [("a:1", "0"), ("a:1", "1"), ("b:1", "0")]
+
+
+@on_loop
+async def test_what_no_batch_may_have_goes_alone_and_keeps_its_place() -> None:
+    world = World()
+    producer = await world.start()
+    members = [
+        Message("t", b"0"),
+        Message("t", b"1"),
+        Message("t", b"x" * 5000),
+        Message("t", b"3", delay_level=2),
+        Message("t", b"4"),
+        Message("t", b"5"),
+        Message("t", b"6", wait_store_ok=False),
+        Message("t", b"7", wait_store_ok=False),
+    ]
+    for it in members:
+        _ = await producer.submit(it, queue=A0)
+    await producer.flush()
+    sizes = [len(it) for it in bodies_sent(world)]
+    assert sizes == [2, 1, 1, 2, 2]
+    heads = [properties.read((it.ext or {})["i"]).get(properties.WAIT) for _, it, _ in world.sent]
+    assert heads == [None, None, None, None, "false"]
+
+
+@on_loop
+async def test_one_request_is_in_flight_to_a_chosen_queue_whatever_is_tried_again() -> None:
+    # The first try of the first message fails; nothing of its queue overtakes it meanwhile.
+    world = World(Unreachable("away"), "M", "M")
+    producer = await world.start()
+    first = await producer.submit("t", b"0", order_key="k")
+    await asyncio.sleep(0)
+    for number in (1, 2, 3):
+        _ = await producer.submit("t", f"{number}", order_key="k")
+    await producer.flush()
+    assert bodies_sent(world) == [[b"0"], [b"0"], [b"1", b"2", b"3"]]
+    assert len(set(world.places())) == 1
+    assert first.result().offset_id == "M"
+
+
+@on_loop
+async def test_batch_that_is_judged_by_one_message_is_taken_apart() -> None:
+    world = World(NEVER, "M", NEVER, "N")
+    producer = await world.start()
+    futures = [await producer.submit("t", f"{n}", order_key="k") for n in range(3)]
+    with pytest.raises(Refused, match="no"):
+        await producer.flush()
+    assert bodies_sent(world) == [[b"0", b"1", b"2"], [b"0"], [b"1"], [b"2"]]
+    failed = [it.exception() is not None for it in futures]
+    assert failed == [False, True, False]
+    # A broker that knows no batches gets none any more.
+    world.outcomes = [Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no batches")]
+    for _ in range(2):
+        futures = [await producer.submit("t", b"m") for _ in range(2)]
+        await producer.flush()
+        assert all(it.result().offset_id == "M" for it in futures)
+    assert [len(it) for it in bodies_sent(world)[4:]] == [2, 1, 1, 1, 1]
+
+
+@on_loop
+async def test_failure_of_a_batch_is_that_of_each_message() -> None:
+    world = World(OutcomeUnknown("no answer"), "M")
+    producer = await world.start()
+    futures = [await producer.submit("t", b"m", queue=A0) for _ in range(3)]
+    with pytest.raises(OutcomeUnknown):
+        await producer.flush()
+    assert [type(it.exception()) for it in futures] == [OutcomeUnknown] * 3
+    assert len(world.sent) == 1
+
+
+@on_loop
+async def test_what_waited_behind_others_for_its_whole_time_is_not_sent() -> None:
+    world = World(batch_bytes=1, timeout_s=3.0)
+    world.each_s = 2.0
+    producer = await world.start()
+    futures = [await producer.submit("t", b"m", order_key="k") for _ in range(4)]
+    with pytest.raises(Unreachable, match="not sent in time"):
+        await producer.flush()
+    assert [it.exception() is None for it in futures] == [True, True, False, False]
+    assert [timeout_s for *_, timeout_s in world.sent] == [3.0, 1.0]
+
+
+@pytest.mark.parametrize("ended_by", ["flush", "close", "size", "slots"])
+def test_lingering_batch_goes_out_when_it_is_asked_for(ended_by: str) -> None:
+    async def run() -> None:
+        world = World(batch_linger_s=3600.0, batch_bytes=1000, in_flight_max=4)
+        producer = world.producer
+        await producer.start()
+        futures = [await producer.submit("t", b"m") for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert world.sent == []
+        if ended_by == "flush":
+            await producer.flush()
+        elif ended_by == "close":
+            await producer.close()
+        elif ended_by == "size":
+            futures.append(await producer.submit("t", b"m" * 900))
+        else:
+            for _ in range(2):
+                _ = await producer.submit("t", b"m")
+        async with asyncio.timeout(20):
+            assert all([(await it).offset_id == "M" for it in futures[:3]])
+        await producer.close()
+
+    asyncio.run(run())
+
+
+@on_loop
+async def test_lingering_batch_goes_out_by_itself() -> None:
+    producer = World(batch_linger_s=0.01).producer
+    await producer.start()
+    futures = [await producer.submit("t", b"m") for _ in range(3)]
+    async with asyncio.timeout(20):
+        assert [(await it).offset_id for it in futures] == ["M"] * 3
+    await producer.close()
+
+
+def test_close_cancels_what_waits_behind_a_batch_that_hangs() -> None:
+    async def run() -> None:
+        world = World(timeout_s=0.01, in_flight_max=8, batch_bytes=0)
+        world.hangs = True
+        await world.producer.start()
+        futures = [await world.producer.submit("t", b"m", queue=A0) for _ in range(3)]
+        await world.producer.close()
+        assert [it.cancelled() for it in futures] == [True] * 3
+        await world.producer.flush()
+        assert len(world.sent) == 1
 
     asyncio.run(run())
 

@@ -160,6 +160,10 @@ class Delivery:
                     return queue
         return (others or in_turn)[0]
 
+    def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        """Return the queues of a topic whose route is known; no route and no queue are alike."""
+        return self._session.book.publish_queues(topic) or None
+
     async def queues(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic, which a broker may make by the first send."""
         session = self._session

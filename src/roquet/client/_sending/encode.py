@@ -108,6 +108,7 @@ def encode_batches(
     if not messages:
         raise UsageError("a batch has at least one message")
     first = messages[0]
+    topic = first.topic
     found: list[Encoded] = []
     elements: list[batch.Element] = []
     ids: list[str] = []
@@ -119,21 +120,38 @@ def encode_batches(
         length = len(message.body) + len(text) + 22
         is_full = size + length > options.message_size_max or len(elements) == BATCH_MAX
         if elements and is_full:
-            found.append(_batch(first, elements, ids))
+            found.append(_batch(topic, elements, ids, waits=first.wait_store_ok))
             elements, ids, size = [], [], 0
         elements.append((message.flag, message.body, text))
         ids.append(message_id)
         size += length
     if size > options.message_size_max:
         raise UsageError(f"a message does not fit into a batch of {options.message_size_max} bytes")
-    found.append(_batch(first, elements, ids))
+    found.append(_batch(topic, elements, ids, waits=first.wait_store_ok))
     return found
 
 
-def _batch(first: Message, elements: list[batch.Element], ids: list[str]) -> Encoded:
-    head = {} if first.wait_store_ok else {properties.WAIT: "false"}
+def may_share(message: Message, encoded: Encoded) -> bool:
+    """Tell whether a batch may have a message: not what is compressed, delayed or a retry."""
+    if encoded.sys_flag or encoded.due is not None or message.delay_level:
+        return False
+    if not message.properties:
+        return not names.is_retry(message.topic)
+    timed = not properties.TIMER_DELAYS.isdisjoint(message.properties)
+    return not timed and not names.is_retry(message.topic)
+
+
+def batch_of(parts: Sequence[Encoded], *, waits: bool) -> Encoded:
+    """Join single messages, each of which may share a batch; `waits` is whether they all wait."""
+    elements = [(it.flag, it.body, it.properties.encode()) for it in parts]
+    ids = [it.message_ids[0] for it in parts]
+    return _batch(parts[0].topic, elements, ids, waits=waits)
+
+
+def _batch(topic: str, elements: list[batch.Element], ids: list[str], *, waits: bool) -> Encoded:
+    head = {} if waits else {properties.WAIT: "false"}
     text = properties.write({**head, properties.UNIQ_KEY: ",".join(ids[:1])})
-    return Encoded(first.topic, batch.encode(elements), text, tuple(ids), is_batch=True)
+    return Encoded(topic, batch.encode(elements), text, tuple(ids), is_batch=True)
 
 
 def _check_due(message: Message, text: str) -> None:

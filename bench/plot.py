@@ -1,20 +1,25 @@
 """A picture of a result in which several brokers had the same loads.
 
-`python -m bench.plot RESULT.json PICTURE.svg` draws what a message costs each broker's process.
+`python -m bench.plot RESULT.json ... PICTURE.svg` draws what a message costs each broker's process.
+A load that several results have is drawn from the last of them.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from bench.report import NAMES
 from bench.scenarios import PEERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COLOURS = {"roquet": "#c2410c", "java": "#64748b", "nats": "#94a3b8", "kafka": "#cbd5e1"}
 LOADS = {
@@ -25,9 +30,10 @@ LOADS = {
 }
 
 
-def draw(result: dict[str, Any]) -> Figure:
+def draw(results: Sequence[dict[str, Any]]) -> Figure:
     """Return the picture: a panel for each load, a bar for each broker, shorter is better."""
-    rows = {row["name"]: row["kinds"] for row in result["rows"] if row["name"] in LOADS}
+    all_rows = itertools.chain.from_iterable(result["rows"] for result in results)
+    rows = {row["name"]: row["kinds"] for row in all_rows if row["name"] in LOADS}
     figure = Figure(figsize=(9, 6.4), layout="constrained")
     panels = figure.subplots(2, 2).flat
     for panel, (name, label) in zip(panels, LOADS.items(), strict=True):
@@ -53,18 +59,19 @@ def draw(result: dict[str, Any]) -> Figure:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
     figure.suptitle("CPU of the broker, µs a message of 1 KiB (shorter is better)", fontsize=12)
-    figure.supxlabel(
-        f"median and range, {result['machine']}, commit {result['commit']}", fontsize=8
-    )
+    machines = ", ".join(sorted({result["machine"] for result in results}))
+    commits = ", ".join(result["commit"] for result in results)
+    figure.supxlabel(f"median and range, {machines}, commit {commits}", fontsize=8)
     return figure
 
 
 def main() -> int:
-    """Draw one result."""
+    """Draw the results that are named."""
     # The same picture for the same result: no random names in it, no time.
     mpl.rcParams["svg.hashsalt"] = "roquet"
-    result = json.loads(Path(sys.argv[1]).read_text())
-    draw(result).savefig(sys.argv[2], metadata={"Date": None})
+    *names, picture = sys.argv[1:]
+    results = [json.loads(Path(name).read_text()) for name in names]
+    draw(results).savefig(picture, metadata={"Date": None})
     return 0
 
 

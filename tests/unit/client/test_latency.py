@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import roquet
+from remoting_harness import on_loop
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client import ProducerOptions
+from roquet.client._sending import delivery
 from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.retry import tells_of_broker
 from roquet.protocol.codes import ResponseCode
@@ -48,6 +50,14 @@ def test_a_quick_answer_ends_the_pause() -> None:
     book.note("a", FAILED_MS, 0)
     book.note("a", 20, 5_000)
     assert not book.is_spared("a", 5_000)
+
+
+@on_loop
+async def test_times_of_latency_are_milliseconds_of_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    before_ms = int(loop.time() * 1000)
+    now_ms = delivery._now_ms()
+    assert before_ms <= now_ms <= loop.time() * 1000
 
 
 def test_refusals_of_a_topic_say_nothing_about_the_broker() -> None:

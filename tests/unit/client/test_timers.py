@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ON = {"recallMessageEnable": "true", "timerPrecisionMs": "100"}
 FAST = ConsumerOptions(rebalance_every_s=0.5, commit_every_s=0.2, handover_s=0.0)
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,11 @@ def test_no_delay_is_no_timer() -> None:
 def test_a_time_is_unix_milliseconds_of_its_zone() -> None:
     assert due_of(None, NOON) == Due(at_ms=1_893_499_200_000)
     assert due_of(None, NOON + timedelta(microseconds=1)) == Due(at_ms=1_893_499_200_001)
+    assert due_of(None, NOON + timedelta(microseconds=999)) == Due(at_ms=1_893_499_200_001)
+    assert due_of(None, datetime.max.replace(tzinfo=UTC)) == Due(at_ms=253_402_300_800_000)
+    assert due_of(None, EPOCH + timedelta(microseconds=1)) == Due(at_ms=1)
+    zone = timezone(timedelta(hours=2))
+    assert due_of(None, NOON.replace(tzinfo=zone)) == Due(at_ms=1_893_499_200_000 - 7_200_000)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +80,7 @@ def test_bad_delays_are_refused(delay: Any) -> None:
     [
         (datetime(2030, 1, 1), "time zone"),  # noqa: DTZ001
         (datetime(1960, 1, 1, tzinfo=UTC), "after 1970"),
+        (EPOCH, "after 1970"),
         (1_893_499_200, "is a datetime"),
         ("2030-01-01", "is a datetime"),
     ],

@@ -23,8 +23,10 @@ class Handout:
         self._failure: RoquetError | None = None
 
     def open(self) -> None:
-        """Begin anew."""
+        """Begin anew, with nothing of before: neither messages nor their end."""
         self._stopping, self._failure = False, None
+        while not self._ready.empty():
+            self._ready.get_nowait()
 
     def put(self, received: Received) -> None:
         """Add a message."""
@@ -81,7 +83,6 @@ class Handout:
                     if more is None:
                         break
                     found.append(more)
-                    found += self.waiting(count - len(found))
         except TimeoutError:
             pass
         return found

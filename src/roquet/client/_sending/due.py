@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from roquet.base.errors import UsageError
@@ -12,6 +12,7 @@ from roquet.protocol import properties, versions
 
 DELAY_MAX_S = 10 * 366 * 86_400.0
 """The longest delay that any broker can be configured for: ten years."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DEFAULT_LEVELS = 18
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 _LEVEL_OF_MS = {
@@ -101,7 +102,8 @@ def _unix_ms(at: datetime) -> int:
         raise UsageError(
             "a time of delivery needs a time zone, as in datetime.now(UTC) + timedelta(hours=1)"
         )
-    unix_ms = math.ceil(round(at.timestamp() * 1000.0, 3))
+    # Up to the next millisecond, in whole numbers.
+    unix_ms = -((_EPOCH - at) // timedelta(milliseconds=1))
     if unix_ms <= 0:
         raise UsageError(f"a time of delivery is after 1970, not {at}")
     return unix_ms

@@ -45,34 +45,18 @@ class Guard:
 
     def check(self, command: Command, address: str) -> None:
         """Raise Refused, with Java's code and words, unless the request may be carried out."""
-        table = self._source.table
         key = (command.ext or {}).get(ACCESS_KEY)
-        account = table.accounts.get(key) if key else None
-        if _is_white(table, account, address):
-            return
-        if not key:
-            raise refused("No accessKey is configured")
-        # An unknown key takes as long, and is answered the same, as a wrong signature.
-        secret = hashlib.sha256(key.encode("utf-8", "replace")).digest()
-        if not is_signed(command, account.secret if account else secret) or account is None:
-            raise refused(f"Check signature failed for accessKey={one_line(key[:64])}")
-        self._permit(command, account, table)
+        table = self._source.table
+        account = _signer(table, key, lambda secret: is_signed(command, secret), address)
+        if account is not None:
+            self._permit(command, account, table)
 
     def verify(self, key: str, is_by: Callable[[bytes], bool], address: str) -> None:
         """Raise Refused unless a request of another front may be that account's.
 
         `is_by` tells whether a secret made the signature that the request has.
         """
-        table = self._source.table
-        account = table.accounts.get(key) if key else None
-        if _is_white(table, account, address):
-            return
-        if not key:
-            raise refused("No accessKey is configured")
-        # An unknown key takes as long, and is answered the same, as a wrong signature.
-        secret = hashlib.sha256(key.encode("utf-8", "replace")).digest()
-        if not is_by(account.secret if account else secret) or account is None:
-            raise refused(f"Check signature failed for accessKey={one_line(key[:64])}")
+        _signer(self._source.table, key, is_by, address)
 
     def caller(self, command: Command, address: str) -> Caller:
         """Return who sent a request that `check` let pass."""
@@ -114,6 +98,22 @@ class Guard:
             _require_admin(account, f"Need admin permission for request code={command.code}")
             return
         _require(account, needs, table)
+
+
+def _signer(
+    table: Table, key: str | None, is_by: Callable[[bytes], bool], address: str
+) -> Account | None:
+    """Return the account that signed; None: the address needs none. Raises Refused for nobody."""
+    account = table.accounts.get(key) if key else None
+    if _is_white(table, account, address):
+        return None
+    if not key:
+        raise refused("No accessKey is configured")
+    # An unknown key takes as long, and is answered the same, as a wrong signature.
+    secret = hashlib.sha256(key.encode("utf-8", "replace")).digest()
+    if not is_by(account.secret if account else secret) or account is None:
+        raise refused(f"Check signature failed for accessKey={one_line(key[:64])}")
+    return account
 
 
 def _is_white(table: Table, account: Account | None, address: str) -> bool:

@@ -108,6 +108,32 @@ def test_request_signed_by_what_stands_for_unknown_secrets_is_refused() -> None:
     assert said == f"Check signature failed for accessKey={key}"
 
 
+@pytest.mark.parametrize(
+    ("key", "signed_by", "address", "said"),
+    [
+        ("account", "secret-of-account", OUTSIDE, ""),
+        ("account", "another", OUTSIDE, "Check signature failed for accessKey=account"),
+        ("", "", OUTSIDE, "No accessKey is configured"),
+        ("", "", "127.0.0.1:5", ""),
+        ("account", "another", "127.0.0.1:5", ""),
+        ("at-home", "another", INSIDE, ""),
+        ("at-home", "another", OUTSIDE, "Check signature failed for accessKey=at-home"),
+        ("nobody00", "another", OUTSIDE, "Check signature failed for accessKey=nobody00"),
+    ],
+)
+def test_request_of_another_front_is_judged_by_secret_and_address(
+    key: str, signed_by: str, address: str, said: str
+) -> None:
+    checked = guard()
+    secret = signed_by.encode()
+    assert outcome(lambda: checked.verify(key, lambda it: it == secret, address)) == said
+
+
+def test_unknown_key_is_refused_in_another_front_whatever_signed() -> None:
+    said = outcome(lambda: guard().verify("nobody00", lambda _: True, OUTSIDE))
+    assert said == "Check signature failed for accessKey=nobody00"
+
+
 def test_refusal_shows_the_beginning_of_a_long_name() -> None:
     long_key = sign(Command(310, {"b": "sub"}), "k" * 70, b"secret")
     said = outcome(lambda: guard().check(long_key, OUTSIDE))

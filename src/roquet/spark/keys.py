@@ -52,16 +52,21 @@ def epoch_of_task(options: SinkOptions, run: str | None) -> tuple[str, int]:
     if run is not None:
         return run, 0
     context = TaskContext.get()
-    query = context and context.getLocalProperty(_QUERY)
-    number = context and context.getLocalProperty(_BATCH)
-    if not query or not number:
+    found = None if context is None else _micro_batch(context, options)
+    if found is None:
         raise UsageError("delivery = idempotent: Spark does not say which micro-batch this is")
-    return options.run_id or query, int(number)
+    return found[0], int(found[1])
 
 
 def _of_stream(context: TaskContext, options: SinkOptions) -> str | None:
+    found = _micro_batch(context, options)
+    return None if found is None else "/".join(found)
+
+
+def _micro_batch(context: TaskContext, options: SinkOptions) -> tuple[str, str] | None:
+    """Return the run and the number of a micro-batch, as far as Spark says."""
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-    return f"{options.run_id or query}/{batch}" if query and batch else None
+    return (options.run_id or query, batch) if query and batch else None
 
 
 def prefix(run: str, partition: int) -> str:

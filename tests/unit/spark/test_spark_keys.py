@@ -66,9 +66,12 @@ def test_place_of_a_task_is_its_run_or_its_query_and_micro_batch(
         prefix = keys.of_task(options(run_id=run_id), run)
         assert prefix is not None
         assert native.sink_key(prefix, 5) == key(place, 3, 5)
+        epoch = (place, 0) if run is not None else (place.removesuffix("/7"), 7)
+        assert keys.epoch_of_task(options(run_id=run_id), run) == epoch
     else:
-        with pytest.raises(UsageError, match="which micro-batch"):
-            keys.of_task(options(run_id=run_id), run)
+        for judged in (keys.of_task, keys.epoch_of_task):
+            with pytest.raises(UsageError, match="which micro-batch"):
+                judged(options(run_id=run_id), run)
 
 
 def test_outside_of_a_task_there_is_a_place_but_there_are_no_keys(
@@ -77,6 +80,9 @@ def test_outside_of_a_task_there_is_a_place_but_there_are_no_keys(
     within(monkeypatch, None)
     assert keys.place_of_task(options(), "r") == ("r", 0)
     assert keys.place_of_task(options(), None) == ("", 0)
+    assert keys.epoch_of_task(options(), "r") == ("r", 0)
+    with pytest.raises(UsageError, match="which micro-batch"):
+        keys.epoch_of_task(options(), None)
     with pytest.raises(UsageError, match="no Spark task"):
         keys.of_task(options(), "r")
 

@@ -30,6 +30,9 @@ def follow_another(store: MessageStore) -> int:
     Raises StoreFault.
     """
     try:
-        return follow_another_log(store.native)
+        end = follow_another_log(store.native)
     except StoreError as error:
         raise StoreFault(*error.args) from error
+    # A slave makes the topics that its log shows.
+    store.expect_arrivals()
+    return end

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
+    from roquet.console.alerts.rules import AlertRules
     from roquet.console.app import Console
 
 FORM = "application/x-www-form-urlencoded"
@@ -109,12 +110,20 @@ class World:
 
 @contextlib.asynccontextmanager
 async def console_over(
-    world: Cluster, limits: Limits | None = None, **config: Any
+    world: Cluster,
+    limits: Limits | None = None,
+    *,
+    rules: AlertRules | None = None,
+    others: Mapping[str, Cluster] | None = None,
+    **config: Any,
 ) -> AsyncGenerator[World]:
     printed: list[str] = []
+    more = {name: connect(f"rmq://{it.name_servers}") for name, it in (others or {}).items()}
     settings = ConsoleConfig(port=0, cluster=world.name_servers, **config)
     mq = connect(f"rmq://{world.name_servers}")
-    console = build(settings, mq, SystemClock(), printed.append, limits=limits)
+    console = build(
+        settings, mq, SystemClock(), printed.append, limits=limits, rules=rules, others=more
+    )
     async with console.app:
         yield World(world, console, printed)
 

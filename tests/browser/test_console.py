@@ -47,6 +47,7 @@ PAGES = (
     "/brokers",
     "/name-servers",
     "/producers",
+    "/alerts",
     "/accounts",
     "/people",
     "/audit",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
     from roquet.base.errors import RoquetError
+    from roquet.cli.contexts import Context
     from roquet.client import MQ
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
@@ -39,6 +40,11 @@ def client(options: argparse.Namespace) -> MQ:
     """
     cluster = contexts.chosen(options.namesrv, options.context)
     options.namesrv = cluster.namesrv
+    return cluster_client(cluster)
+
+
+def cluster_client(cluster: Context) -> MQ:
+    """Make a client of a cluster. Raises UsageError."""
     addresses = contexts.addresses_of(cluster.namesrv, "--namesrv")
     return connect("rmq://" + ";".join(addresses), credentials=cluster.credentials())
 

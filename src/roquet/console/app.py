@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from roquet.base.errors import UsageError
 from roquet.console import accounts, table
+from roquet.console.alerts import watch as watching
+from roquet.console.alerts import webhook as posting
+from roquet.console.alerts.rules import AlertRules, Alerts
+from roquet.console.alerts.watch import Watch
+from roquet.console.alerts.webhook import Webhook
 from roquet.console.audit import AuditLog
-from roquet.console.config import ConsoleConfig, Limits, Role
+from roquet.console.config import SCRIPT_SAFE, ConsoleConfig, Limits, Role
 from roquet.console.context import Parts
 from roquet.console.sampler import EVERY_S, Sampler
 from roquet.console.server import HttpService
@@ -31,7 +37,7 @@ from roquet.console.web.tail import Tails
 from roquet.service.lifecycle import App, Part, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -49,6 +55,8 @@ class Console:
     app: App
     server: HttpService
     sessions: Sessions
+    watches: tuple[Watch, ...]
+    """What looks at each cluster for its alerts."""
 
 
 class _Client:
@@ -65,13 +73,23 @@ class _Client:
 
 
 class _Watching:
-    """The audit log's file and the sampler's life; its timer does the work."""
+    """The sampler and the alerts of a cluster; its timers do the work."""
+
+    async def start(self) -> None:
+        """Begin with nothing."""
+
+    async def stop(self) -> None:
+        """Leave nothing: alerts are judged anew after a start."""
+
+
+class _Audit:
+    """The audit log's file."""
 
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
 
     async def start(self) -> None:
-        """Begin with nothing."""
+        """Begin with nothing: the file is open."""
 
     async def stop(self) -> None:
         self._audit.close()
@@ -100,11 +118,14 @@ def build(
     *,
     limits: Limits | None = None,
     role: Role = Role.ADMINISTRATOR,
+    rules: AlertRules | None = None,
+    others: Mapping[str, MQ] | None = None,
 ) -> Console:
     """Wire a console to a client that nobody else starts. Raises UsageError.
 
     `said` prints the address with a one-time token, for `role`, at the start and again each time
-    that the token was used.
+    that the token was used. `others` are more clusters by name, each with pages of its own below
+    `/c/NAME`; accounts, sessions, roles and the audit log are those of all.
     """
     limits = limits or Limits()
     sessions = Sessions(limits)
@@ -112,34 +133,130 @@ def build(
     if config.users is not None:
         known = accounts.load(config.users, limits.users)
     audit = AuditLog(clock, limits.audit_rows, config.audit_log)
-    sampler = Sampler(mq.admin, clock)
-    parts = Parts(
-        config=config,
-        limits=limits,
-        clock=clock,
-        mq=mq,
-        sessions=sessions,
-        audit=audit,
-        sampler=sampler,
-        said=said,
-    )
-    pages = Pages(config)
-    front = Front(parts, pages, Works(limits))
-    entrance = Entrance(parts, front, pages, known)
     closing = asyncio.Event()
-    web = _routes(parts, front, entrance, Tails(parts, front, closing))
+    works = Works(limits)
+    rows: list[Part] = []
+    rooms: list[_Room] = []
+    for number, (own, its) in enumerate(_clusters(config, mq, others or {})):
+        sampler = Sampler(its.admin, clock)
+        alerts = Alerts(rules or AlertRules())
+        webhook = Webhook(alerts.rules, clock)
+        watch = Watch(
+            its.admin,
+            clock,
+            alerts=alerts,
+            webhook=webhook,
+            sampler=sampler,
+            cluster=own.cluster,
+        )
+        parts = Parts(
+            config=own,
+            limits=limits,
+            clock=clock,
+            mq=its,
+            sessions=sessions,
+            audit=audit,
+            sampler=sampler,
+            watch=watch,
+            said=said,
+        )
+        rooms.append(_Room(parts, Front(parts, Pages(own), works)))
+        client = f"client {number}"
+        timers = (
+            Timer("sample", sampler.tick, EVERY_S, 1.0),
+            Timer("judge alerts", watch.tick, watching.EVERY_S, 2.0),
+            Timer("post alerts", webhook.tick, posting.EVERY_S, 2.0),
+        )
+        rows.append(Part(client, _Client(its)))
+        rows.append(Part(f"watching {number}", _Watching(), needs=(client,), timers=timers))
+    entrance = Entrance(rooms[0].parts, rooms[0].front, Pages(config), known)
+    web = _routes(rooms, entrance, [Tails(it.parts, it.front, closing) for it in rooms])
     server = HttpService(Shield(web, config, limits), config, limits, closing, clock)
-    sampling = Timer("sample", sampler.tick, EVERY_S, 1.0)
-    rows = [
-        Part("client", _Client(mq)),
-        Part("watching", _Watching(audit), needs=("client",), timers=(sampling,)),
-        Part("server", server, needs=("client", "watching")),
-        Part("announced", _Announced(entrance, server, role), needs=("server",)),
+    # The audit log is closed after the last answer.
+    rows.append(Part("audit", _Audit(audit)))
+    rows.append(Part("server", server, needs=tuple(it.name for it in rows)))
+    rows.append(Part("announced", _Announced(entrance, server, role), needs=("server",)))
+    watches = tuple(it.parts.watch for it in rooms)
+    return Console(App(rows, clock), server, sessions, watches)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Room:
+    """What serves one cluster."""
+
+    parts: Parts
+    front: Front
+
+
+def _clusters(
+    config: ConsoleConfig, mq: MQ, others: Mapping[str, MQ]
+) -> list[tuple[ConsoleConfig, MQ]]:
+    """Return the configuration and client of each cluster. Raises UsageError for a bad name."""
+    if not others:
+        return [(config, mq)]
+    paths = {config.cluster: config.root_path}
+    for name in others:
+        path = f"/c/{name}"
+        if not SCRIPT_SAFE.fullmatch(path) or name in ("..", ".") or name in paths:
+            raise UsageError(
+                f"--cluster {name[:64]!r}: letters, digits, '.', '_' and '-', and once"
+            )
+        paths[name] = config.root_path + path
+    shared = dataclasses.replace(
+        config, home=config.root_path, clusters=tuple((name, it) for name, it in paths.items())
+    )
+    return [(shared, mq)] + [
+        (dataclasses.replace(shared, cluster=name, root_path=paths[name]), its)
+        for name, its in others.items()
     ]
-    return Console(App(rows, clock), server, sessions)
 
 
-def _routes(parts: Parts, front: Front, entrance: Entrance, tails: Tails) -> ASGIApp:
+def _routes(rooms: Sequence[_Room], entrance: Entrance, tails: Sequence[Tails]) -> ASGIApp:
+    async def alive(request: Request) -> Response:
+        del request
+        return PlainTextResponse("alive\n")
+
+    first, *more = (
+        _pages(it.parts, it.front, those) for it, those in zip(rooms, tails, strict=True)
+    )
+    static = str(importlib.resources.files("roquet.console").joinpath("static"))
+    shared = [
+        Route("/livez", alive, methods=["GET"]),
+        Route("/login", entrance.page, methods=["GET"]),
+        Route("/login", entrance.enter, methods=["POST"]),
+        Route("/logout", entrance.leave, methods=["POST"]),
+        Route("/api/login", entrance.api_enter, methods=["POST"]),
+        Mount("/static", StaticFiles(directory=static)),
+    ]
+    mounts = [
+        Mount(it.parts.config.root_path.removeprefix(it.parts.config.base), _site(it, routes))
+        for it, routes in zip(rooms[1:], more, strict=True)
+    ]
+    return _site(rooms[0], [*shared, *mounts, *first])
+
+
+def _site(room: _Room, routes: Sequence[BaseRoute]) -> Starlette:
+    config = room.parts.config
+    inner = config.root_path.removeprefix(config.base)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        text = "there is nothing at this address" if status == 404 else "that cannot be done here"
+        path = request.scope["path"].removeprefix(inner)
+        if path.startswith("/api"):
+            return JSONResponse({"error": text}, status)
+        if path.startswith("/static"):
+            return PlainTextResponse(text + "\n", status)
+        return room.front.missing(request, text, status)
+
+    async def broken(request: Request, error: Exception) -> Response:
+        log.error("%s %r failed", request.method, request.url.path, exc_info=error)
+        return JSONResponse({"error": "it failed: the log says why"}, 500)
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: missing, Exception: broken})
+
+
+def _pages(parts: Parts, front: Front, tails: Tails) -> list[BaseRoute]:
     views = (*table.VIEWS, *table.DATA)
     about = document(views, table.ACTIONS, parts.config.root_path)
 
@@ -147,45 +264,11 @@ def _routes(parts: Parts, front: Front, entrance: Entrance, tails: Tails) -> ASG
         del request
         return JSONResponse(about)
 
-    async def alive(request: Request) -> Response:
-        del request
-        return PlainTextResponse("alive\n")
-
-    async def missing(request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 404
-        text = "there is nothing at this address" if status == 404 else "that cannot be done here"
-        path = request.scope["path"]
-        if path.startswith("/api"):
-            return JSONResponse({"error": text}, status)
-        if path.startswith("/static"):
-            return PlainTextResponse(text + "\n", status)
-        return front.missing(request, text, status)
-
-    async def broken(request: Request, error: Exception) -> Response:
-        log.error("%s %r failed", request.method, request.url.path, exc_info=error)
-        return JSONResponse({"error": "it failed: the log says why"}, 500)
-
-    static = str(importlib.resources.files("roquet.console").joinpath("static"))
-    return Starlette(
-        routes=[
-            Route("/livez", alive, methods=["GET"]),
-            Route("/login", entrance.page, methods=["GET"]),
-            Route("/login", entrance.enter, methods=["POST"]),
-            Route("/logout", entrance.leave, methods=["POST"]),
-            Route("/api/login", entrance.api_enter, methods=["POST"]),
-            Route("/api/openapi.json", openapi, methods=["GET"]),
-            Route("/api/tail", tails.handle, methods=["GET"]),
-            *(Route(it.path, front.page(it), methods=["GET"]) for it in table.VIEWS),
-            *(Route(it.path, front.form(it), methods=["POST"]) for it in table.ACTIONS),
-            *(
-                Route("/api" + it.path.rstrip("/"), front.api_view(it), methods=["GET"])
-                for it in views
-            ),
-            *(
-                Route("/api" + it.path, front.api_action(it), methods=["POST"])
-                for it in table.ACTIONS
-            ),
-            Mount("/static", StaticFiles(directory=static)),
-        ],
-        exception_handlers={HTTPException: missing, Exception: broken},
-    )
+    return [
+        Route("/api/openapi.json", openapi, methods=["GET"]),
+        Route("/api/tail", tails.handle, methods=["GET"]),
+        *(Route(it.path, front.page(it), methods=["GET"]) for it in table.VIEWS),
+        *(Route(it.path, front.form(it), methods=["POST"]) for it in table.ACTIONS),
+        *(Route("/api" + it.path.rstrip("/"), front.api_view(it), methods=["GET"]) for it in views),
+        *(Route("/api" + it.path, front.api_action(it), methods=["POST"]) for it in table.ACTIONS),
+    ]

@@ -63,6 +63,10 @@ class ConsoleConfig:
     """Host names by which browsers may reach the console, besides addresses of loopback."""
     cluster: str = ""
     """What the pages call the cluster; the name servers' addresses, usually."""
+    home: str | None = None
+    """Path of the first cluster's pages, where people sign in and out; None: `root_path`."""
+    clusters: tuple[tuple[str, str], ...] = ()
+    """Name and path of each cluster, where there are several."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that would give the console away."""
@@ -76,6 +80,11 @@ class ConsoleConfig:
             f"--bind {self.bind}: passwords would cross the network in the clear; give --tls-cert"
             " and --tls-key, or --proxy with the address of a reverse proxy that speaks TLS"
         )
+
+    @property
+    def base(self) -> str:
+        """Path below which all of the console is."""
+        return self.root_path if self.home is None else self.home
 
     @property
     def is_loopback(self) -> bool:

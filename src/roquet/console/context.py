@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
     from roquet.client import MQ
+    from roquet.console.alerts.watch import Watch
     from roquet.console.audit import AuditLog
     from roquet.console.config import ConsoleConfig, Limits
     from roquet.console.sampler import Sampler
@@ -36,6 +37,7 @@ class Parts:
     sessions: Sessions
     audit: AuditLog
     sampler: Sampler
+    watch: Watch
     said: Callable[[str], None]
     """Prints a line where the console was started."""
 

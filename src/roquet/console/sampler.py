@@ -60,9 +60,14 @@ class Sampler:
         """Note that somebody looks."""
         self._watched_s = self._clock.steady_ms() / 1000
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody has looked in the last minutes."""
+        return self._clock.steady_ms() / 1000 - self._watched_s <= _WATCHED_S
+
     async def tick(self) -> None:
         """Look once, if somebody watches."""
-        if self._clock.steady_ms() / 1000 - self._watched_s > _WATCHED_S:
+        if not self.is_watched:
             return
         try:
             admin = self._admin()

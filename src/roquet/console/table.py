@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roquet.console.config import Role
 from roquet.console.declared import Action, Field, View
-from roquet.console.views import access, groups, messages, overview, servers, topics
+from roquet.console.views import access, alerts, groups, messages, overview, servers, topics
 from roquet.console.views.paging import FILTER, PAGE
 from roquet.protocol.names import TRACE_TOPIC
 
@@ -200,6 +200,13 @@ VIEWS = (
         role=_VIEWER,
         show=servers.waiting,
         template="waiting.html",
+    ),
+    View(
+        path="/alerts",
+        title="Alerts",
+        role=_VIEWER,
+        show=alerts.alerts,
+        template="alerts.html",
     ),
     View(
         path="/accounts",
@@ -409,6 +416,19 @@ ACTIONS = (
         role=_OPERATOR,
         do=servers.undrain,
         fields=(_NAME,),
+    ),
+    Action(
+        path="/alerts/forget",
+        title="Miss a node no more",
+        role=_OPERATOR,
+        do=alerts.forget,
+        fields=(_NAME,),
+    ),
+    Action(
+        path="/alerts/test",
+        title="Post a test to the webhook",
+        role=_OPERATOR,
+        do=alerts.test,
     ),
     Action(
         path="/account/put",

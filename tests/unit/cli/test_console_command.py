@@ -74,6 +74,33 @@ def test_the_console_of_a_cluster_runs_and_stops(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
+def test_contexts_are_shown_beside_the_first_cluster(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        dev_server(folders[0], "--no-console") as (first, _),
+        dev_server(folders[1], "--no-console") as (second, _),
+    ):
+        assert roquet(tmp_path, "context", "add", "two", second).returncode == 0
+        unknown = roquet(tmp_path, "console", "-n", first, "--port", "0", "--cluster", "three")
+        assert "there is no context 'three'" in unknown.stderr
+        running = Running(tmp_path, "console", "-n", first, "--port", "0", "--cluster", "two")
+        address, token = _address(running.line())
+        body = json.dumps({"token": token}).encode()
+        kind = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{address}/api/login", body, kind)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            bearer = {"authorization": f"Bearer {json.load(answer)['session']}"}
+        shown: list[str] = []
+        for path in ("", "/c/two"):
+            wanted = urllib.request.Request(f"{address}{path}/api/name-servers", None, bearer)
+            with urllib.request.urlopen(wanted, timeout=20) as answer:
+                shown += [it["address"] for it in json.load(answer)["rows"]]
+        assert shown == [first, second]
+        assert running.stop() == 0
+
+
 def test_where_the_packages_are_missing_both_commands_say_what_to_install(tmp_path: Path) -> None:
     missing = tmp_path / "packages" / "starlette"
     missing.mkdir(parents=True)
@@ -113,14 +140,23 @@ def test_a_wrong_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], said: 
 
 def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
     """The page's commands as a reader types them, with the addresses of this run (console.md)."""
-    start, toml, calls = (text for _, text in BLOCK.findall(GUIDE.read_text()))
+    blocks = [text for _, text in BLOCK.findall(GUIDE.read_text())]
+    start, toml, rules, several, calls = blocks
     install, run = start.splitlines()
     assert install == "pip install 'roquet[console]'"
     hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout.strip()
     users = tmp_path / "users.toml"
     users.write_text(toml.replace('"scrypt:..."', f'"{hashed}"'))
     users.chmod(0o600)
+    alerts = tmp_path / "alerts.toml"
+    alerts.write_text(rules)
+    alerts.chmod(0o600)
     with dev_server(tmp_path, "--no-console") as (namesrv, _):
+        add, beside = several.replace("127.0.0.1:9876", namesrv).splitlines()
+        assert roquet(tmp_path, *add.split()[1:]).returncode == 0
+        running = Running(tmp_path, *beside.split()[1:], "--port", "0", "--alerts", str(alerts))
+        _address(running.line())
+        assert running.stop() == 0
         words = run.replace("127.0.0.1:9876", namesrv).split()[1:]
         running = Running(tmp_path, *words, "--port", "0", "--users", str(users))
         address, token = _address(running.line())

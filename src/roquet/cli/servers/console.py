@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.cli.reach import client
+from roquet.cli import contexts
+from roquet.cli.reach import client, cluster_client
 from roquet.cli.servers.serve import guarded, in_the_way, say
 from roquet.service import runtime
 from roquet.service.supervisor import supervised
@@ -44,6 +45,7 @@ def console_module() -> ModuleType:
 def console(options: argparse.Namespace) -> int:
     """Run a console to its end; or print what the file of accounts has for a password."""
     app = console_module()
+    from roquet.console.alerts.rules import load  # noqa: PLC0415
     from roquet.console.config import ConsoleConfig, role_of  # noqa: PLC0415
 
     if options.hash_password:
@@ -65,9 +67,11 @@ def console(options: argparse.Namespace) -> int:
         cluster=options.namesrv,
     )
     role = role_of(options.role)
+    rules = None if options.alerts is None else load(options.alerts)
+    others = {name: cluster_client(contexts.chosen(None, name)) for name in options.cluster}
 
     async def serve(stop: asyncio.Event) -> int:
-        built = app.build(config, mq, SystemClock(), say, role=role)
+        built = app.build(config, mq, SystemClock(), say, role=role, rules=rules, others=others)
         async with built.app:
             say(f"Console of {options.namesrv}; the address above signs in once.")
             runtime.settle()

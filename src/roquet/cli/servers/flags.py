@@ -152,6 +152,16 @@ def _console(commands: Any) -> None:
         "--audit-log", type=Path, metavar="FILE", help="append each action here, as JSON"
     )
     console.add_argument(
+        "--alerts", type=Path, metavar="FILE", help="rules and webhook of alerts (TOML)"
+    )
+    console.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="CONTEXT",
+        help="show this one as well (roquet context ls); may be given several times",
+    )
+    console.add_argument(
         "--hash-password", action="store_true", help="read a password, print its hash, and exit"
     )
     _log_flags(console, "WARNING")

@@ -36,6 +36,11 @@ async def overview(context: Context, _: Data) -> Data:
         for row in sampler.most_behind(_BEHIND)
         if not row["members"]
     ]
+    problems += [
+        ("warning", it.subject, it.text)
+        for it in list(context.parts.watch.alerts.open.values())[:_BEHIND]
+        if it.kind == "lag"
+    ]
     problems.sort(key=lambda row: row[0] != "problem")
     return {
         "problems": [{"level": it[0], "place": it[1], "text": it[2]} for it in problems],

@@ -51,7 +51,7 @@ class Front:
         async def handle(request: Request) -> Response:
             session = self.session(request)
             if session is None:
-                return self._to("/login")
+                return self._to_login()
             try:
                 data = await self._shown(view, session, request)
             except RoquetError as error:
@@ -80,7 +80,7 @@ class Front:
         async def handle(request: Request) -> Response:
             session = self.session(request)
             if session is None:
-                return self._to("/login")
+                return self._to_login()
             try:
                 texts = await form_of(request)
                 token = texts.pop("csrf", [""])[-1]
@@ -117,7 +117,7 @@ class Front:
         """Answer what is asked for at a path of nothing: a page for people, or where to sign in."""
         session = self.session(request)
         if session is None:
-            return self._to("/login")
+            return self._to_login()
         title = "Page not found" if status == 404 else "That did not work"
         return self._failed(session, Denied(status, text), title)
 
@@ -176,6 +176,8 @@ class Front:
             self._demand_may(action, session)
             given = read()
             target = declared.shown(action.fields, given)
+            if self._parts.config.clusters:
+                target = {"cluster": self._parts.config.cluster, **target}
             context = context_of(self._parts, session, address)
             async with self._works.place():
                 done = await action.do(context, given)
@@ -218,6 +220,9 @@ class Front:
         data: dict[str, Any] = {"title": title, "here": "", "said": ""}
         data |= {"left_out": {}, "text": str(error)}
         return self._html("error.html", session, data, status_of(error))
+
+    def _to_login(self) -> Response:
+        return RedirectResponse(self._parts.config.base + "/login", 303)
 
     def _to(self, path: str) -> Response:
         return RedirectResponse(self._parts.config.root_path + path, 303)

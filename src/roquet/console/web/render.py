@@ -32,6 +32,8 @@ class Pages:
         )
         shared: dict[str, Any] = {
             "root": config.root_path,
+            "home": config.base,
+            "clusters": config.clusters,
             "cluster": config.cluster,
             "read_only": config.read_only,
             "version": static_version(),

@@ -1,0 +1,1 @@
+"""Alerts: rules that judge what is seen of a cluster, and the webhook that tells of them."""

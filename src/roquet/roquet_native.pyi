@@ -623,12 +623,6 @@ class Store:
         """(flushes, microseconds that they took together)."""
     def set_flush_awaited(self, awaited: bool) -> None:
         """Hear whether a flush that the ingest does itself is news, too."""
-    def set_dispatch_awaited(self, awaited: bool) -> None:
-        """Hear whether `event_fd` is to become readable when messages were dispatched.
-
-        It is at the beginning. What is dispatched otherwise is kept for `take_events`, and is news
-        when somebody waits again.
-        """
     def event_fd(self) -> int: ...
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         """(flushed offset, [(topic, queue id, max offset)] with news since the last call, failure text)."""
@@ -916,8 +910,6 @@ class Ingest:
         """So many pulls are held elsewhere; `holds_max` bounds all of them."""
     def held_pulls(self) -> int:
         """How many pulls are held here."""
-    def loop_waits(self) -> bool:
-        """Whether a pull is held by the loop's part, which hears of arrivals by `arrived`."""
     def expire(self, now_ms: int) -> list[tuple[int, bytes]]:
         """Answers FLUSH_DISK_TIMEOUT and FLUSH_SLAVE_TIMEOUT of sends that have waited too long.
 

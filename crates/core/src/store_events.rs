@@ -29,8 +29,6 @@ struct State {
     queues: NextOffsets,
     failure: Option<String>,
     rung: bool,
-    /// The reader need not hear at once of what was dispatched.
-    patient: bool,
 }
 
 /// Collects news for a reader that is woken through a descriptor.
@@ -60,18 +58,6 @@ impl Events {
 
     pub(crate) fn is_flush_awaited(&self) -> bool {
         self.flush_awaited.load(Ordering::SeqCst)
-    }
-
-    /// Hears whether the reader waits for messages to be dispatched, as it does at the beginning.
-    ///
-    /// Queues that grow while it does not are kept, and are news once it waits or hears of
-    /// something else.
-    pub fn set_dispatch_awaited(&self, awaited: bool) {
-        let mut state = hold(&self.state);
-        state.patient = !awaited;
-        if awaited && !state.queues.is_empty() {
-            self.ring(&mut state);
-        }
     }
 
     /// The descriptor that is readable while there is news.
@@ -110,9 +96,7 @@ impl Watcher for Events {
         for (topic, queue_id, max) in news {
             state.queues.set(topic, *queue_id, *max);
         }
-        if !state.patient {
-            self.ring(&mut state);
-        }
+        self.ring(&mut state);
     }
 
     fn failed(&self, text: &str) {
@@ -151,28 +135,6 @@ mod tests {
         assert!(!readable(&events));
         assert_eq!(events.take(), (Vec::new(), None));
         events.flushed(1);
-        assert!(readable(&events));
-    }
-
-    #[test]
-    fn dispatched_messages_wake_nobody_until_somebody_waits_and_none_is_missed() {
-        let events = Events::new().unwrap();
-        events.set_dispatch_awaited(false);
-        events.set_dispatch_awaited(true);
-        assert!(!readable(&events), "there was no news");
-        events.set_dispatch_awaited(false);
-        events.dispatched(&[("T".into(), 0, 4)]);
-        assert!(!readable(&events));
-        events.set_dispatch_awaited(true);
-        assert!(readable(&events));
-        assert_eq!(events.take().0, [("T".into(), 0, 4)]);
-        assert!(!readable(&events));
-        events.set_dispatch_awaited(false);
-        events.dispatched(&[("T".into(), 0, 5)]);
-        events.flushed(9);
-        assert!(readable(&events));
-        assert_eq!(events.take().0, [("T".into(), 0, 5)]);
-        events.failed("broken");
         assert!(readable(&events));
     }
 }

@@ -1,7 +1,7 @@
 //! The one place where errors of the core become Python exceptions.
 
 use pyo3::exceptions::PyException;
-use pyo3::{PyErr, PyResult};
+use pyo3::PyErr;
 use roquet_core::store_error::StoreError as CoreError;
 
 pyo3::create_exception!(
@@ -14,9 +14,4 @@ pyo3::create_exception!(
 /// The exception for an error of the store.
 pub(crate) fn store_error(error: &CoreError) -> PyErr {
     StoreError::new_err((error.kind.name(), error.text.clone()))
-}
-
-/// What the store has done, or the exception.
-pub(crate) fn raise<T>(done: Result<T, CoreError>) -> PyResult<T> {
-    done.map_err(|error| store_error(&error))
 }

@@ -285,11 +285,6 @@ impl Ingest {
         self.core().set_held_beside(&self.store, count);
     }
 
-    /// Whether the loop's part holds a pull, which hears of arrivals by `arrived`.
-    fn loop_waits(&self) -> bool {
-        self.core().held_pulls() > 0
-    }
-
     /// How many pulls are held here, by all threads.
     fn held_pulls(&self) -> usize {
         self.shared.held()

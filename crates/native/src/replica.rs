@@ -7,9 +7,14 @@ use std::sync::Arc;
 
 use pyo3::prelude::{pyfunction, Bound, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
+use roquet_core::store_error::StoreError as CoreError;
 
-use crate::error::raise;
+use crate::error::store_error;
 use crate::store::Store;
+
+fn raise<T>(done: Result<T, CoreError>) -> PyResult<T> {
+    done.map_err(|error| store_error(&error))
+}
 
 /// Bytes of the log from an offset on, of one file; empty when there are none yet.
 #[pyfunction]

@@ -19,9 +19,10 @@ use roquet_core::record::NewRecord;
 use roquet_core::store::Store as CoreStore;
 use roquet_core::store_config::{StoreConfig, Value};
 use roquet_core::store_env::Env;
+use roquet_core::store_error::StoreError as CoreError;
 
 use crate::buffer::{joined, Lent};
-use crate::error::raise;
+use crate::error::store_error;
 use crate::filter::Filter;
 use crate::puts;
 
@@ -87,6 +88,10 @@ impl Drop for Store {
         // Whoever wants to know of an error calls `close` first.
         let _ = self.core.close();
     }
+}
+
+fn raise<T>(done: Result<T, CoreError>) -> PyResult<T> {
+    done.map_err(|error| store_error(&error))
 }
 
 fn settings(config: &Bound<'_, PyMapping>) -> PyResult<BTreeMap<String, Value>> {
@@ -480,11 +485,6 @@ impl Store {
     /// Hears whether a flush that the ingest does itself is news, too.
     fn set_flush_awaited(&self, awaited: bool) {
         self.core.events().set_flush_awaited(awaited);
-    }
-
-    /// Hears whether what was dispatched is news at once, or kept until the next.
-    fn set_dispatch_awaited(&self, awaited: bool) {
-        self.core.events().set_dispatch_awaited(awaited);
     }
 
     /// The descriptor that is readable while there is news.

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::{pyclass, pymethods, Bound, Py, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
+use roquet_core::store_error::StoreError as CoreError;
 use roquet_core::timer::{TimerConfig, TimerThread, Timers as Core};
 
-use crate::error::raise;
+use crate::error::store_error;
 use crate::store::Store;
 
 /// (topic, waiting messages, time of the last change in Unix milliseconds).
@@ -24,6 +25,10 @@ pub(crate) struct TimerWheel {
     thread: Mutex<Option<TimerThread>>,
     /// The store must outlive the wheel.
     _store: Py<Store>,
+}
+
+fn raise<T>(done: Result<T, CoreError>) -> PyResult<T> {
+    done.map_err(|error| store_error(&error))
 }
 
 #[pymethods]

@@ -318,10 +318,6 @@ class FastPath:
         """How many pulls wait here for a message."""
         return 0 if self._native is None else self._native.held_pulls()
 
-    def waits(self) -> bool:
-        """Tell whether a pull waits for news on the loop; those of threads have their own."""
-        return self._native is not None and self._native.loop_waits()
-
     def held_beside(self, count: int) -> None:
         """Hear how many pulls wait elsewhere: one bound holds for all."""
         if self._native is not None:

@@ -30,9 +30,6 @@ def follow_another(store: MessageStore) -> int:
     Raises StoreFault.
     """
     try:
-        end = follow_another_log(store.native)
+        return follow_another_log(store.native)
     except StoreError as error:
         raise StoreFault(*error.args) from error
-    # A slave makes the topics that its log shows.
-    store.expect_arrivals()
-    return end

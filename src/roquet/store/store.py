@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
 from roquet.protocol import properties as props
-from roquet.store.arrivals import Arrivals, always
 from roquet.store.batches import append_batch
 from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
@@ -41,7 +40,6 @@ from roquet.store.results import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from roquet.store.arrivals import Arrival
     from roquet.store.filters import Filter
 
 log = logging.getLogger(__name__)
@@ -84,7 +82,8 @@ class MessageStore:
         self._native_config = native_config
         self._durability = durability
         self._native: NativeStore | None = None
-        self._arrivals = Arrivals()
+        self._listeners: list[Callable[[str, int, int], None]] = []
+        self._batch_listeners: list[Callable[[Sequence[tuple[str, int, int]]], None]] = []
         self._flush_listeners: list[Callable[[int, str | None], None]] = []
         self._told_all = False
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -130,22 +129,13 @@ class MessageStore:
         self._wake(native.flushed_offset())
         self._fail_waiters("the store was closed")
 
-    def on_arrival(
-        self, listener: Callable[[str, int, int], None], waits: Callable[[], bool] = always
-    ) -> None:
+    def on_arrival(self, listener: Callable[[str, int, int], None]) -> None:
         """Have `listener(topic, queue id, max offset)` called on the loop after dispatch."""
-        self._arrivals.listen(listener, waits)
+        self._listeners.append(listener)
 
-    def on_arrivals(
-        self, listener: Callable[[Sequence[Arrival]], None], waits: Callable[[], bool] = always
-    ) -> None:
+    def on_arrivals(self, listener: Callable[[Sequence[tuple[str, int, int]]], None]) -> None:
         """Have `listener` called on the loop with all of that at once."""
-        self._arrivals.listen_to_all(listener, waits)
-
-    def expect_arrivals(self) -> None:
-        """Have dispatched messages told at once, and those that were kept: somebody waits."""
-        if self._native is not None:
-            self._native.set_dispatch_awaited(True)
+        self._batch_listeners.append(listener)
 
     def on_flush(
         self, listener: Callable[[int, str | None], None], *, of_fast_path: bool = False
@@ -446,10 +436,13 @@ class MessageStore:
             self._wake(flushed)
         for tell in self._flush_listeners:
             tell(self._flushed, self._failure)
-        if arrivals:
-            self._arrivals.tell(arrivals)
-        if not self._arrivals.awaited:
-            self.native.set_dispatch_awaited(False)
+        if not arrivals:
+            return
+        for hear in self._batch_listeners:
+            hear(arrivals)
+        for topic, queue_id, max_offset in arrivals:
+            for listener in self._listeners:
+                listener(topic, queue_id, max_offset)
 
     def _wake(self, flushed: int) -> None:
         self._flushed = max(self._flushed, flushed)

@@ -31,7 +31,6 @@ class Native:
         self.end = 0
         self.flushed = 0
         self.awaited: list[bool] = []
-        self.waits: list[bool] = []
         self.news: tuple[int, list[tuple[str, int, int]], str | None] = (0, [], None)
         self.places: dict[int, int] = {}
         self.log: dict[int, bytes] = {}
@@ -56,9 +55,6 @@ class Native:
 
     def set_flush_awaited(self, is_so: bool) -> None:
         self.awaited.append(is_so)
-
-    def set_dispatch_awaited(self, is_so: bool) -> None:
-        self.waits.append(is_so)
 
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         return self.news
@@ -218,22 +214,6 @@ async def test_flush_that_takes_too_long_is_told_and_frees_the_place() -> None:
 
 
 @on_loop
-async def test_dispatch_is_awaited_only_while_a_listener_waits() -> None:
-    it, native = store()
-    waiting = [True, True]
-    it.on_arrival(lambda *_: None, lambda: waiting[0])
-    it.on_arrivals(lambda _: None, lambda: waiting[1])
-    for waiting[:] in ([True, True], [False, True], [True, False]):
-        it._take_events()
-    assert native.waits == []
-    waiting[:] = [False, False]
-    it._take_events()
-    assert native.waits == [False]
-    it.expect_arrivals()
-    assert native.waits == [False, True]
-
-
-@on_loop
 async def test_news_reach_who_listens() -> None:
     it, native = store()
     one: list[tuple[str, int, int]] = []
@@ -245,7 +225,6 @@ async def test_news_reach_who_listens() -> None:
     native.news = 6, [], None
     it._take_events()
     assert (one, many) == ([("a", 0, 1), ("b", 1, 2)], [[("a", 0, 1), ("b", 1, 2)]])
-    assert native.waits == []
     assert not it._told_all
     it.on_flush(lambda *_: None, of_fast_path=True)
     assert not it._told_all

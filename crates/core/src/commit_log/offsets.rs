@@ -26,11 +26,6 @@ impl NextOffsets {
         self.change(topic, queue_id, |slot| *slot = next);
     }
 
-    /// Whether no queue is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Forgets a topic.
     pub fn forget(&mut self, topic: &str) {
         if self.0.remove(topic).is_some() && is_light(topic) {

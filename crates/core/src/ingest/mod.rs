@@ -257,12 +257,8 @@ impl Ingest {
         let shared = Arc::clone(&self.shared);
         // Held until the answers are made: a change of the table waits for that.
         let table = shared.read();
-        let held_before = self.summed.held;
         let fed = self.feed_by(&table, store, (key, now_ms), data, sink);
         self.sum_up();
-        if !self.apart && held_before == 0 && self.summed.held > 0 {
-            store.events().set_dispatch_awaited(true);
-        }
         fed
     }
 

@@ -96,7 +96,6 @@ class LongPolling:
         self._sequence = 0
         self._count = 0
         self._others: Others = NoOthers()
-        self._tell_first: Callable[[], None] = _nobody
 
     def __len__(self) -> int:
         return self._count + self._others.held_pulls
@@ -104,14 +103,6 @@ class LongPolling:
     def share(self, others: Others) -> None:
         """Have one bound for the pulls held here and there together."""
         self._others = others
-
-    def tell_first(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when a pull begins to wait here and none has waited before."""
-        self._tell_first = tell
-
-    def waits(self) -> bool:
-        """Tell whether a pull waits here."""
-        return self._count > 0
 
     async def start(self) -> None:
         """Serve wakes on the running loop."""
@@ -141,8 +132,6 @@ class LongPolling:
         heapq.heappush(self._deadlines, (held.deadline_ms, self._sequence, held))
         self._by_queue.setdefault((held.topic, held.queue_id), {})[id(held)] = held
         self._by_peer.setdefault(held.peer.key, {})[id(held)] = held
-        if self._count == 1:
-            self._tell_first()
         return True
 
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
@@ -187,10 +176,6 @@ class LongPolling:
         self._others.held_beside(self._count)
         _discard(self._by_queue, (held.topic, held.queue_id), held)
         _discard(self._by_peer, held.peer.key, held)
-
-
-def _nobody() -> None:
-    """Tell nobody."""
 
 
 def _resume(held: Held) -> None:

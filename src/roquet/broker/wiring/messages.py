@@ -189,6 +189,5 @@ def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: ReceiveA
 
     path.resume_by(resume)
     base.holds.share(path)
-    base.holds.tell_first(base.store.expect_arrivals)
-    base.store.on_arrivals(path.arrived, path.waits)
-    base.store.on_arrival(base.holds.arrived, base.holds.waits)
+    base.store.on_arrival(base.holds.arrived)
+    base.store.on_arrivals(path.arrived)

@@ -259,12 +259,10 @@ class _Shared:
 def _make_shared(base: Base, appender: Appender) -> _Shared:
     clock, rules, topics = base.clock, base.config.pop, base.metadata.topics
     topic = revive_topic(base.identity.cluster)
-    expect = base.store.expect_arrivals
-    pops = PopPolls(clock, rules, tell_first=expect)
-    notifications = PopPolls(clock, rules, newest_first=True, tell_first=expect)
+    pops, notifications = PopPolls(clock, rules), PopPolls(clock, rules, newest_first=True)
     base.metrics.watch("pop_held", "Pops that wait for a message", lambda: float(len(pops)))
     for polls in (pops, notifications):
-        base.store.on_arrival(polls.arrived, polls.waits)
+        base.store.on_arrival(polls.arrived)
 
     def wake(key: Key) -> None:
         name, group, queue_id = key

@@ -99,20 +99,9 @@ class _Entry(NamedTuple):
 class PopPolls:
     """The waiting requests of one kind."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        limits: Limits,
-        *,
-        newest_first: bool = False,
-        tell_first: Callable[[], None] | None = None,
-    ) -> None:
-        """`newest_first`: a wake takes the poll that expires last instead of first.
-
-        `tell_first` is called when a request begins to wait and none has waited before.
-        """
+    def __init__(self, clock: Clock, limits: Limits, *, newest_first: bool = False) -> None:
+        """`newest_first`: a wake takes the poll that expires last instead of first."""
         self._clock = clock
-        self._tell_first = tell_first
         self._limits = limits
         self._newest_first = newest_first
         self._by_key: dict[Key, list[_Entry]] = {}
@@ -129,10 +118,6 @@ class PopPolls:
 
     def __len__(self) -> int:
         return self._count
-
-    def waits(self) -> bool:
-        """Tell whether a request waits."""
-        return self._count > 0
 
     def follow(self, limits: Limits) -> None:
         """Go by other limits from now on; polls that wait stay."""
@@ -189,8 +174,6 @@ class PopPolls:
                 retry = pop_retry_topic(poll.topic, poll.group, v2=v2)
                 self._retries[retry] = poll.topic, poll.group
         self._set_alarm()
-        if self._count == 1 and self._tell_first is not None:
-            self._tell_first()
         return Waiting.HELD
 
     def count(self, topic: str, group: str, queue_id: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import pytest
 
@@ -12,6 +14,22 @@ from roquet.client._consuming.handout import Handout
 from roquet.client._received import Received
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+P = ParamSpec("P")
+
+
+def bounded(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on the loop; one that waits for what never comes fails."""
+
+    @functools.wraps(test)
+    async def run(*given: P.args, **named: P.kwargs) -> None:
+        async with asyncio.timeout(30.0):
+            await test(*given, **named)
+
+    return on_loop(run)
 
 
 def handout(count: int, *, taken: tuple[int, ...] = ()) -> Handout:
@@ -44,14 +62,14 @@ def offsets(messages: list[Received]) -> list[int]:
     return [it.queue_offset for it in messages]
 
 
-@on_loop
+@bounded
 async def test_new_handout_gives_what_is_ours_in_order() -> None:
     made = handout(3, taken=(1,))
     found = [await made.next(), await made.next()]
     assert offsets([it for it in found if it is not None]) == [0, 2]
 
 
-@on_loop
+@bounded
 async def test_end_comes_after_what_is_there_and_stop_before_it() -> None:
     ended, stopped = handout(1), handout(1)
     ended.end()
@@ -64,7 +82,7 @@ async def test_end_comes_after_what_is_there_and_stop_before_it() -> None:
         assert await made.next_many(3, None, 1.0) == []
 
 
-@on_loop
+@bounded
 async def test_stop_wakes_a_loop_that_waits() -> None:
     made = handout(0)
     waits = [asyncio.ensure_future(made.next()) for _ in range(3)]
@@ -73,7 +91,7 @@ async def test_stop_wakes_a_loop_that_waits() -> None:
     assert await asyncio.gather(*waits) == [None] * 3
 
 
-@on_loop
+@bounded
 async def test_failure_is_raised_to_each_loop_and_the_first_one_counts() -> None:
     made = handout(0)
     error: RoquetError = Unreachable("b")
@@ -85,7 +103,7 @@ async def test_failure_is_raised_to_each_loop_and_the_first_one_counts() -> None
         assert raised.value is error
 
 
-@on_loop
+@bounded
 @pytest.mark.parametrize("end", ["end", "stop", "fail"])
 async def test_handout_opened_again_gives_nothing_of_before(end: str) -> None:
     made = handout(2)
@@ -103,7 +121,7 @@ async def test_handout_opened_again_gives_nothing_of_before(end: str) -> None:
     assert made.waiting(1) == []
 
 
-@on_loop
+@bounded
 @pytest.mark.parametrize("linger_s", [0.0, 60.0])
 async def test_next_many_takes_as_many_as_asked_for_of_what_is_there(linger_s: float) -> None:
     made = handout(7, taken=(1,))
@@ -112,7 +130,7 @@ async def test_next_many_takes_as_many_as_asked_for_of_what_is_there(linger_s: f
     assert offsets(await made.next_many(1, None, linger_s)) == [6]
 
 
-@on_loop
+@bounded
 async def test_next_many_lingers_until_the_batch_is_full() -> None:
     made = handout(1)
     batch = asyncio.ensure_future(made.next_many(4, None, 60.0))
@@ -127,7 +145,7 @@ async def test_next_many_lingers_until_the_batch_is_full() -> None:
     assert offsets(made.waiting(9)) == [4]
 
 
-@on_loop
+@bounded
 async def test_waiting_ends_at_the_end_and_leaves_it_for_others() -> None:
     made = handout(2)
     made.end()
@@ -136,7 +154,7 @@ async def test_waiting_ends_at_the_end_and_leaves_it_for_others() -> None:
     assert await made.next() is None
 
 
-@on_loop
+@bounded
 async def test_withdrawn_messages_are_given_to_nobody() -> None:
     made = handout(3, taken=(1,))
     assert offsets(made.withdraw()) == [0, 2]

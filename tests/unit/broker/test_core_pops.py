@@ -89,7 +89,7 @@ class World:
         self.turns += 1
         return 4
 
-    def _commit(self, key: tuple[str, str, int], offset: int) -> None:
+    def _commit(self, key: tuple[str, str, int], _: int | None, offset: int) -> None:
         self.committed[key[0], key[2]] = offset
 
 

@@ -234,6 +234,83 @@ def test_reset_stores_what_is_in_memory_and_goes_back(tmp_path: Path) -> None:
     with_messages(tmp_path, tell, **ON)
 
 
+async def set_offset(it: Cluster, offset: int) -> None:
+    """Set the group's committed offset as an operator does."""
+    ext = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "1", "commitOffset": str(offset)}
+    answer = await it.call(Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext))
+    assert answer.code == 0, answer
+
+
+def test_offset_lowered_while_checkpoints_are_in_memory_holds(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        first = await pop(it)
+        for handle in first.handles:
+            assert (await it.call(ack_command(handle))).code == 0
+        assert committed(it) == 3
+        for number in range(3, 6):
+            await it.send(TOPIC, b"%d" % number, queue_id=1)
+        await dispatched(it)
+        second = await pop(it, maxMsgNums="2")
+        assert second.bodies == [b"3", b"4"]
+        await set_offset(it, 1)
+        # What was popped before is settled, and takes nothing back.
+        for handle in second.handles:
+            assert (await it.call(ack_command(handle))).code == 0
+        assert committed(it) == 1
+        again = await pop(it)
+        assert again.bodies == [b"1", b"2", b"3", b"4", b"5"]
+        assert committed(it) == 1
+        for handle in again.handles:
+            assert (await it.call(ack_command(handle))).code == 0
+        assert committed(it) == 6
+        assert await recorded(it) == []
+
+    with_messages(tmp_path, tell, **ON)
+
+
+def test_pops_go_on_at_an_offset_lowered_below_what_is_in_flight(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        first = await pop(it, maxMsgNums="1")
+        assert (await it.call(ack_command(first.handles[0]))).code == 0
+        second = await pop(it)
+        assert second.bodies == [b"1", b"2"]
+        await set_offset(it, 0)
+        again = await pop(it)
+        assert again.bodies == [b"0", b"1", b"2"]
+        # An older checkpoint moves the group no more, whatever becomes of it.
+        for handle in second.handles:
+            assert (await it.call(ack_command(handle))).code == 0
+        assert committed(it) == 0
+        assert (await pop(it)).bodies == []
+        for handle in again.handles:
+            assert (await it.call(ack_command(handle))).code == 0
+        assert committed(it) == 3
+
+    with_messages(tmp_path, tell, **ON)
+
+
+def test_offset_lowered_while_a_checkpoint_is_being_stored_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(it: Cluster) -> None:
+        first = await pop(it, maxMsgNums="2")
+        assert first.bodies == [b"0", b"1"]
+        settled = it.broker.store.settled
+
+        async def meanwhile(result: PutResult, wait: bool) -> PutResult:
+            it.broker.metadata.offsets.commit(GROUP, TOPIC, 1, 1)
+            return await settled(result, wait)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(it.broker.store, "settled", meanwhile)
+            patched.setattr(it.broker.store, "is_settled", _never)
+            assert (await pop(it)).bodies == [b"2"]
+        assert committed(it) == 1
+        assert (await pop(it)).bodies == [b"1", b"2"]
+
+    with_messages(tmp_path, tell, fastPathEnable="false")
+
+
 def test_topic_made_anew_begins_at_its_start(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         got = await pop(it)

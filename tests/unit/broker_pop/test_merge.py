@@ -27,7 +27,7 @@ class World:
         self.commits: list[tuple[Key, int]] = []
         self.rules = dataclasses.replace(ON, **rules)  # type: ignore[arg-type]
         self.buffer = MergeBuffer(
-            self.rules, lambda key, offset: self.commits.append((key, offset))
+            self.rules, lambda key, _, offset: self.commits.append((key, offset))
         )
 
     def pop(

@@ -360,9 +360,15 @@ class Ahead:
         assert len(key) == 3
         return self.at
 
-    def passed(self, key: Key, next_offset: int) -> None:
+    def passed(self, key: Key, next_offset: int, begin: int | None = None) -> None:
         assert len(key) == 3
+        assert begin is None
         self.at = next_offset
+
+    def is_set_back(self, key: Key, committed: int) -> bool:
+        assert len(key) == 3
+        assert committed >= 0
+        return False
 
     def forget_offsets(self, key: Key) -> None:
         assert len(key) == 3

@@ -134,8 +134,13 @@ class CorePops:
         known = self._offsets.committed(group, topic, queue_id)
         if known is None or known < 0:
             return queue_id, _UNKNOWN
-        ahead = self._buffer.position((topic, group, queue_id))
-        return queue_id, known if ahead is None else max(known, ahead)
+        key = topic, group, queue_id
+        ahead = self._buffer.position(key)
+        if ahead is None:
+            return queue_id, known
+        if self._buffer.is_set_back(key, known):
+            return queue_id, _UNKNOWN
+        return queue_id, max(known, ahead)
 
     def _is_busy(self, keys: Sequence[Key]) -> bool:
         """Tell whether another pop has one of the queues."""

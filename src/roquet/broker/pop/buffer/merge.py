@@ -3,7 +3,8 @@
 Invariant: the committed offset of a group and queue never passes a checkpoint that is neither
 acknowledged whole nor stored together with the acknowledgements that it met. Each queue has a list
 of what was popped, in order; only its head leaves, and takes the committed offset along. So what a
-crash takes from memory is popped again.
+crash takes from memory is popped again. While there is a list, the committed offset is where its
+head begins: one that is lower was set by somebody, and the group goes on there.
 
 A checkpoint leaves in one of two ways: acknowledged whole it is forgotten; otherwise it is *due*
 after a while, its record is stored, then those of its acknowledgements. While that happens it takes
@@ -77,8 +78,11 @@ class Buffered:
 class MergeBuffer:
     """The checkpoints, by merge key, by queue and by time."""
 
-    def __init__(self, rules: BufferRules, commit: Callable[[Key, int], None]) -> None:
-        """`commit(key, offset)` is called when a group's offset may move."""
+    def __init__(self, rules: BufferRules, commit: Callable[[Key, int | None, int], None]) -> None:
+        """`commit(key, begin, offset)` is called when a group's offset may move.
+
+        `begin` is where it stands unless somebody has set it; None: where that is, is not known.
+        """
         self._rules = rules
         self._commit = commit
         self._by_key: dict[MergeKey, Buffered] = {}
@@ -162,14 +166,15 @@ class MergeBuffer:
         """Tell it of a checkpoint with a certain name."""
         return bool(self._by_key) and key in self._by_key
 
-    def passed(self, key: Key, next_offset: int) -> None:
+    def passed(self, key: Key, next_offset: int, begin: int | None = None) -> None:
         """Note that a queue was read up to an offset, with nothing to keep in memory.
 
-        The group's offset moves there when everything popped before has left.
+        The group's offset moves there when everything popped before has left. `begin` is where the
+        read began, for those who have waited since.
         """
         queue = self._queues.get(key)
         if queue is None:
-            self._commit(key, next_offset)
+            self._commit(key, begin, next_offset)
             return
         last = queue[-1]
         if last.checkpoint is None:
@@ -181,6 +186,11 @@ class MergeBuffer:
         """Return where a queue goes on; None: where the committed offset says."""
         queue = self._queues.get(key)
         return None if queue is None else queue[-1].next_offset
+
+    def is_set_back(self, key: Key, committed: int) -> bool:
+        """Tell whether somebody has lowered the committed offset of a queue with a list."""
+        queue = self._queues.get(key)
+        return queue is not None and committed < _begin(queue[0])
 
     def forget_offsets(self, key: Key) -> None:
         """Let a queue begin elsewhere; its checkpoints stay, and move no offset any more."""
@@ -322,16 +332,22 @@ class MergeBuffer:
         queue = self._queues.get(entry.key)
         if queue is None or queue[0] is not entry:
             return
-        offset = None
+        offset, begin = None, _begin(entry)
         while queue and queue[0].is_done:
             offset = queue.popleft().next_offset
         if not queue:
             del self._queues[entry.key]
         assert offset is not None
-        self._commit(entry.key, offset)
+        self._commit(entry.key, begin, offset)
 
     def _check_clock(self, now_ms: int) -> None:
         if now_ms < self._last_ms - BACK_MS:
             self._times = [(0, turn, entry) for _, turn, entry in self._times]
             heapq.heapify(self._times)
         self._last_ms = now_ms
+
+
+def _begin(head: Buffered) -> int:
+    """Return where the first entry of a list begins."""
+    assert head.checkpoint is not None, "what was passed leaves with the checkpoint before it"
+    return head.checkpoint.start_offset

@@ -195,12 +195,17 @@ class PopBuffer:
                 text = f"{result.status.name} {result.why}"
                 self._log.warning("put", f"acknowledgements of pops have to wait: {text}")
 
-    def _commit(self, key: Key, offset: int) -> None:
-        """Move a group's offset forward, unless the queue was forgotten or begins elsewhere."""
+    def _commit(self, key: Key, begin: int | None, offset: int) -> None:
+        """Move a group's offset forward, unless the queue was forgotten or begins elsewhere.
+
+        An offset below `begin` was set by an operator, who wants those messages again.
+        """
         topic, group, queue_id = key
         committed = self._offsets.committed(group, topic, queue_id)
         is_reset = self._offsets.pending_reset(group, topic, queue_id) is not None
-        if committed is not None and not is_reset and offset > committed:
+        if committed is None or is_reset or (begin is not None and committed < begin):
+            return
+        if offset > committed:
             self._offsets.commit(group, topic, queue_id, offset)
 
 

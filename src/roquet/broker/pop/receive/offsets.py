@@ -2,7 +2,8 @@
 
 The committed offset moves when the checkpoint of what was read is stored or acknowledged whole, and
 by nothing else that a read brings. With checkpoints in the merge buffer it stays behind them, and
-pops go on where the buffer says (spec: broker (h)).
+pops go on where the buffer says (spec: broker (h)). One that an operator lowers meanwhile holds:
+RocketMQ goes on where its buffer is, and raises the offset again.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ class Ahead(Protocol):
         """Return where such a queue goes on."""
         ...
 
-    def passed(self, key: Key, next_offset: int) -> None:
-        """Note that a queue was read up to an offset."""
+    def passed(self, key: Key, next_offset: int, begin: int | None = None) -> None:
+        """Note that a queue was read up to an offset, from `begin` on."""
+        ...
+
+    def is_set_back(self, key: Key, committed: int) -> bool:
+        """Tell whether somebody has lowered the committed offset of such a queue."""
         ...
 
     def forget_offsets(self, key: Key) -> None:
@@ -77,7 +82,14 @@ class PopOffsets:
             return reset, True
         known = self._offsets.committed(group, topic, queue_id)
         if known is not None and known >= 0:
-            ahead = self._ahead.position((topic, group, queue_id))
+            key = topic, group, queue_id
+            if self._ahead.is_set_back(key, known):
+                log.warning(
+                    "group %s goes back in %s queue %d to %d", group, topic, queue_id, known
+                )
+                self._ahead.forget_offsets(key)
+                return known, True
+            ahead = self._ahead.position(key)
             return known if ahead is None else max(known, ahead), False
         # A new group, or its topic was deleted, and what is in memory is of the old one.
         self._ahead.forget_offsets((topic, group, queue_id))
@@ -86,9 +98,14 @@ class PopOffsets:
             return None
         return first, True
 
-    def passed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Move the position forward; the committed offset waits for what is in memory."""
-        self._ahead.passed((topic, group, queue_id), offset)
+    def passed(
+        self, group: str, topic: str, queue_id: int, offset: int, *, begin: int | None = None
+    ) -> None:
+        """Move the position forward; the committed offset waits for what is in memory.
+
+        `begin` is where the read began: was the committed offset set below that since, it holds.
+        """
+        self._ahead.passed((topic, group, queue_id), offset, begin)
 
     def move(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the position and the committed offset, whatever is in memory."""
@@ -110,7 +127,8 @@ class PopOffsets:
         known = self._offsets.query(group, topic, queue_id)
         if known is not None and known >= 0:
             key = topic, group, queue_id
-            ahead = None if self.is_reset(key) else self._ahead.position(key)
+            is_set = self.is_reset(key) or self._ahead.is_set_back(key, known)
+            ahead = None if is_set else self._ahead.position(key)
             return known if ahead is None else max(known, ahead)
         return self._first(topic, queue_id, from_first=from_first)
 

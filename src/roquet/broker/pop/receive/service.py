@@ -307,7 +307,8 @@ class PopService:
         if self._topics.get(name) is None:
             # Deleted meanwhile, and the offsets with it.
             return False
-        self._offsets.passed(group, name, checkpoint.queue_id, next_offset)
+        begin = checkpoint.start_offset
+        self._offsets.passed(group, name, checkpoint.queue_id, next_offset, begin=begin)
         return True
 
     def _take_in_order(self, run: _Round, key: Key, offset: int, result: GetResult) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -358,6 +359,77 @@ def test_broker_with_a_broken_file_of_batches_starts_and_gives_them_again(
     file.write_bytes(text)
     play(tmp_path, second)
     play(tmp_path, third_start)
+
+
+class _Told:
+    """A group that takes one queue in order, its broker's file, and what its clients acknowledged.
+
+    The file and the committed offset are saved now and then, each on its own.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.clock = FakeClock()
+        self.path = folder / "consumerOrderInfo.json"
+        self.orders = PopOrders(JsonFile(self.path), self.clock)
+        self.committed = self.saved = 0
+        self.acked: set[int] = set()
+        self.batch: tuple[int, range] = (0, range(0))
+
+    async def step(self) -> None:
+        """Pop a batch when there is none, else acknowledge a message; save something, or not."""
+        await self.clock.advance(self.rng.randrange(1, 20) / 1000)
+        _, batch = self.batch
+        if self.acked.issuperset(batch):
+            batch = range(self.committed, self.committed + self.rng.randrange(1, 6))
+            self.batch = self.clock.now_ms(), batch
+            given: dict[str, Any] = {"pop_time_ms": self.clock.now_ms(), "invisible_ms": 60_000}
+            self.orders.popped(KEY, batch, **given, attempt_id=None)
+        else:
+            self.ack(self.rng.choice(sorted(set(batch) - self.acked)))
+        if self.rng.random() < 0.2:
+            await self.orders.persist()
+        if self.rng.random() < 0.2:
+            self.saved = self.committed
+
+    def ack(self, offset: int) -> None:
+        """Acknowledge a message of the last batch: the group goes back and passes nothing over."""
+        self.acked.add(offset)
+        if offset < self.committed:
+            return
+        settled = self.orders.settle(
+            KEY, offset, pop_time_ms=self.batch[0], committed=self.committed
+        )
+        if not isinstance(settled, Unsettled):
+            assert settled >= self.committed
+            assert self.acked.issuperset(range(self.committed, settled))
+            self.committed = settled
+
+    async def crash(self) -> None:
+        """Begin anew with what was saved; the file was cut anywhere, and its copy is whole."""
+        if self.path.exists():
+            data = self.path.read_bytes()
+            self.path.write_bytes(data[: self.rng.randrange(len(data) + 1)])
+        self.orders = PopOrders(JsonFile(self.path), self.clock)
+        await self.orders.start()
+        self.committed = self.saved
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_torn_or_old_file_of_batches_takes_a_group_neither_back_nor_past_a_message(
+    tmp_path: Path, seed: int
+) -> None:
+    async def tell() -> None:
+        told = _Told(tmp_path, seed)
+        for _ in range(6):
+            for _ in range(told.rng.randrange(2, 25)):
+                await told.step()
+            await told.crash()
+            # Clients that were not stopped acknowledge what they have.
+            for offset in told.rng.sample(told.batch[1], len(told.batch[1])):
+                told.ack(offset)
+
+    asyncio.run(tell())
 
 
 async def put(it: Cluster, *bodies: bytes) -> None:

@@ -167,7 +167,8 @@ class PopOrders:
         """Note an acknowledgement; return the offset at which the group goes on.
 
         When the batch is not known any more, only the first message moves the group: Java moves it
-        past messages that nobody acknowledged.
+        past messages that nobody acknowledged. What lies before the committed offset is settled,
+        whatever the batch says: after a crash it may be older than the offset.
         """
         batch = self._batches.get(key)
         if batch is None:
@@ -177,6 +178,7 @@ class PopOrders:
         if offset not in batch.offsets:
             return Unsettled.NOT_IN_BATCH
         acked = batch.acked | 1 << batch.offsets.index(offset)
+        acked |= sum(1 << bit for bit, at in enumerate(batch.offsets) if at < committed)
         self._batches[key] = dataclasses.replace(batch, acked=acked)
         self._changes += 1
         left = (at for bit, at in enumerate(batch.offsets) if not acked >> bit & 1)

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from broker_harness import dispatched, ext, play, records
 from pop_harness import now_ms
+from roquet.base.clock import SystemClock
+from roquet.base.overriding import override
+from roquet.broker.light.facts import LightFacts
+from roquet.broker.light.rules import LightTopicRules
+from roquet.broker.light.subscriptions import LightSubscriptions
+from roquet.broker.light.upkeep import LightUpkeep
+from roquet.broker.pop.receive.orders import PopOrders
 from roquet.protocol import light_topics
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.light_queues import offset_in
 from roquet.protocol.pop.handle import ReceiptHandle
+from roquet.store.light_queues import LightQueueStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -188,3 +196,30 @@ async def ack(it: Cluster, *taken: tuple[str, ReceiptHandle]) -> None:
     for one in taken:
         answer = await it.call(ack_command(one))
         assert answer.code == 0, answer.remark
+
+
+class LaterClock(SystemClock):
+    """A clock that runs ahead."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        super().__init__()
+        self._ahead_ms = ahead_ms
+
+    @override
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+
+def light_upkeep(it: Cluster, clock: SystemClock) -> LightUpkeep:
+    """Return an upkeep over the broker's tables that sees another time."""
+    tables = it.broker.metadata
+    return LightUpkeep(
+        LightFacts(tables.topics, tables.groups),
+        LightSubscriptions(),
+        store=LightQueueStore(it.broker.store),
+        offsets=tables.offsets,
+        orders=PopOrders(None, clock),
+        leaving=set(),
+        rules=LightTopicRules(idle_min_ms=0),
+        clock=clock,
+    )

@@ -20,6 +20,10 @@ class LightQueueStore:
         """Return how many there are."""
         return self._store.light_queues()
 
+    def knows_light_queue(self, name: str) -> bool:
+        """Tell whether a light queue exists, or goes on where it ended."""
+        return self._store.knows_light_queue(name)
+
     def light_bounds(self) -> list[tuple[str, int, int]]:
         """Return (name, first offset, end) of each, by name; goes through all queues."""
         rows = self._store.native.queues()

@@ -270,6 +270,10 @@ class OffsetTable:
         groups = {*self.groups_of(topic), *self._pulled_pairs.groups.get(topic, ())}
         await self._remove([f"{topic}@{group}" for group in groups])
 
+    async def remove(self, topic: str, group: str) -> None:
+        """Forget a group's offsets in a topic."""
+        await self._remove([f"{topic}@{group}"])
+
     async def remove_group(self, group: str) -> None:
         """Forget a group's offsets in every topic."""
         topics = {*self.topics_of(group), *self._pulled_pairs.topics.get(group, ())}

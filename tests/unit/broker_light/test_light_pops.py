@@ -13,9 +13,11 @@ from light_harness import (
     CLIENT,
     GROUP,
     PARENT,
+    LaterClock,
     ack,
     ack_command,
     ctl_command,
+    light_upkeep,
     playing,
     pop,
     pop_command,
@@ -29,18 +31,11 @@ from light_harness import (
 from pop_harness import now_ms
 from remoting_harness import until
 from roquet.base.clock import SystemClock
-from roquet.base.overriding import override
-from roquet.broker.light.facts import LightFacts
-from roquet.broker.light.rules import LightTopicRules
-from roquet.broker.light.subscriptions import LightSubscriptions
-from roquet.broker.light.upkeep import LightUpkeep
-from roquet.broker.pop.receive.orders import PopOrders
 from roquet.protocol.bodies.light_topics import LightClient
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
-from roquet.store.light_queues import LightQueueStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -404,33 +399,6 @@ def test_idle_light_topic_goes_with_its_offsets_and_begins_anew(tmp_path: Path) 
         assert it.broker.store.max_offset(PARENT, 0) == 3
 
     told(tmp_path, tell)
-
-
-class LaterClock(SystemClock):
-    """A clock that runs ahead."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        super().__init__()
-        self._ahead_ms = ahead_ms
-
-    @override
-    def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
-
-
-def light_upkeep(it: Cluster, clock: SystemClock) -> LightUpkeep:
-    """Return an upkeep over the broker's tables that sees another time."""
-    tables = it.broker.metadata
-    return LightUpkeep(
-        LightFacts(tables.topics, tables.groups),
-        LightSubscriptions(),
-        store=LightQueueStore(it.broker.store),
-        offsets=tables.offsets,
-        orders=PopOrders(None, clock),
-        leaving=set(),
-        rules=LightTopicRules(idle_min_ms=0),
-        clock=clock,
-    )
 
 
 def test_deleted_parent_takes_its_light_topics_with_it(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ a message that was accepted before and is delivered now gets its queues in any c
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.protocol import light_queues, light_topics, names
 from roquet.protocol import properties as props
+from roquet.service.slices import in_slices
 from roquet.store.results import PutResult, PutStatus
 from roquet.store.settings import LIGHT_QUEUES_MAX
 
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from roquet.store.offsets import OffsetTable
     from roquet.store.results import Draft
     from roquet.store.settings import StoreSettings
+
+
+log = logging.getLogger(__name__)
+
+LOOKS_AT_ONCE = 200
+"""Offsets that are looked at before others have their turn."""
 
 
 class Queues(Protocol):
@@ -82,12 +90,58 @@ def _topic_of(draft: Draft) -> str:
     return draft.properties.get(props.REAL_TOPIC, draft.topic) if waits else draft.topic
 
 
-class LightOffsets:
-    """Forgets offsets of consumers in light queues that have gone with their last message."""
+class KeptQueues(Protocol):
+    """What is asked of the message store."""
 
-    def __init__(self, queues: Queues, offsets: OffsetTable) -> None:
+    def knows_light_queue(self, name: str) -> bool:
+        """Tell whether a light queue exists, or goes on where it ended."""
+        ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue that is still there."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message that is in a queue."""
+        ...
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset of the next message, those that are not in the queue yet counted."""
+        ...
+
+
+class LightOffsets:
+    """Forgets offsets of consumers in light queues that have gone with their last message.
+
+    Invariant: no offset lies behind the end of a light topic's queue. A name that comes again
+    begins at 0, and messages before an offset of its earlier life would reach nobody.
+    """
+
+    def __init__(self, queues: KeptQueues, offsets: OffsetTable) -> None:
         self._queues = queues
         self._offsets = offsets
+
+    async def start(self) -> None:
+        """Repair what a kill, or an earlier master, left behind, before anybody sends or pops."""
+        await self.forget()
+        async for topic, group in in_slices(self._offsets.pairs(), LOOKS_AT_ONCE):
+            if names.is_lmq(topic) and light_topics.split(topic) is not None:
+                self._check(topic, group)
+        await self._offsets.persist()
+
+    async def stop(self) -> None:
+        """Need nothing."""
+
+    def _check(self, topic: str, group: str) -> None:
+        place = topic, light_topics.QUEUE_ID
+        offset = self._offsets.committed(group, *place)
+        end = max(self._queues.max_offset(*place), self._queues.next_offset(*place))
+        if offset is None or offset <= end:
+            return
+        # Whether the queue is a new one, or lost its end with the old master, nobody knows.
+        begin = max(0, self._queues.min_offset(*place))
+        log.warning("group %s begins %s at %d: %d is behind its end", group, topic, begin, offset)
+        self._offsets.commit(group, *place, begin)
 
     async def forget(self) -> None:
         """Do it now: the action of a timer. A queue of that name begins at 0 if it comes again."""

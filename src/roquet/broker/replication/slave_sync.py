@@ -16,13 +16,14 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from roquet.base.errors import RoquetError
-from roquet.protocol import fastjson
+from roquet.protocol import fastjson, light_topics
 from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.headers.offset import HAS_LIGHT_OFFSETS
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
 from roquet.store.files import FILE_SIZE_MAX, JsonFile
@@ -249,10 +250,10 @@ class SlaveSync:
 
     async def _offsets(self) -> None:
         master = self._master
-        body = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        if body is None:
+        answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        if answer is None or not answer.body:
             return
-        table = await read_body(_offset_table, body)
+        table = await read_body(_offset_table, answer.body)
         rows = (
             (key, queue_id, offset)
             for key, queues in table.offsets.items()
@@ -263,6 +264,8 @@ class SlaveSync:
                 return  # What another broker said must not count as this one's.
             topic, _, group = key.partition("@")
             self._follow(key, (group, topic, queue_id), offset)
+        if HAS_LIGHT_OFFSETS in (answer.ext or {}):
+            await self._forget_lights(table, master)
         await self._metadata.offsets.persist()
 
     def _follow(self, key: str, where: tuple[str, str, int], offset: int) -> None:
@@ -271,8 +274,20 @@ class SlaveSync:
         before = self._seen.get((key, where[2]))
         self._seen[key, where[2]] = offset
         went_back = before is not None and offset < before
-        if own is None or offset > own or (went_back and offset != own):
+        # Nobody takes messages of light topics from a slave: its master alone knows.
+        is_masters = light_topics.split(where[1]) is not None
+        if own is None or offset > own or ((went_back or is_masters) and offset != own):
             offsets.commit(*where, offset)
+
+    async def _forget_lights(self, table: ConsumerOffsetBody, master: str | None) -> None:
+        """Forget offsets of light topics that the master has not: they began anew, or will."""
+        offsets = self._metadata.offsets
+        async for topic, group in in_slices(offsets.pairs(), OFFSETS_AT_ONCE):
+            if light_topics.split(topic) is None or f"{topic}@{group}" in table.offsets:
+                continue
+            if self._master != master or not self._state.is_slave:
+                return
+            await offsets.remove(topic, group)
 
     async def _delays(self) -> None:
         body = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET)

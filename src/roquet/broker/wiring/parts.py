@@ -16,6 +16,7 @@ from roquet.broker.wiring.security import security_parts
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
 from roquet.store.format import StoreFormat
+from roquet.store.light_queues import LightQueueStore
 from roquet.store.self_check import SelfCheck
 
 if TYPE_CHECKING:
@@ -116,11 +117,12 @@ def _totals_part(base: Base) -> Part:
 def _store_parts(base: Base) -> list[Part]:
     """List the store and what keeps it in order."""
     checker = SelfCheck(base.store)
-    light_offsets = LightOffsets(base.store, base.metadata.offsets)
+    light_offsets = LightOffsets(LightQueueStore(base.store), base.metadata.offsets)
     cleaning_s = base.config.store.clean_interval_ms / 1000
     return [
         # Recovery of a large log may take minutes, and so may the last flush.
         Part("store", base.store, needs=("metadata",), stop_within_s=60),
+        Part("light_offsets", light_offsets, ("store",), Duty.POPS),
         Part(
             "cleaning",
             base.cleaner,

@@ -90,3 +90,9 @@ class GetEarliestMsgStoretimeResponse(Header):
     """Java: GetEarliestMsgStoretimeResponseHeader (GET_EARLIEST_MSG_STORETIME 32)."""
 
     timestamp: int = wire("timestamp", "i64")
+
+
+HAS_LIGHT_OFFSETS = "lightOffsets"
+"""Our own field of the answer to GET_ALL_CONSUMER_OFFSET (43): offsets of light topics that are not
+in its table are not there. RocketMQ's masters leave all of them out.
+"""

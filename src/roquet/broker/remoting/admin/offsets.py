@@ -18,6 +18,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import CloneGroupOffsetRequest, QueryCorrectionOffset
 from roquet.protocol.headers.client import ResetOffsetRequest
+from roquet.protocol.headers.offset import HAS_LIGHT_OFFSETS
 from roquet.remoting.router import Request, Route
 from roquet.service.slices import write_rows
 
@@ -87,7 +88,7 @@ class OffsetAdminAdapter:
     async def export(self, request: Request) -> Command:
         """Return every committed offset: how slaves follow."""
         body = await self._offsets.encoded(self._callers.of(request))
-        return reply_to(request.command, body=body)
+        return reply_to(request.command, ext={HAS_LIGHT_OFFSETS: "true"}, body=body)
 
     def export_delays(self, request: Request) -> Command:
         """Return how far the delivery of delayed messages is: how slaves follow."""

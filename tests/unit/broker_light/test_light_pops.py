@@ -14,6 +14,7 @@ from light_harness import (
     GROUP,
     PARENT,
     LaterClock,
+    LightPop,
     ack,
     ack_command,
     ctl_command,
@@ -130,6 +131,36 @@ def test_message_acknowledged_behind_another_does_not_come_again(tmp_path: Path)
         assert (third.bodies, third.counts) == ([b"1"], [2])
         await ack(it, *third.handles)
         assert it.broker.metadata.offsets.committed(GROUP, queue("a"), 0) == 4
+
+    told(tmp_path, tell)
+
+
+def test_message_acknowledged_behind_a_smaller_pop_does_not_come_again(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        async def again(count: int) -> LightPop:
+            fields = {"pollTime": "15000", "invisibleTime": "300", "maxMsgNum": str(count)}
+            return popped(await it.call(pop_command(**fields)))
+
+        def committed() -> int | None:
+            return it.broker.metadata.offsets.committed(GROUP, queue("a"), 0)
+
+        await subscribe(it, "a")
+        await send(it, "a", *(b"%d" % number for number in range(7)))
+        first = await pop(it, invisibleTime="300")
+        await ack(it, *(first.handles[at] for at in (1, 2, 4, 5)))
+        one = await again(1)
+        assert one.bodies == [b"0"]
+        # The answer is for the first message alone; what is known of the others stays.
+        await ack(it, *one.handles)
+        assert committed() == 3
+        three = await again(1)
+        assert three.bodies == [b"3"]
+        assert (await again(1)).bodies == [b"3"]
+        last = await again(5)
+        assert last.bodies == [b"3", b"6"]
+        await ack(it, *last.handles)
+        assert committed() == 7
+        assert not (await pop(it)).bodies
 
     told(tmp_path, tell)
 

@@ -30,6 +30,11 @@ class OrderedBatch:
     attempt_id: str | None = None
     acked: int = 0
     """Bit i: message i is acknowledged."""
+    later: frozenset[int] = frozenset()
+    """Queue offsets behind the batch that an earlier pop took and somebody acknowledged.
+
+    In memory alone: the file has no place for them.
+    """
     visible_ms: Mapping[int, int] = dataclasses.field(default_factory=dict[int, int])
     """Queue offset -> when it becomes visible, where that was changed."""
     deliveries: Mapping[int, int] = dataclasses.field(default_factory=dict[int, int])

@@ -125,11 +125,12 @@ class PopOrders:
         return max(waiting, default=0)
 
     def acked(self, key: Key) -> frozenset[int]:
-        """Return what is acknowledged of the last batch of a queue."""
+        """Return what is acknowledged of the last batch of a queue, and behind it."""
         batch = self._batches.get(key)
-        if batch is None or not batch.acked:
+        if batch is None or not (batch.acked or batch.later):
             return frozenset()
-        return frozenset(at for bit, at in enumerate(batch.offsets) if batch.acked >> bit & 1)
+        mine = (at for bit, at in enumerate(batch.offsets) if batch.acked >> bit & 1)
+        return batch.later.union(mine)
 
     def popped(
         self,
@@ -154,6 +155,8 @@ class PopOrders:
             offsets=tuple(offsets),
             attempt_id=attempt_id,
             acked=sum(1 << bit for bit, offset in enumerate(offsets) if offset in acked),
+            # A pop that takes fewer messages than the last one leaves some of them behind.
+            later=frozenset(at for at in acked if at > offsets[-1]),
             deliveries=deliveries,
             last_ms=self._clock.now_ms(),
         )
@@ -182,7 +185,8 @@ class PopOrders:
         self._batches[key] = dataclasses.replace(batch, acked=acked)
         self._changes += 1
         left = (at for bit, at in enumerate(batch.offsets) if not acked >> bit & 1)
-        return next(left, batch.offsets[-1] + 1)
+        at = next(left, None)
+        return _behind(batch) if at is None else at
 
     def show_at(self, key: Key, offset: int, pop_time_ms: int, visible_ms: int) -> bool:
         """Have a message become visible at another time; False when it is not in flight."""
@@ -214,9 +218,14 @@ class PopOrders:
         return True
 
     def forget_done(self, key: Key) -> bool:
-        """Forget the batch of a queue if all of it is acknowledged; tell whether it was."""
+        """Forget the batch of a queue if all of it is acknowledged; tell whether it was.
+
+        It stays while something behind it is known to be acknowledged, and keeps nobody away.
+        """
         batch = self._batches.get(key)
         if batch is None or batch.acked != (1 << len(batch.offsets)) - 1:
+            return False
+        if batch.later and max(batch.later) >= _behind(batch):
             return False
         self.clear(key)
         return True
@@ -240,6 +249,14 @@ def committed_offset(offsets: OffsetTable, orders: PopOrders, key: Key) -> int:
         orders.clear(key)
         return -1
     return committed
+
+
+def _behind(batch: OrderedBatch) -> int:
+    """Return the offset behind a batch, and behind what is known to be acknowledged after it."""
+    at = batch.offsets[-1] + 1
+    while at in batch.later:
+        at += 1
+    return at
 
 
 def _delivered_before(

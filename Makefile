@@ -14,6 +14,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
 
 CYCLES ?= 200
+MODE ?=
+CRASH_OF_pop = pop_crash
+CRASH_OF_timer = timer_crash
+CRASH_OF_lite = light_crash
 KILLS ?= 500
 FAIL_OVERS ?= 100
 FRAMES ?= 5000
@@ -44,7 +48,7 @@ SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop powerloss \
+	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
 	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list
@@ -125,8 +129,8 @@ partition: setup ## brokers and relay on hosts of their own, cut from one anothe
 deploy: setup ## the systemd units, verified by systemd; the wheel, installed by itself
 	$(PY) -m pytest tests/deploy
 
-crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message
-	$(PY) -m tools.crash --cycles $(CYCLES)
+crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message; MODE=pop, timer or lite
+	$(PY) -m tools.$(or $(CRASH_OF_$(MODE)),crash) --cycles $(CYCLES)
 
 crash-timers: setup ## kill -9 the broker CYCLES times while timer messages wait, account for each of them
 	$(PY) -m tools.timer_crash --cycles $(CYCLES)
@@ -134,6 +138,9 @@ crash-timers: setup ## kill -9 the broker CYCLES times while timer messages wait
 
 crash-pop: setup ## kill -9 the broker CYCLES times while messages are popped, account for each of them
 	$(PY) -m tools.pop_crash --cycles $(CYCLES)
+
+crash-light: setup ## kill -9 the broker CYCLES times while light topics are used, account for each message
+	$(PY) -m tools.light_crash --cycles $(CYCLES)
 
 powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture
@@ -201,6 +208,7 @@ test-nightly: setup ## every folder of tests/nightly: what takes hours
 nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash
 	$(MAKE) crash-pop
+	$(MAKE) crash-light
 	$(PY) -m tools.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills

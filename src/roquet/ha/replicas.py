@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import heapq
+import itertools
 from typing import TYPE_CHECKING
 
 from roquet.store.results import PutStatus
@@ -44,7 +45,7 @@ class Replicas:
         self._acked: dict[object, tuple[str, int]] = {}
         self._watermark = 0
         self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []
-        self._sequence = 0
+        self._sequence = itertools.count()
         self._listeners: list[Callable[[int], None]] = []
         self._lapse_listeners: list[Callable[[int], None]] = []
         self._proven: set[object] = set()
@@ -130,8 +131,7 @@ class Replicas:
         if self.lacks_slaves(end):
             return PutStatus.SLAVE_NOT_AVAILABLE, "too few slaves follow this master"
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._sequence += 1
-        heapq.heappush(self._waiting, (end, self._sequence, future))
+        heapq.heappush(self._waiting, (end, next(self._sequence), future))
         try:
             async with asyncio.timeout(self._rules.timeout_s):
                 if not await future:
@@ -140,14 +140,13 @@ class Replicas:
             return PutStatus.FLUSH_SLAVE_TIMEOUT, "no slave had a copy in time"
         return PutStatus.PUT_OK, ""
 
-    def give_up(self, end: int) -> bool:
-        """Answer what waits for copies up to `end` as timed out; tell whether that was needed."""
+    def give_up(self, end: int) -> None:
+        """Answer what waits for copies up to `end`, if they are missing, as timed out."""
         if self.has(end):
-            return False
+            return
         self._release(end, copied=False)
         for listener in self._lapse_listeners:
             listener(end)
-        return True
 
     def _lapse(self, offset: int) -> None:
         """Give up what waits for offsets up to this one, which is above the watermark.

@@ -56,7 +56,7 @@ class _Waiting:
     link: int
     id: int
     type: int
-    remaining_ms: int = 0
+    remaining_ms: int
     max_online: int | None = None
     failure: str = ""
 
@@ -124,11 +124,6 @@ class Machine:
         self._fetching = False
         self._reconnect_in_ms = periods.reconnect_ms
         self._out: list[e.Effect] = []
-
-    @property
-    def configured(self) -> Mapping[int, Entry]:
-        """The configuration in force."""
-        return self._configs
 
     def tick(self, now_ms: int, inputs: Sequence[e.Input]) -> list[e.Effect]:
         """Take one round; `now_ms` may jump, time only ever passes forward."""
@@ -270,7 +265,8 @@ class Machine:
             self._say("warning", f"server {server_id} is not configured: its link is closed")
             self._out.append(e.CloseLink(link, "not configured"))
             return
-        self._wait_add.append(_Waiting(link, server_id, entry.type))
+        left_ms = self._periods.register_timeout_ms
+        self._wait_add.append(_Waiting(link, server_id, entry.type, left_ms))
 
     def _closed(self, link: int, why: str) -> None:
         for waiting in (*self._wait_add, *self._wait_register):
@@ -316,7 +312,6 @@ class Machine:
     def _tick_wait_add(self) -> None:
         for _ in range(min(WAIT_ADD_A_TICK, len(self._wait_add))):
             waiting = self._wait_add.popleft()
-            waiting.remaining_ms = self._periods.register_timeout_ms
             self._wait_register.append(waiting)
             self._out.append(e.SendRegister(waiting.link, waiting.id, waiting.type))
 
@@ -364,7 +359,7 @@ class Machine:
             entry = self._configs.get(server_id)
             if entry is None:
                 self._say("info", f"server {server_id} is not configured any more: not dialled")
-            elif server_id not in self.present and server_id not in self._new:
+            elif server_id not in self._new:
                 self._due[server_id] = None
 
     def _begin_dials(self) -> None:

@@ -156,7 +156,9 @@ def test_relay_dials_a_new_server_before_many_that_failed() -> None:
     assert dials(machine, 10, *(e.ConnectFailed(one, "no") for one in attempts)) == []
     again = dials(machine, 110)
     assert len(again) == DIALS_A_TICK
+    assert machine.waiting()["wait_dial"] == len(many) - DIALS_A_TICK
     machine.refresh(listed([*many, 1000]))
+    assert machine.waiting()["wait_dial"] == len(many) - DIALS_A_TICK + 1
     following = dials(machine, 111)
     assert following[0].id == 1000
     assert len(following) == DIALS_A_TICK
@@ -176,6 +178,56 @@ def test_relay_registered_server_whose_link_is_lost_is_dialled_again_after_all()
     machine.tick(3, [e.Closed(11, "cut"), e.Closed(11, "cut"), e.Closed(99, "cut")])
     assert machine.by_state() == {"waiting": 1, "registered": 1}
     assert [one.id for one in dials(machine, 200)] == [1]
+
+
+def test_relay_server_that_comes_while_it_waits_is_not_dialled_again() -> None:
+    machine = Machine(Periods(reconnect_ms=100))
+    machine.refresh(listed([1]))
+    (first,) = dials(machine, 0)
+    machine.tick(1, [e.ConnectFailed(first.attempt, "no")])
+    assert machine.waiting()["wait_reconnect"] == 1
+    machine.tick(2, [e.CameIn(21, 1)])
+    machine.tick(3, [e.Answered(21, 5)])
+    assert machine.by_state() == {"registered": 1}
+    assert not any(machine.waiting().values())
+    assert dials(machine, 500) == []
+
+
+def test_relay_connect_that_fails_after_its_server_came_is_not_tried_again() -> None:
+    machine = Machine(Periods(reconnect_ms=100))
+    machine.refresh(listed([1]))
+    (first,) = dials(machine, 0)
+    machine.tick(1, [e.CameIn(21, 1)])
+    machine.tick(2, [e.Answered(21, 5)])
+    machine.tick(3, [e.ConnectFailed(first.attempt, "no")])
+    assert dials(machine, 500) == []
+    assert machine.by_state() == {"registered": 1}
+    assert not any(machine.waiting().values())
+
+
+def test_relay_server_that_leaves_the_list_while_it_registers_is_not_registered() -> None:
+    machine = Machine(Periods(register_timeout_ms=1_000))
+    machine.refresh(listed([1, 2], host=""))
+    machine.tick(0, [e.CameIn(11, 1), e.CameIn(12, 2)])
+    assert machine.waiting()["wait_register"] == 2
+    machine.refresh(listed([2], host=""))
+    assert machine.waiting()["wait_register"] == 1
+    machine.tick(999, [e.Answered(11, 5)])
+    assert machine.by_state() == {"registering": 1}
+    machine.tick(1_000, [e.Answered(12, 5)])
+    assert [*machine.present] == [2]
+
+
+def test_relay_server_that_does_not_answer_in_time_is_closed() -> None:
+    machine = Machine(Periods(register_timeout_ms=1_000))
+    machine.refresh(listed([1], host=""))
+    machine.tick(0, [e.CameIn(11, 1)])
+    assert machine.by_state() == {"registering": 1}
+    machine.tick(999, [])
+    assert machine.by_state() == {"registering": 1}
+    effects = machine.tick(1_000, [])
+    assert e.CloseLink(11, "no answer within 1000 ms") in effects
+    assert machine.by_state() == {"forgotten": 1}
 
 
 @looped

@@ -178,7 +178,7 @@ class Lane:
         self._spare = False
         done = 0
         while self._running < self.config.concurrency:
-            if self.config.age_max_ms is not None:
+            if self._queue and self.config.age_max_ms is not None:
                 self.refuse_older(self.config.age_max_ms)
             if not self._queue:
                 return

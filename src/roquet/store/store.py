@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import operator
 import os
 import shutil
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
@@ -178,13 +179,13 @@ class MessageStore:
         Waits for nothing, and raises nothing: failures are statuses.
         """
         try:
-            placed, store_time = self.native.put_many([_fields(draft) for draft in drafts])
+            placed, store_time = self.native.put_many(list(map(_fields, drafts)))
         except (StoreError, StoreFault, ValueError) as error:
             if len(drafts) == 1:
                 return [failed_put(error)]
             return [self.append((draft,))[0] for draft in drafts]
         results = [PutResult(_OK, at, size, offset, store_time) for _, at, size, offset in placed]
-        if len(placed) == len(drafts) and not any(status for status, *_ in placed):
+        if len(placed) == len(drafts) and not any(map(operator.itemgetter(0), placed)):
             return results
         if len(drafts) == 1:
             return [self._refused(PutStatus(placed[0][0]))]

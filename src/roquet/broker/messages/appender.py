@@ -161,7 +161,9 @@ class Appender:
         `as_it_is` leaves delays alone: a half message's own counts when it is committed. One that
         is not new was accepted before, and goes elsewhere now.
         """
-        refused = self._refused(draft.topic) or self._lights_refused(draft, is_new=is_new)
+        refused = self._refused(draft.topic)
+        if refused is None and props.INNER_MULTI_DISPATCH in draft.properties:
+            refused = self._lights_refused(draft, is_new=is_new)
         if refused is not None:
             return refused
         draft.accepted = not is_new
@@ -176,8 +178,6 @@ class Appender:
         return None
 
     def _lights_refused(self, draft: Draft, *, is_new: bool) -> PutResult | None:
-        if props.INNER_MULTI_DISPATCH not in draft.properties:
-            return None
         # The store alone says where a message is in light queues. Copies for a retry keep it, as
         # in Java: no queue is made by it.
         if not names.is_retry(draft.topic):

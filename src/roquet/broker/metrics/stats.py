@@ -213,14 +213,15 @@ class BrokerStats:
         """Note messages that producers sent and that are stored; `size` is bytes of records."""
         del queue_id
         now_ms = self._clock.now_ms()
-        if not names.is_system_topic(topic):
+        is_system = names.is_system_topic(topic)
+        if not is_system:
             self.daily_totals.put(messages, now_ms)
         self.put_bytes += size
         self.put_count += messages
         self._add("TOPIC_PUT", topic, size, now_ms, messages)
         if self._sizes is not None and messages:
             self._sizes.observe((topic,), size / messages, messages)
-        kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
+        kind = "SYSTEM_PUT" if is_system else "BROKER_PUT"
         self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
         if names.is_dlq(topic):
             self._add("DLQ_PUT", topic, size, now_ms, messages)

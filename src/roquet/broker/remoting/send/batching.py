@@ -11,6 +11,7 @@ Why here and not in the store: docs/decisions/0006-sends-are-batched-in-the-adap
 from __future__ import annotations
 
 import asyncio
+import operator
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Refusal
@@ -32,6 +33,9 @@ BYTES_MAX = 256 * 1024
 """Bodies appended together: so many bytes are written within a millisecond."""
 
 _Outcome = tuple["Request", "Sending", "PutResult"]
+
+
+_DRAFT = operator.attrgetter("draft")
 
 
 class SendBatching:
@@ -104,7 +108,7 @@ class SendBatching:
 
     def append(self, sendings: Sequence[Sending]) -> list[PutResult]:
         """Append messages together."""
-        return self._log.append([each.draft for each in sendings])
+        return self._log.append(list(map(_DRAFT, sendings)))
 
     def is_settled(self, result: PutResult) -> bool:
         """Tell whether a message need not wait to be durable."""
@@ -140,35 +144,36 @@ class _Group:
         """Collect nothing yet."""
         self._batching = batching
         self._fail = fail
-        self._collected: list[tuple[Request, Sending]] = []
+        self._requests: list[Request] = []
+        self._sendings: list[Sending] = []
         self._bytes = 0
         self._waiting: list[_Outcome] = []
 
     def add(self, request: Request, sending: Sending) -> None:
         """Take a message that is ready."""
-        self._collected.append((request, sending))
+        self._requests.append(request)
+        self._sendings.append(sending)
         self._bytes += len(sending.draft.body)
         if self._bytes >= BYTES_MAX:
             self.append()
 
     def append(self) -> None:
         """Append what was collected; those are answered that need not wait to be durable."""
-        collected, self._collected, self._bytes = self._collected, [], 0
-        if not collected:
+        requests, sendings = self._requests, self._sendings
+        if not requests:
             return
+        self._requests, self._sendings, self._bytes = [], [], 0
         try:
-            results = self._batching.append([sending for _, sending in collected])
+            results = self._batching.append(sendings)
         except Exception as error:  # noqa: BLE001  (the router sees it)
-            for request, _ in collected:
+            for request in requests:
                 self._fail(request, error)
             return
-        outcomes = [(*each, result) for each, result in zip(collected, results, strict=True)]
-        is_settled = self._batching.is_settled
-        late = [it for it in outcomes if not is_settled(it[2])]
-        if late:
-            self._waiting += late
-            outcomes = [it for it in outcomes if is_settled(it[2])]
-        self._batching.answer(outcomes, self._fail)
+        settled: list[_Outcome] = []
+        for outcome in zip(requests, sendings, results, strict=True):
+            is_settled = self._batching.is_settled(outcome[2])
+            (settled if is_settled else self._waiting).append(outcome)
+        self._batching.answer(settled, self._fail)
 
     def ended(self) -> Coroutine[None, None, None] | None:
         """Append the rest; return what is to be waited for until all are answered."""

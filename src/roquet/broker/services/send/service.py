@@ -225,7 +225,9 @@ class Sends:
             queue_id=sending.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=draft.properties[props.UNIQ_KEY],
-            recall_handle=self._recall_handle(draft),
+            recall_handle=(
+                self._recall_handle(draft) if draft.topic == names.TIMER_TOPIC else None
+            ),
         )
 
     def count(self, stored: Iterable[tuple[Sending, PutResult]]) -> None:
@@ -248,10 +250,8 @@ class Sends:
         took_ms = max(0, self._broker_properties.clock.now_ms() - received_ms)
         self._traffic.sent_many(topic, queue_id, 1, took_ms)
 
-    def _recall_handle(self, draft: Draft) -> str | None:
+    def _recall_handle(self, draft: Draft) -> str:
         """Return by what a timer message can be recalled; its time is within its step."""
-        if draft.topic != names.TIMER_TOPIC:
-            return None
         found = draft.properties
         due_ms = int(found[props.TIMER_OUT_MS]) + 1
         name = self._broker_properties.identity.name

@@ -46,6 +46,7 @@ __all__ = [
     "rebuild_queue_file",
     "rebuild_span",
     "records_to_arrow",
+    "share_arenas",
     "sink_key",
     "watch_panics",
 ]
@@ -802,7 +803,14 @@ def follow_log(
     closed then.
     """
 
-# --- panics -------------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
+
+def share_arenas(count: int) -> bool:
+    """Have all threads share so many arenas of the C library's allocator; whether that is set now.
+
+    It is not with another C library than glibc, nor where MALLOC_ARENA_MAX is in the environment.
+    To be called before there are threads.
+    """
 
 def watch_panics() -> int:
     """Note the first panic from now on; return the descriptor that is readable once there was one.

@@ -35,6 +35,7 @@ pub mod latency;
 pub mod light_queues;
 pub mod limits;
 pub mod log_scan;
+pub mod memory;
 pub mod message_id;
 #[cfg(target_os = "linux")]
 pub mod net;

@@ -46,7 +46,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::net::{NetConnection, NetThreads};
     #[pymodule_export]
-    use crate::panics::{first_panic, plant_panic, watch_panics};
+    use crate::panics::{first_panic, plant_panic, share_arenas, watch_panics};
     #[pymodule_export]
     use crate::rebuild::{
         deleted_topics, rebuild_index_file, rebuild_piece, rebuild_queue_file, rebuild_span,

@@ -1,11 +1,17 @@
-//! Panics of the core, for the process that has to stop because of one.
+//! What a process sets for the core, and the panics for which it has to stop.
 
 use std::os::fd::RawFd;
 use std::thread;
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::{pyfunction, PyResult};
-use roquet_core::panics;
+use roquet_core::{memory, panics};
+
+/// Have all threads share so many arenas of the allocator; whether that could be set.
+#[pyfunction]
+pub(crate) fn share_arenas(count: i32) -> bool {
+    memory::share_arenas(count)
+}
 
 /// Note the first panic from now on; return the descriptor that is readable once there was one.
 #[pyfunction]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,3 +140,43 @@ def test_a_broker_that_gets_too_few_descriptors_ends_with_one_line_and_253(tmp_p
         said += [line for line in done.stderr.splitlines() if line.startswith("roquet: ")]
         assert len(said) == 1, done.stderr
         assert "Too many open files" in said[0]
+
+
+ARENAS = """
+import ctypes, re, sys, tempfile, threading
+from roquet.service import runtime
+
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+libc.malloc.restype = ctypes.c_void_p
+if sys.argv[1] == "shared":
+    print("set", runtime.share_arenas())
+together = threading.Barrier(8)
+
+def take():
+    together.wait()
+    libc.malloc(1000)
+    together.wait()
+
+threads = [threading.Thread(target=take) for _ in range(8)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+with tempfile.TemporaryFile() as file:
+    stream = ctypes.c_void_p(libc.fdopen(file.fileno(), b"w"))
+    assert libc.malloc_info(0, stream) == 0
+    libc.fflush(stream)
+    file.seek(0)
+    print("arenas", len(re.findall(rb"<heap nr=", file.read())))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has arenas")
+def test_threads_of_a_server_share_two_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    alone = run(ARENAS, "alone").stdout.split()
+    assert int(alone[1]) > 2
+    assert run(ARENAS, "shared").stdout.split() == ["set", "True", "arenas", "2"]
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
+    assert run(ARENAS, "shared").stdout.split() == ["set", "False", "arenas", "3"]

@@ -4,7 +4,6 @@ mod ahead;
 pub mod arrow;
 pub mod arrow_ffi;
 pub mod batch;
-pub mod bell;
 pub mod checkpoint;
 pub mod codec_error;
 pub mod command;
@@ -40,6 +39,7 @@ pub mod message_id;
 #[cfg(target_os = "linux")]
 pub mod net;
 mod note_file;
+pub mod notifier;
 pub mod panics;
 pub mod pop;
 pub mod properties;

@@ -4,7 +4,7 @@
 //! that is silent from then on. A server calls [`watch`] once; it gets a descriptor that becomes
 //! readable with the first panic, wherever that happens, and stops with its text in the log.
 
-use crate::bell::Bell;
+use crate::notifier::Notifier;
 use std::io;
 use std::os::fd::RawFd;
 use std::panic::{self, PanicHookInfo};
@@ -15,7 +15,7 @@ use crate::store_health::hold;
 static WATCH: OnceLock<Watch> = OnceLock::new();
 
 struct Watch {
-    bell: Bell,
+    notifier: Notifier,
     first: Mutex<Option<String>>,
 }
 
@@ -23,10 +23,10 @@ struct Watch {
 /// Twice is once. Fails when there is no descriptor left.
 pub fn watch() -> io::Result<RawFd> {
     if let Some(watch) = WATCH.get() {
-        return Ok(watch.bell.fd());
+        return Ok(watch.notifier.fd());
     }
     let made = Watch {
-        bell: Bell::new()?,
+        notifier: Notifier::new()?,
         first: Mutex::new(None),
     };
     let watch = WATCH.get_or_init(|| {
@@ -38,7 +38,7 @@ pub fn watch() -> io::Result<RawFd> {
         }));
         made
     });
-    Ok(watch.bell.fd())
+    Ok(watch.notifier.fd())
 }
 
 /// The first panic since [`watch`]: thread, place and message on one line.
@@ -57,7 +57,7 @@ fn note(info: &PanicHookInfo<'_>) {
         .map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
     let text = format!("thread {name}{place}: {}", message(info.payload()));
     hold(&watch.first).get_or_insert(text);
-    watch.bell.ring();
+    watch.notifier.notify();
 }
 
 /// The message of a panic, without line breaks.

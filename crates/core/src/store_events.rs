@@ -1,7 +1,7 @@
 //! News of the background threads: nobody is called, a file descriptor becomes readable.
 
-use crate::bell::channel;
 use crate::commit_log::NextOffsets;
+use crate::notifier::channel;
 use crate::store_health::hold;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ pub trait Watcher: Send + Sync {
 struct State {
     queues: NextOffsets,
     failure: Option<String>,
-    rung: bool,
+    notified: bool,
 }
 
 /// Collects news for a reader that is woken through a descriptor.
@@ -68,8 +68,8 @@ impl Events {
     /// Takes the news: queues that grew, and why the store failed.
     pub fn take(&self) -> (Vec<News>, Option<String>) {
         let mut state = hold(&self.state);
-        if state.rung {
-            state.rung = false;
+        if state.notified {
+            state.notified = false;
             let mut bytes = [0; 8];
             // An empty descriptor only means that somebody else has read it.
             let _ = (&self.reader).read(&mut bytes);
@@ -77,9 +77,9 @@ impl Events {
         (state.queues.drain(), state.failure.take())
     }
 
-    fn ring(&self, state: &mut State) {
-        if !state.rung {
-            state.rung = true;
+    fn notify(&self, state: &mut State) {
+        if !state.notified {
+            state.notified = true;
             // It cannot be full: it is written once between two reads.
             let _ = (&self.writer).write(&1u64.to_ne_bytes());
         }
@@ -88,7 +88,7 @@ impl Events {
 
 impl Watcher for Events {
     fn flushed(&self, _offset: u64) {
-        self.ring(&mut hold(&self.state));
+        self.notify(&mut hold(&self.state));
     }
 
     fn dispatched(&self, news: &[News]) {
@@ -96,13 +96,13 @@ impl Watcher for Events {
         for (topic, queue_id, max) in news {
             state.queues.set(topic, *queue_id, *max);
         }
-        self.ring(&mut state);
+        self.notify(&mut state);
     }
 
     fn failed(&self, text: &str) {
         let mut state = hold(&self.state);
         state.failure = Some(text.to_owned());
-        self.ring(&mut state);
+        self.notify(&mut state);
     }
 }
 

@@ -17,10 +17,10 @@ pub use append::{Appended, Placed, PutStatus};
 pub use offsets::NextOffsets;
 pub use prepared::{Entry, Mark, Prepared};
 
-use crate::bell::Followers;
 use crate::checkpoint::Notes;
 use crate::disk::Disk;
 use crate::latency::Latency;
+use crate::notifier::Followers;
 use crate::record::RecordHead;
 use crate::segment::{base_of, make_folder, Lease, Segment};
 use crate::store_error::StoreError;

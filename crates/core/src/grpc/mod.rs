@@ -29,7 +29,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{watch, Notify};
 
-use crate::bell::Bell;
+use crate::notifier::Notifier;
 use crate::store_health::hold;
 
 /// What is allowed. Sizes are bytes.
@@ -123,7 +123,7 @@ struct Shared {
     limits: Limits,
     streaming: HashSet<String>,
     news: Mutex<Vec<News>>,
-    bell: Bell,
+    notifier: Notifier,
     calls: Mutex<HashMap<u64, Handle>>,
     links: Mutex<HashMap<u64, Arc<Link>>>,
     numbers: AtomicU64,
@@ -133,7 +133,7 @@ struct Shared {
 impl Shared {
     fn tell(&self, news: News) {
         hold(&self.news).push(news);
-        self.bell.ring();
+        self.notifier.notify();
     }
 
     fn number(&self) -> u64 {
@@ -172,7 +172,7 @@ impl Server {
             limits,
             streaming,
             news: Mutex::default(),
-            bell: Bell::new()?,
+            notifier: Notifier::new()?,
             calls: Mutex::default(),
             links: Mutex::default(),
             numbers: AtomicU64::new(1),
@@ -192,12 +192,12 @@ impl Server {
 
     /// The descriptor that is readable while there is news.
     pub fn descriptor(&self) -> RawFd {
-        self.shared.bell.fd()
+        self.shared.notifier.fd()
     }
 
     /// Takes all news.
     pub fn take(&self) -> Vec<News> {
-        self.shared.bell.answer();
+        self.shared.notifier.clear();
         std::mem::take(&mut *hold(&self.shared.news))
     }
 

@@ -91,8 +91,8 @@ impl Feeder {
                 self.wire
                     .wait(&self.shared.wake, self.feed.listens(), is_full, patience)?;
             self.shared.wake.disarm();
-            if ready.rung {
-                self.shared.wake.answer();
+            if ready.notified {
+                self.shared.wake.clear();
             }
             if ready.read {
                 self.read()?;

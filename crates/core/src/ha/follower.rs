@@ -81,8 +81,8 @@ impl Follower {
                 self.copier.patience(now)
             };
             let ready = self.wire.wait(&self.shared.wake, true, is_full, patience)?;
-            if ready.rung {
-                self.shared.wake.answer();
+            if ready.notified {
+                self.shared.wake.clear();
             }
             if ready.read {
                 match self.wire.read(&mut buffer)? {

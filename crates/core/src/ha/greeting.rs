@@ -47,8 +47,8 @@ pub(super) fn greet(wire: &mut Wire, shared: &Shared) -> Result<(Begin, Vec<u8>)
         }
         let listens = ends_at.is_none() && shared.has_room();
         let ready = wire.wait(&shared.wake, listens, !out.is_empty(), patience)?;
-        if ready.rung {
-            shared.wake.answer();
+        if ready.notified {
+            shared.wake.clear();
         }
         if ready.read {
             hear(wire, shared, listens)?;

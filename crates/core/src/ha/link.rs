@@ -2,7 +2,7 @@
 
 use super::feed::FeedRules;
 use super::Fault;
-use crate::bell::Bell;
+use crate::notifier::Notifier;
 use crate::store_health::hold;
 use std::io;
 use std::os::fd::RawFd;
@@ -92,9 +92,9 @@ struct State {
 /// What owner and thread share.
 pub(super) struct Shared {
     /// Rung for the owner.
-    news: Bell,
+    news: Notifier,
     /// Rung for the thread.
-    pub(super) wake: Arc<Bell>,
+    pub(super) wake: Arc<Notifier>,
     stopping: AtomicBool,
     state: Mutex<State>,
 }
@@ -123,7 +123,7 @@ impl Shared {
         }
         state.view.heard.extend_from_slice(data);
         drop(state);
-        self.news.ring();
+        self.news.notify();
     }
 
     /// Whether the owner has taken what was heard.
@@ -140,7 +140,7 @@ impl Shared {
     pub(super) fn tell(&self, loudly: bool, change: impl FnOnce(&mut View)) {
         change(&mut hold(&self.state).view);
         if loudly {
-            self.news.ring();
+            self.news.notify();
         }
     }
 }
@@ -191,8 +191,8 @@ impl Link {
             end: None,
         };
         let shared = Arc::new(Shared {
-            news: Bell::new()?,
-            wake: Arc::new(Bell::new()?),
+            news: Notifier::new()?,
+            wake: Arc::new(Notifier::new()?),
             stopping: AtomicBool::new(false),
             state: Mutex::new(State {
                 view,
@@ -229,12 +229,12 @@ impl Link {
                 return View { heard, ..view };
             }
         };
-        shared.news.answer();
+        shared.news.clear();
         let mut state = hold(&shared.state);
         let view = state.view.clone();
         if !view.heard.is_empty() {
             state.view.heard = Vec::new();
-            shared.wake.ring();
+            shared.wake.notify();
         }
         view
     }
@@ -276,7 +276,7 @@ impl Link {
     pub fn stop(&self) {
         if let Some(shared) = self.runs() {
             shared.stopping.store(true, Ordering::SeqCst);
-            shared.wake.ring();
+            shared.wake.notify();
         }
     }
 
@@ -305,7 +305,7 @@ impl Link {
     fn ask(&self, change: impl FnOnce(&mut State)) {
         if let Some(shared) = self.runs() {
             change(&mut hold(&shared.state));
-            shared.wake.ring();
+            shared.wake.notify();
         }
     }
 }
@@ -385,7 +385,7 @@ mod tests {
         assert_ne!(news, wake);
         shared.hear(b"last words");
         shared.tell(false, |view| (view.acked, view.moved) = (7, 9));
-        // Nobody but the link has what the bells belong to.
+        // Nobody but the link has what the notifiers belong to.
         let (all, wakes) = (Arc::downgrade(&shared), Arc::downgrade(&shared.wake));
         drop((shared, go));
         link.join();

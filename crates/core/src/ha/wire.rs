@@ -1,9 +1,9 @@
-//! A socket, plain or with TLS, and a bell that one thread waits for together.
+//! A socket, plain or with TLS, and a notifier that one thread waits for together.
 
 use super::link::End;
 use super::session::Session;
 use super::tls::PairTls;
-use crate::bell::Bell;
+use crate::notifier::Notifier;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,8 +14,8 @@ use std::time::Instant;
 pub(super) struct Ready {
     /// Bytes can be read, or the end of the stream.
     pub(super) read: bool,
-    /// The bell was rung.
-    pub(super) rung: bool,
+    /// The notifier is readable.
+    pub(super) notified: bool,
 }
 
 /// A socket that belongs to the thread, and how it is used.
@@ -118,10 +118,10 @@ impl Wire {
         }
     }
 
-    /// Waits for the peer, for the bell, or until `patience` milliseconds have passed.
+    /// Waits for the peer, for the notifier, or until `patience` milliseconds have passed.
     pub(super) fn wait(
         &mut self,
-        bell: &Bell,
+        notifier: &Notifier,
         read: bool,
         write: bool,
         mut patience: u64,
@@ -159,7 +159,7 @@ impl Wire {
                 },
                 events,
             ),
-            entry(bell.fd(), libc::POLLIN),
+            entry(notifier.fd(), libc::POLLIN),
         ];
         let timeout = if has_more { 0 } else { patience };
         let timeout = i32::try_from(timeout).unwrap_or(i32::MAX);
@@ -172,13 +172,13 @@ impl Wire {
             }
             return Ok(Ready::default());
         }
-        let [socket, rung] = polled;
+        let [socket, news] = polled;
         if let Some(session) = self.session.as_mut().filter(|_| unflushed) {
             session.flush(&mut self.socket)?;
         }
         Ok(Ready {
             read: has_more || socket.revents & !libc::POLLOUT != 0,
-            rung: rung.revents != 0,
+            notified: news.revents != 0,
         })
     }
 }
@@ -201,7 +201,7 @@ pub(super) fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
 #[cfg(test)]
 mod tests {
     use super::{later, Ready, Socket, Wire};
-    use crate::bell::Bell;
+    use crate::notifier::Notifier;
     use std::io::{Error, ErrorKind, IoSlice, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -221,35 +221,35 @@ mod tests {
     fn a_wait_tells_what_it_was_asked_for() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut wire = Wire::new(Socket::plain(OwnedFd::from(ours))).unwrap();
-        let bell = Bell::new().unwrap();
+        let notifier = Notifier::new().unwrap();
         let nothing = Ready::default();
         let mut buffer = [0; 8];
         assert_eq!(wire.read(&mut buffer).unwrap(), None);
-        assert_eq!(wire.wait(&bell, true, false, 0).unwrap(), nothing);
+        assert_eq!(wire.wait(&notifier, true, false, 0).unwrap(), nothing);
         // A socket that takes bytes ends the wait, and says nothing of reading.
-        assert_eq!(wire.wait(&bell, true, true, 60_000).unwrap(), nothing);
+        assert_eq!(wire.wait(&notifier, true, true, 60_000).unwrap(), nothing);
         theirs.write_all(b"abc").unwrap();
         let read = Ready {
             read: true,
             ..nothing
         };
-        assert_eq!(wire.wait(&bell, true, false, 60_000).unwrap(), read);
-        assert_eq!(wire.wait(&bell, true, true, 60_000).unwrap(), read);
-        assert_eq!(wire.wait(&bell, false, false, 0).unwrap(), nothing);
-        assert_eq!(wire.wait(&bell, false, true, 60_000).unwrap(), nothing);
+        assert_eq!(wire.wait(&notifier, true, false, 60_000).unwrap(), read);
+        assert_eq!(wire.wait(&notifier, true, true, 60_000).unwrap(), read);
+        assert_eq!(wire.wait(&notifier, false, false, 0).unwrap(), nothing);
+        assert_eq!(wire.wait(&notifier, false, true, 60_000).unwrap(), nothing);
         assert_eq!(wire.read(&mut buffer).unwrap(), Some(3));
-        bell.ring();
-        let rung = Ready {
-            rung: true,
+        notifier.notify();
+        let woken = Ready {
+            notified: true,
             ..nothing
         };
-        assert_eq!(wire.wait(&bell, true, false, 60_000).unwrap(), rung);
-        bell.answer();
+        assert_eq!(wire.wait(&notifier, true, false, 60_000).unwrap(), woken);
+        notifier.clear();
         assert_eq!(wire.write(&[IoSlice::new(b"d")]).unwrap(), Some(1));
         // A peer that has gone wakes who reads, and nobody else.
         drop(theirs);
-        assert_eq!(wire.wait(&bell, true, false, 60_000).unwrap(), read);
-        assert_eq!(wire.wait(&bell, false, false, 0).unwrap(), nothing);
+        assert_eq!(wire.wait(&notifier, true, false, 60_000).unwrap(), read);
+        assert_eq!(wire.wait(&notifier, false, false, 0).unwrap(), nothing);
         assert!(matches!(wire.read(&mut buffer), Ok(Some(0)) | Err(_)));
     }
 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use super::connection::Handle;
 use super::frames::OwnFrame;
-use crate::bell::Bell;
 use crate::commit_log::NextOffsets;
+use crate::notifier::Notifier;
 use crate::store_events;
 use crate::store_health::hold;
 
@@ -108,9 +108,9 @@ pub(super) struct Lane {
     inbox: Mutex<Inbox>,
     /// Whether there is anything in it.
     filled: AtomicBool,
-    wake: Bell,
+    wake: Notifier,
     outbox: Mutex<Outbox>,
-    told: Bell,
+    told: Notifier,
     connections: AtomicUsize,
     holds: AtomicBool,
     parks: AtomicBool,
@@ -121,9 +121,9 @@ impl Lane {
         Ok(Self {
             inbox: Mutex::default(),
             filled: AtomicBool::new(false),
-            wake: Bell::new()?,
+            wake: Notifier::new()?,
             outbox: Mutex::default(),
-            told: Bell::new()?,
+            told: Notifier::new()?,
             connections: AtomicUsize::new(0),
             holds: AtomicBool::new(false),
             parks: AtomicBool::new(false),
@@ -151,7 +151,7 @@ impl Lane {
     fn tell(&self, change: impl FnOnce(&mut Inbox)) {
         change(&mut hold(&self.inbox));
         self.filled.store(true, Ordering::SeqCst);
-        self.wake.ring();
+        self.wake.notify();
     }
 
     pub(super) fn holds(&self) -> bool {
@@ -179,7 +179,7 @@ impl Lane {
     }
 
     pub(super) fn take(&self) -> Vec<News> {
-        self.told.answer();
+        self.told.clear();
         let mut outbox = hold(&self.outbox);
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -196,7 +196,7 @@ impl Lane {
         outbox.full &= !goes_on;
         drop(outbox);
         if more {
-            self.told.ring();
+            self.told.notify();
         }
         if goes_on {
             self.order(Order::Emptied);
@@ -211,7 +211,7 @@ impl Lane {
     }
 
     pub(super) fn awake(&self) {
-        self.wake.answer();
+        self.wake.clear();
     }
 
     /// What has come for the thread, if anything.
@@ -232,7 +232,7 @@ impl Lane {
         outbox.full |= outbox.bytes > OUTBOX_MAX;
         let full = outbox.full;
         drop(outbox);
-        self.told.ring();
+        self.told.notify();
         full
     }
 

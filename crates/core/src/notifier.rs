@@ -6,48 +6,48 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// One listener's bell; whoever has news rings it, however many they are.
-pub struct Bell {
+/// A descriptor that one listener waits for; whoever has news makes it readable.
+pub struct Notifier {
     reader: File,
     writer: File,
-    rung: AtomicBool,
+    notified: AtomicBool,
     armed: AtomicBool,
 }
 
-impl Bell {
+impl Notifier {
     /// Opens the descriptor.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = channel()?;
         Ok(Self {
             reader,
             writer,
-            rung: AtomicBool::new(false),
+            notified: AtomicBool::new(false),
             armed: AtomicBool::new(false),
         })
     }
 
-    /// The descriptor that is readable once the bell was rung.
+    /// The descriptor that is readable from [`Self::notify`] to [`Self::clear`].
     pub fn fd(&self) -> RawFd {
         self.reader.as_raw_fd()
     }
 
     /// Makes the descriptor readable. Call it after the change that it tells of.
-    pub fn ring(&self) {
-        if !self.rung.swap(true, Ordering::SeqCst) {
+    pub fn notify(&self) {
+        if !self.notified.swap(true, Ordering::SeqCst) {
             // It cannot be full: it is written once between two reads.
             let _ = (&self.writer).write(&1u64.to_ne_bytes());
         }
     }
 
     /// Makes the descriptor unreadable. Call it before looking at what has changed.
-    pub fn answer(&self) {
+    pub fn clear(&self) {
         let mut bytes = [0; 8];
         // An empty descriptor only means that there was no news.
         let _ = (&self.reader).read(&mut bytes);
-        self.rung.store(false, Ordering::SeqCst);
+        self.notified.store(false, Ordering::SeqCst);
     }
 
-    /// Asks for one ring at the next [`Self::ring_if_armed`]. Look at what is awaited after it.
+    /// Asks to be notified at the next [`Followers::tell`], once. Look at what is awaited after it.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -58,43 +58,54 @@ impl Bell {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    fn ring_if_armed(&self) {
+    fn notify_if_armed(&self) {
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
-            self.ring();
+            self.notify();
         }
     }
 }
 
-/// The bells of those who follow something that grows; without any, telling them costs nothing.
+/// The notifiers of those who follow something that grows; without any, telling them costs nothing.
 #[derive(Default)]
 pub struct Followers {
-    bells: RwLock<Vec<Arc<Bell>>>,
+    notifiers: RwLock<Vec<Arc<Notifier>>>,
     any: AtomicBool,
 }
 
 impl Followers {
     /// Adds one.
-    pub fn add(&self, bell: Arc<Bell>) {
-        let mut bells = self.bells.write().unwrap_or_else(PoisonError::into_inner);
-        bells.push(bell);
+    pub fn add(&self, notifier: Arc<Notifier>) {
+        let mut notifiers = self
+            .notifiers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        notifiers.push(notifier);
         self.any.store(true, Ordering::SeqCst);
     }
 
     /// Takes one away.
-    pub fn remove(&self, bell: &Arc<Bell>) {
-        let mut bells = self.bells.write().unwrap_or_else(PoisonError::into_inner);
-        bells.retain(|other| !Arc::ptr_eq(other, bell));
-        self.any.store(!bells.is_empty(), Ordering::SeqCst);
+    pub fn remove(&self, notifier: &Arc<Notifier>) {
+        let mut notifiers = self
+            .notifiers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        notifiers.retain(|other| !Arc::ptr_eq(other, notifier));
+        self.any.store(!notifiers.is_empty(), Ordering::SeqCst);
     }
 
-    /// Rings the armed bells. Call it after the change.
+    /// Notifies those that are armed. Call it after the change.
     pub fn tell(&self) {
-        // Pairs with the fence in `arm`: either this sees that the bell is armed, or its owner
+        // Pairs with the fence in `arm`: either this sees that the notifier is armed, or its owner
         // sees the change.
         fence(Ordering::SeqCst);
         if self.any.load(Ordering::Relaxed) {
-            let bells = self.bells.read().unwrap_or_else(PoisonError::into_inner);
-            bells.iter().for_each(|bell| bell.ring_if_armed());
+            let notifiers = self
+                .notifiers
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
+            notifiers
+                .iter()
+                .for_each(|notifier| notifier.notify_if_armed());
         }
     }
 }
@@ -131,12 +142,12 @@ pub(crate) fn channel() -> io::Result<(File, File)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bell, Followers};
+    use super::{Followers, Notifier};
     use std::sync::Arc;
 
-    fn readable(bell: &Bell) -> bool {
+    fn readable(notifier: &Notifier) -> bool {
         let mut poll = libc::pollfd {
-            fd: bell.fd(),
+            fd: notifier.fd(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -146,38 +157,38 @@ mod tests {
 
     #[test]
     fn readable_until_answered() {
-        let bell = Bell::new().unwrap();
-        assert!(!readable(&bell));
-        bell.ring();
-        bell.ring();
-        assert!(readable(&bell));
-        bell.answer();
-        assert!(!readable(&bell));
-        bell.answer();
-        bell.ring();
-        assert!(readable(&bell));
+        let notifier = Notifier::new().unwrap();
+        assert!(!readable(&notifier));
+        notifier.notify();
+        notifier.notify();
+        assert!(readable(&notifier));
+        notifier.clear();
+        assert!(!readable(&notifier));
+        notifier.clear();
+        notifier.notify();
+        assert!(readable(&notifier));
     }
 
     #[test]
     fn followers_hear_once_for_each_time_they_ask() {
         let followers = Followers::default();
-        let bell = Arc::new(Bell::new().unwrap());
-        followers.add(Arc::clone(&bell));
+        let notifier = Arc::new(Notifier::new().unwrap());
+        followers.add(Arc::clone(&notifier));
         followers.tell();
-        assert!(!readable(&bell), "nobody asked");
-        bell.arm();
+        assert!(!readable(&notifier), "nobody asked");
+        notifier.arm();
         followers.tell();
-        assert!(readable(&bell));
-        bell.answer();
+        assert!(readable(&notifier));
+        notifier.clear();
         followers.tell();
-        assert!(!readable(&bell));
-        bell.arm();
-        bell.disarm();
+        assert!(!readable(&notifier));
+        notifier.arm();
+        notifier.disarm();
         followers.tell();
-        assert!(!readable(&bell));
-        bell.arm();
-        followers.remove(&bell);
+        assert!(!readable(&notifier));
+        notifier.arm();
+        followers.remove(&notifier);
         followers.tell();
-        assert!(!readable(&bell));
+        assert!(!readable(&notifier));
     }
 }

@@ -8,7 +8,7 @@ pub mod accounts;
 pub mod answered;
 pub mod books;
 mod connection;
-mod holds;
+mod long_polling;
 pub mod output;
 mod parked;
 pub mod pop;
@@ -31,7 +31,7 @@ use answered::{Kind, Took};
 use books::Ledger;
 pub use books::{Counters, Stored};
 use connection::{Connection, Peer, Source};
-use holds::Holds;
+use long_polling::LongPolling;
 use output::Output;
 pub use parked::Outbound;
 use parked::{Late, Waiting};
@@ -46,7 +46,7 @@ use table::{Flush, Table};
 
 /// What came of one read.
 #[derive(Debug, Default)]
-pub struct Fed {
+pub struct FeedResult {
     /// Answers to write now.
     pub replies: Output,
     /// Bytes kept for the connection: the start of a frame.
@@ -76,7 +76,7 @@ pub struct Ingest {
     frame_size_max: usize,
     connections: HashMap<u64, Connection>,
     waiting: Waiting,
-    holds: Holds,
+    holds: LongPolling,
     ledger: Ledger,
     /// A buffer that may be used again.
     spare: Output,
@@ -104,7 +104,7 @@ impl Ingest {
             frame_size_max,
             connections: HashMap::new(),
             waiting: Waiting::default(),
-            holds: Holds::new(seed),
+            holds: LongPolling::new(seed),
             ledger: Ledger::default(),
             spare: Output::default(),
             room: Vec::new(),
@@ -253,7 +253,7 @@ impl Ingest {
         data: &[u8],
         now_ms: i64,
         sink: Sink<'_>,
-    ) -> Fed {
+    ) -> FeedResult {
         let shared = Arc::clone(&self.shared);
         // Held until the answers are made: a change of the table waits for that.
         let table = shared.read();
@@ -269,7 +269,7 @@ impl Ingest {
         (key, now_ms): (u64, i64),
         data: &[u8],
         sink: Sink<'_>,
-    ) -> Fed {
+    ) -> FeedResult {
         let replies = std::mem::take(&mut self.spare);
         let sends = self.ledger.counters.sends;
         self.holds.beside = self.shared.held_beside(self.summed);
@@ -398,7 +398,7 @@ impl Ingest {
         bytes: &[u8],
         replies: Output,
         sink: Sink<'_>,
-    ) -> (Fed, usize) {
+    ) -> (FeedResult, usize) {
         let parked_beside = self.shared.parked_beside(self.summed);
         let Self {
             waiting,
@@ -410,10 +410,10 @@ impl Ingest {
         } = self;
         let on = table.is_on();
         let trusted = table.trusts(from.peer);
-        let mut fed = Fed {
+        let mut fed = FeedResult {
             passing: from.passing,
             replies,
-            ..Fed::default()
+            ..FeedResult::default()
         };
         let mut sends = Sends::new(table, from, std::mem::take(room));
         let mut acks = Acks::new(table, from);

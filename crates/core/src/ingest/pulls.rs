@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::answered::{between, Kind, Way};
 use super::books::Ledger;
 use super::connection::Source;
-use super::holds::{Holds, Wait};
+use super::long_polling::{LongPolling, Wait};
 use super::output::Output;
 use super::parked::Outbound;
 use super::pull::{self, Request};
@@ -49,7 +49,7 @@ impl Answers {
 pub(super) struct Pulls<'i> {
     pub(super) table: &'i Table,
     pub(super) store: &'i Store,
-    pub(super) holds: &'i mut Holds,
+    pub(super) holds: &'i mut LongPolling,
     pub(super) ledger: &'i mut Ledger,
 }
 

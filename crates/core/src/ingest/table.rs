@@ -116,7 +116,7 @@ pub enum Flush {
     /// They wait for one by the store's thread.
     ByThread,
     /// As long as no other connection has answers waiting, whoever feeds one flushes for it: see
-    /// [`super::Fed::flush`].
+    /// [`super::FeedResult::flush`].
     Here,
 }
 

@@ -12,7 +12,7 @@ use super::limits::Limits;
 use super::poll::{Poll, Ready};
 use super::Fast;
 use crate::ingest::output::Output;
-use crate::ingest::{Fed, Ingest, Outbound};
+use crate::ingest::{FeedResult, Ingest, Outbound};
 use crate::store_health::hold;
 
 /// Bytes read at a time.
@@ -395,7 +395,7 @@ fn answer(
     (key, at_ms): (u64, i64),
     data: &[u8],
     given: &mut Vec<OwnFrame>,
-) -> Fed {
+) -> FeedResult {
     if connection.busy && connection.is_finished() {
         connection.busy = false;
         core.set_busy(key, false);

@@ -64,7 +64,7 @@ type Queues = HashMap<Box<str>, HashMap<i32, BTreeSet<u64>>>;
 
 /// All waiting pulls, each under a number that grows.
 #[derive(Debug)]
-pub(super) struct Holds {
+pub(super) struct LongPolling {
     held: HashMap<u64, Held>,
     queues: Queues,
     connections: HashMap<u64, BTreeSet<u64>>,
@@ -76,7 +76,7 @@ pub(super) struct Holds {
     pub(super) beside: usize,
 }
 
-impl Holds {
+impl LongPolling {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             held: HashMap::new(),
@@ -235,9 +235,9 @@ fn forget<K: std::hash::Hash + Eq>(table: &mut HashMap<K, BTreeSet<u64>>, at: &K
 #[cfg(test)]
 mod tests {
     use super::super::pull::Request;
-    use super::{Choice, Holds, Jitter, Wait};
+    use super::{Choice, Jitter, LongPolling, Wait};
 
-    fn hold(holds: &mut Holds, key: u64, queue_id: i32, offset: i64, wait_ms: i64) {
+    fn hold(holds: &mut LongPolling, key: u64, queue_id: i32, offset: i64, wait_ms: i64) {
         let request = Request {
             group: "g",
             topic: "T",
@@ -259,7 +259,7 @@ mod tests {
         holds.hold(&request, wait);
     }
 
-    fn due(holds: &mut Holds) -> Vec<u64> {
+    fn due(holds: &mut LongPolling) -> Vec<u64> {
         let mut found = Vec::new();
         while let Some((id, _)) = holds.next_due() {
             found.push(id);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_queue_wakes_those_it_has_grown_past() {
-        let mut holds = Holds::new(1);
+        let mut holds = LongPolling::new(1);
         hold(&mut holds, 1, 0, 5, 9000);
         hold(&mut holds, 1, 0, 6, 9000);
         hold(&mut holds, 2, 1, 0, 9000);
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn deadlines_are_spread_by_a_tenth() {
-        let mut holds = Holds::new(7);
+        let mut holds = LongPolling::new(7);
         for _ in 0..200 {
             hold(&mut holds, 1, 0, 0, 10_000);
         }
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_what_has_gone() {
-        let mut holds = Holds::new(1);
+        let mut holds = LongPolling::new(1);
         hold(&mut holds, 1, 0, 0, 100);
         hold(&mut holds, 1, 1, 0, 100);
         hold(&mut holds, 2, 0, 0, 100);
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn one_that_is_both_due_and_over_has_one_turn() {
-        let mut holds = Holds::new(1);
+        let mut holds = LongPolling::new(1);
         hold(&mut holds, 1, 0, 0, 100);
         holds.arrived("T", 0, 1);
         holds.expire(5000);

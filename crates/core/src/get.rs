@@ -7,7 +7,7 @@ use crate::filter::Filter;
 use crate::light_queues;
 use crate::record::{self, Parsed, RecordView};
 use crate::segment::{Lease, Segment};
-use crate::store_config::GetSettings;
+use crate::store_config::GetConfig;
 use crate::store_error::StoreError;
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ pub struct Getter<'a> {
     /// Its queues.
     pub queues: &'a ConsumeQueues,
     /// Limits.
-    pub settings: GetSettings,
+    pub settings: GetConfig,
     /// Bytes of log that memory is expected to hold.
     pub hot_bytes: u64,
 }

@@ -26,7 +26,7 @@ use crate::queue_ends::{Audit, Ends, Seen};
 use crate::record::{self, Parsed, RecordView};
 use crate::recovery_tail::{self, Behind};
 use crate::segment::Segment;
-use crate::store_config::RecoverySettings;
+use crate::store_config::RecoveryConfig;
 use crate::store_error::StoreError;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ const FLUSH_LATE_MS: i64 = 60_000;
 /// What a recovery starts from.
 pub struct Before<'a> {
     /// The settings.
-    pub settings: &'a RecoverySettings,
+    pub settings: &'a RecoveryConfig,
     /// Whether the last run stopped in order.
     pub clean: bool,
     /// The checkpoint, if there was one.

@@ -12,7 +12,7 @@ use crate::queue_ends::Ends;
 use crate::recovery::{self, Before, Recovered};
 use crate::resident;
 use crate::segment::make_folder;
-use crate::store_config::{GetSettings, StoreConfig, Tuned};
+use crate::store_config::{GetConfig, StoreConfig, Tuned};
 use crate::store_env::Env;
 use crate::store_error::{ErrorKind, StoreError};
 use crate::store_events::{Events, Watcher};
@@ -265,7 +265,7 @@ impl Store {
         got
     }
 
-    fn hot_bytes_by(&self, settings: GetSettings) -> u64 {
+    fn hot_bytes_by(&self, settings: GetConfig) -> u64 {
         self.env.memory / 100 * settings.memory_percent
     }
 

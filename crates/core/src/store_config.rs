@@ -21,7 +21,7 @@ pub const TRUNCATE_CORRUPT: &str = "recoveryTruncateCorrupt";
 
 /// What recovery and disk checks may be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoverySettings {
+pub struct RecoveryConfig {
     /// Whether the CRC of every body is checked.
     pub check_crc: bool,
     /// How many files back the index is rebuilt at most, unless it has to be complete.
@@ -34,7 +34,7 @@ pub struct RecoverySettings {
 
 /// What a get may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GetSettings {
+pub struct GetConfig {
     /// Bytes of queue units that one get looks at, unless more messages are asked for.
     pub filter_bytes: u64,
     /// Most bytes and messages of recent data.
@@ -60,7 +60,7 @@ pub struct DiskLevels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuned {
     /// The limits of a get.
-    pub get: GetSettings,
+    pub get: GetConfig,
     /// Fill levels of the disk.
     pub levels: DiskLevels,
     /// Longest body in bytes.
@@ -98,7 +98,7 @@ pub struct StoreConfig {
     /// Whether new commit-log files are written full of zeros.
     pub warm: bool,
     /// Recovery's settings.
-    pub recovery: RecoverySettings,
+    pub recovery: RecoveryConfig,
     /// What may be changed while the store is open.
     pub tuned: Tuned,
     /// Milliseconds of each delay level, level 1 first.
@@ -222,7 +222,7 @@ impl StoreConfig {
             index_entries: count(from.int("maxIndexNum", 20_000_000, (2, 100_000_000))?),
             sync_flush: flush_type(&from)?,
             warm: from.bool("warmMapedFileEnable", false)?,
-            recovery: RecoverySettings::read(&from)?,
+            recovery: RecoveryConfig::read(&from)?,
             tuned: Tuned::read(&from)?,
             delays: delays(from.text("messageDelayLevel")?.unwrap_or(DELAYS))?,
             // One without the other does nothing; both are read, so that neither is misspelt.
@@ -247,7 +247,7 @@ fn flush_type(from: &Reader<'_>) -> Result<bool, StoreError> {
     }
 }
 
-impl RecoverySettings {
+impl RecoveryConfig {
     fn read(from: &Reader<'_>) -> Result<Self, StoreError> {
         let files = from.int("commitLogRecoverMaxNum", 10, (1, 1 << 30))?;
         Ok(Self {
@@ -259,7 +259,7 @@ impl RecoverySettings {
     }
 }
 
-impl GetSettings {
+impl GetConfig {
     /// Most messages of any get.
     pub fn messages_max(&self) -> u64 {
         self.memory.1.max(self.disk.1)
@@ -272,7 +272,7 @@ const LIGHTS_MAX: u64 = 1_000_000;
 impl Tuned {
     fn read(from: &Reader<'_>) -> Result<Self, StoreError> {
         Ok(Self {
-            get: GetSettings::read(from)?,
+            get: GetConfig::read(from)?,
             levels: DiskLevels::read(from)?,
             body_max: from.int("maxMessageSize", 4 << 20, (1, FILE_MAX - 131_072))?,
             flush_interval_ms: from.int("flushIntervalCommitLog", 500, (1, 60_000))?,
@@ -290,7 +290,7 @@ impl Tuned {
     }
 }
 
-impl GetSettings {
+impl GetConfig {
     fn read(from: &Reader<'_>) -> Result<Self, StoreError> {
         let size = |name, default| from.int(name, default, (1, FILE_MAX));
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Opening a store: its lock, and the parts that are derived from its log.
 
 use crate::checkpoint::Checkpoint;
-use crate::commit_log::{CommitLog, LogSettings, NextOffsets};
+use crate::commit_log::{CommitLog, LogConfig, NextOffsets};
 use crate::consume_queue::{ConsumeQueues, QueueStore};
 use crate::deleted::Deleted;
 use crate::disk::Disk;
@@ -44,7 +44,7 @@ pub(crate) fn open_log(
     env: &Env,
     health: &Arc<Health>,
 ) -> Result<Arc<CommitLog>, StoreError> {
-    let settings = LogSettings {
+    let settings = LogConfig {
         folders: config.commit_log.clone(),
         read_only: config.commit_log_read_only.clone(),
         file_size: config.commit_file_size,

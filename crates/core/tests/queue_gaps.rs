@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::sim_disk::{Op, SimDisk};
-use roquet_core::commit_log::{CommitLog, LogSettings};
+use roquet_core::commit_log::{CommitLog, LogConfig};
 use roquet_core::consume_queue::{ConsumeQueues, Unit};
 use roquet_core::disk::Disk;
 use roquet_core::file_cache::FileCache;
 use roquet_core::get::{GetStatus, Getter, Wanted};
-use roquet_core::store_config::GetSettings;
+use roquet_core::store_config::GetConfig;
 use roquet_core::store_health::Health;
 
 /// Units of a long file: it is read in four steps of growing length.
@@ -198,7 +198,7 @@ fn get(log: &CommitLog, queues: &ConsumeQueues, offset: i64) -> (GetStatus, i64,
     let getter = Getter {
         log,
         queues,
-        settings: GetSettings {
+        settings: GetConfig {
             filter_bytes: 16_000,
             memory: (1 << 18, 32),
             disk: (1 << 16, 8),
@@ -225,7 +225,7 @@ fn get(log: &CommitLog, queues: &ConsumeQueues, offset: i64) -> (GetStatus, i64,
 fn where_a_file_of_a_queue_is_gone_a_reader_goes_on_behind_it() {
     let disk = filled(10, 45);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let settings = LogSettings {
+    let settings = LogConfig {
         folders: vec![PathBuf::from("/log")],
         read_only: Vec::new(),
         file_size: 4096,

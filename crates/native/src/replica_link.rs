@@ -11,8 +11,8 @@ use std::time::Instant;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
-use roquet_core::ha::copier::CopierRules;
-use roquet_core::ha::feed::FeedRules;
+use roquet_core::ha::copier::CopierConfig;
+use roquet_core::ha::feed::FeedConfig;
 use roquet_core::ha::feeder;
 use roquet_core::ha::follower;
 use roquet_core::ha::link::{Begin, End, Link, Tuning};
@@ -89,7 +89,7 @@ impl LogLink {
         linger_ms: u64,
         loud: bool,
     ) {
-        let feed = FeedRules {
+        let feed = FeedConfig {
             batch,
             heartbeat: heartbeat_ms,
             housekeeping: housekeeping_ms,
@@ -169,7 +169,7 @@ pub(crate) fn feed_log(
     linger_ms: u64,
     loud: bool,
 ) -> PyResult<LogLink> {
-    let rules = FeedRules {
+    let rules = FeedConfig {
         batch,
         heartbeat: heartbeat_ms,
         housekeeping: housekeeping_ms,
@@ -192,7 +192,7 @@ pub(crate) fn follow_log(
     heartbeat_ms: u64,
     housekeeping_ms: u64,
 ) -> PyResult<LogLink> {
-    let rules = CopierRules {
+    let rules = CopierConfig {
         heartbeat: heartbeat_ms,
         housekeeping: housekeeping_ms,
     };

@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roquet_core::ha::copier::{Copier, CopierRules};
+use roquet_core::ha::copier::{Copier, CopierConfig};
 
-const RULES: CopierRules = CopierRules {
+const RULES: CopierConfig = CopierConfig {
     heartbeat: 5_000,
     housekeeping: 20_000,
 };

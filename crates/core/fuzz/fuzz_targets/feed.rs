@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roquet_core::ha::feed::{Feed, FeedRules};
+use roquet_core::ha::feed::{Feed, FeedConfig};
 
-const RULES: FeedRules = FeedRules {
+const RULES: FeedConfig = FeedConfig {
     batch: 1000,
     heartbeat: 5_000,
     housekeeping: 20_000,

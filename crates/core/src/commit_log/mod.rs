@@ -38,7 +38,7 @@ pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Where the files are and how long they are.
 #[derive(Clone, Debug)]
-pub struct LogSettings {
+pub struct LogConfig {
     /// Folders that take turns in getting new files.
     pub folders: Vec<PathBuf>,
     /// Folders that are only read.
@@ -75,7 +75,7 @@ pub struct LogCounters {
 /// The log.
 pub struct CommitLog {
     disk: Arc<dyn Disk>,
-    settings: LogSettings,
+    settings: LogConfig,
     clock: Clock,
     health: Arc<Health>,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
@@ -118,7 +118,7 @@ impl CommitLog {
     /// Opens the files that are there. Nothing can be read or written before [`Self::resume`].
     pub fn open(
         disk: Arc<dyn Disk>,
-        settings: LogSettings,
+        settings: LogConfig,
         clock: Clock,
         health: Arc<Health>,
     ) -> Result<Self, StoreError> {
@@ -356,7 +356,7 @@ fn remove_file(disk: &dyn Disk, path: &std::path::Path) -> Result<(), StoreError
 }
 
 /// Opens the files of all folders in the order of the log.
-fn load(disk: &dyn Disk, settings: &LogSettings) -> Result<Vec<Arc<Segment>>, StoreError> {
+fn load(disk: &dyn Disk, settings: &LogConfig) -> Result<Vec<Arc<Segment>>, StoreError> {
     let mut found = Vec::new();
     for folder in settings.folders.iter().chain(&settings.read_only) {
         let listed = disk

@@ -12,7 +12,7 @@ pub const BODY_MAX: i32 = 64 * 1024 * 1024;
 
 /// How a slave behaves. Times are milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct CopierRules {
+pub struct CopierConfig {
     /// Longest silence between two reports.
     pub heartbeat: u64,
     /// Silence that ends the connection.
@@ -21,7 +21,7 @@ pub struct CopierRules {
 
 /// One connection to the master as the slave sees it.
 pub struct Copier {
-    rules: CopierRules,
+    rules: CopierConfig,
     end: u64,
     header: Vec<u8>,
     body: u64,
@@ -32,7 +32,7 @@ pub struct Copier {
 
 impl Copier {
     /// Begins at time 0; `end` is where the slave's own log ends.
-    pub fn new(rules: CopierRules, end: u64) -> Self {
+    pub fn new(rules: CopierConfig, end: u64) -> Self {
         Self {
             rules,
             end,
@@ -45,7 +45,7 @@ impl Copier {
     }
 
     /// Goes by other rules from now on.
-    pub fn follow(&mut self, rules: CopierRules) {
+    pub fn follow(&mut self, rules: CopierConfig) {
         self.rules = rules;
     }
 
@@ -135,9 +135,9 @@ impl Copier {
 
 #[cfg(test)]
 mod tests {
-    use super::{Copier, CopierRules, Fault, BODY_MAX};
+    use super::{Copier, CopierConfig, Fault, BODY_MAX};
 
-    const RULES: CopierRules = CopierRules {
+    const RULES: CopierConfig = CopierConfig {
         heartbeat: 50,
         housekeeping: 200,
     };
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(copier.patience(225), 6);
         assert_eq!(copier.patience(231), 0);
         assert_eq!(copier.patience(500), 0);
-        copier.follow(CopierRules {
+        copier.follow(CopierConfig {
             heartbeat: 1000,
             housekeeping: 2000,
         });

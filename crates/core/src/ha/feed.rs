@@ -10,7 +10,7 @@ pub const REPORT: usize = 8;
 
 /// How a slave is fed. Times are milliseconds, sizes bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct FeedRules {
+pub struct FeedConfig {
     /// Longest piece in one frame.
     pub batch: u64,
     /// Silence before a heartbeat.
@@ -37,7 +37,7 @@ enum Stage {
 
 /// One slave's connection as the master sees it.
 pub struct Feed {
-    rules: FeedRules,
+    rules: FeedConfig,
     stage: Stage,
     unread: Vec<u8>,
     acked: u64,
@@ -50,7 +50,7 @@ pub struct Feed {
 
 impl Feed {
     /// Begins at time 0.
-    pub fn new(rules: FeedRules) -> Self {
+    pub fn new(rules: FeedConfig) -> Self {
         Self {
             rules,
             stage: Stage::Silent,
@@ -65,7 +65,7 @@ impl Feed {
     }
 
     /// Goes by other rules from now on.
-    pub fn follow(&mut self, rules: FeedRules) {
+    pub fn follow(&mut self, rules: FeedConfig) {
         self.rules = rules;
     }
 

@@ -1,8 +1,8 @@
 //! What a master says to one slave, and when, at the edges of each rule.
 
-use super::{Fault, Feed, FeedRules};
+use super::{Fault, Feed, FeedConfig};
 
-const RULES: FeedRules = FeedRules {
+const RULES: FeedConfig = FeedConfig {
     batch: 100,
     heartbeat: 50,
     housekeeping: 200,
@@ -15,7 +15,7 @@ fn report(offset: i64) -> [u8; 8] {
 }
 
 /// A slave that has reported 1000 and is fed from there.
-fn fed(rules: FeedRules) -> Feed {
+fn fed(rules: FeedConfig) -> Feed {
     let mut feed = Feed::new(rules);
     assert_eq!(feed.receive(&report(1000), 0).unwrap(), Some(1000));
     feed.begin(1000).unwrap();
@@ -23,7 +23,7 @@ fn fed(rules: FeedRules) -> Feed {
 }
 
 /// The same, with so many bytes sent at a time.
-fn sent(rules: FeedRules, bytes: u64, now: u64) -> Feed {
+fn sent(rules: FeedConfig, bytes: u64, now: u64) -> Feed {
     let mut feed = fed(rules);
     feed.header(bytes, now);
     feed
@@ -97,13 +97,13 @@ fn a_piece_is_what_there_is_up_to_a_batch() {
     assert_eq!(header[8..], 100_u32.to_be_bytes());
     assert_eq!((feed.position(), feed.acked()), (1100, 1000));
     let mut other = fed(RULES);
-    other.follow(FeedRules { batch: 9, ..RULES });
+    other.follow(FeedConfig { batch: 9, ..RULES });
     assert_eq!(other.due(2000, 0), Some((1000, 9)));
 }
 
 #[test]
 fn bytes_of_a_second_are_limited_and_the_next_second_begins_anew() {
-    let rules = FeedRules {
+    let rules = FeedConfig {
         bytes_per_second: 150,
         ..RULES
     };
@@ -181,7 +181,7 @@ fn slave_that_says_nothing_or_half_a_report_is_given_up() {
 
 #[test]
 fn the_clock_is_waited_for_until_the_first_of_all_that_it_makes_due() {
-    let rules = FeedRules {
+    let rules = FeedConfig {
         heartbeat: 5000,
         housekeeping: 20_000,
         ..RULES
@@ -209,7 +209,7 @@ fn the_clock_is_waited_for_until_the_first_of_all_that_it_makes_due() {
     assert_eq!(feed.patience(1110, 2000), 1000);
     // What is overdue is due at once.
     assert_eq!(feed.patience(1010, 9000), 0);
-    feed.follow(FeedRules {
+    feed.follow(FeedConfig {
         housekeeping: 1000,
         ..rules
     });

@@ -1,7 +1,7 @@
 //! The master's thread for one slave: pieces of the log go from the file's map to the socket, and
 //! the slave's reports come back.
 
-use super::feed::{Feed, FeedRules};
+use super::feed::{Feed, FeedConfig};
 use super::greeting::greet;
 use super::link::{Begin, End, Link, Shared};
 use super::wire::{Socket, Wire};
@@ -23,7 +23,7 @@ const READ: usize = 4096;
 ///
 /// What it says is told to the owner, and nothing of the log is sent before [`Link::begin`]. With
 /// `loud` the owner hears of each acknowledgement, otherwise it looks when it likes.
-pub fn start(store: Arc<Store>, socket: Socket, rules: FeedRules, loud: bool) -> io::Result<Link> {
+pub fn start(store: Arc<Store>, socket: Socket, rules: FeedConfig, loud: bool) -> io::Result<Link> {
     let mut wire = Wire::new(socket)?;
     Link::spawn("ha-feed", move |shared| {
         let (begin, said) = match greet(&mut wire, &shared) {

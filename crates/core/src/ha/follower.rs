@@ -1,7 +1,7 @@
 //! The slave's thread: what comes from the socket is appended to the log as it is, made durable
 //! together where each append has to be, and reported.
 
-use super::copier::{Copier, CopierRules};
+use super::copier::{Copier, CopierConfig};
 use super::greeting::greet;
 use super::link::{End, Link, Shared};
 use super::wire::{Socket, Wire};
@@ -18,7 +18,7 @@ const READ: usize = 1 << 20;
 /// Starts to copy the log of the master at the other end of `socket`.
 ///
 /// What the master says is told to the owner, until [`Link::begin`]. Then a report goes out at once.
-pub fn start(store: Arc<Store>, socket: Socket, rules: CopierRules) -> io::Result<Link> {
+pub fn start(store: Arc<Store>, socket: Socket, rules: CopierConfig) -> io::Result<Link> {
     let mut wire = Wire::new(socket)?;
     Link::spawn("ha-follow", move |shared| {
         let (begin, said) = match greet(&mut wire, &shared) {
@@ -67,7 +67,7 @@ impl Follower {
             self.shared.go_on()?;
             let now = self.wire.now();
             if let Some(tuning) = self.shared.tuned() {
-                self.copier.follow(CopierRules {
+                self.copier.follow(CopierConfig {
                     heartbeat: tuning.feed.heartbeat,
                     housekeeping: tuning.feed.housekeeping,
                 });

@@ -1,6 +1,6 @@
 //! A running connection as its owner sees it: what the thread has told, and how it is ended.
 
-use super::feed::FeedRules;
+use super::feed::FeedConfig;
 use super::Fault;
 use crate::notifier::Notifier;
 use crate::store_health::hold;
@@ -59,7 +59,7 @@ pub struct View {
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// How the slave is fed.
-    pub feed: FeedRules,
+    pub feed: FeedConfig,
     /// Whether the owner hears of each acknowledgement.
     pub loud: bool,
 }
@@ -320,7 +320,7 @@ impl Drop for Link {
 
 #[cfg(test)]
 mod tests {
-    use super::{Begin, End, FeedRules, Link, Shared, Tuning, Wanted};
+    use super::{Begin, End, FeedConfig, Link, Shared, Tuning, Wanted};
     use std::sync::mpsc;
     use std::sync::{Arc, Weak};
 
@@ -397,7 +397,7 @@ mod tests {
             assert_eq!((&view.heard[..], view.end), (heard, Some(End::Stopped)));
         }
         assert_eq!(link.view().end, Some(End::Stopped));
-        let feed = FeedRules {
+        let feed = FeedConfig {
             batch: 1,
             heartbeat: 1,
             housekeeping: 1,

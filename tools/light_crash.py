@@ -31,12 +31,15 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import Frame, RawClient
 from tools.crash import Broker, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PARENT, GROUP = "CrashLight", "crash_light"
 QUEUES = 2
@@ -401,7 +404,7 @@ class Campaign:
         self.account.ended(is_killed=True)
 
 
-def _join(threads: list[Popper] | list[Sender] | list[Popper | Sender]) -> None:
+def _join(threads: Sequence[threading.Thread]) -> None:
     for thread in threads:
         if isinstance(thread, Popper):
             thread.stopping.set()

@@ -27,7 +27,7 @@ _FAST = (
 """Without tests/differential, which takes minutes: a rule that it alone holds wants a test."""
 GROUPS = {
     "sends": Group(("ingest/send*.rs", "ingest/parked.rs", "ingest/scan.rs"), _FAST),
-    "pulls": Group(("ingest/pull*.rs", "ingest/holds.rs", "get.rs"), _FAST),
+    "pulls": Group(("ingest/pull*.rs", "ingest/long_polling.rs", "get.rs"), _FAST),
     "offsets": Group(
         ("queue_ends.rs", "commit_log/offsets.rs", "ingest/books.rs"), (*_FAST, "unit/store")
     ),

@@ -59,7 +59,7 @@ class Held:
 
 
 class Others(Protocol):
-    """LongPolling pulls as well, under the same bound."""
+    """Hold pulls as well, under the same bound."""
 
     @property
     def held_pulls(self) -> int:
@@ -72,7 +72,7 @@ class Others(Protocol):
 
 
 class NoOthers:
-    """LongPolling nothing."""
+    """Hold nothing."""
 
     held_pulls = 0
 

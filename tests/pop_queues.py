@@ -210,7 +210,10 @@ class World:
             return None
         return self.known.get((topic, queue_id), 0), topic in self.resets
 
-    def _commit(self, _g: str, topic: str, queue_id: int, offset: int) -> None:
+    def _commit(
+        self, _g: str, topic: str, queue_id: int, offset: int, *, begin: int | None = None
+    ) -> None:
+        assert begin is None or begin <= offset
         self.known[topic, queue_id] = offset
 
     def _seen(self, _g: str, topic: str, queue_id: int, *, from_first: bool = True) -> int:

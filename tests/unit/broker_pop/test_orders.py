@@ -381,7 +381,7 @@ class _Told:
         await self.clock.advance(self.rng.randrange(1, 20) / 1000)
         _, batch = self.batch
         if self.acked.issuperset(batch):
-            batch = range(self.committed, self.committed + self.rng.randrange(1, 6))
+            batch = range(self.committed, self.committed + self.rng.randrange(1, 9))
             self.batch = self.clock.now_ms(), batch
             given: dict[str, Any] = {"pop_time_ms": self.clock.now_ms(), "invisible_ms": 60_000}
             self.orders.popped(KEY, batch, **given, attempt_id=None)
@@ -389,7 +389,7 @@ class _Told:
             self.ack(self.rng.choice(sorted(set(batch) - self.acked)))
         if self.rng.random() < 0.2:
             await self.orders.persist()
-        if self.rng.random() < 0.2:
+        if self.rng.random() < 0.5:
             self.saved = self.committed
 
     def ack(self, offset: int) -> None:
@@ -406,8 +406,8 @@ class _Told:
             self.committed = settled
 
     async def crash(self) -> None:
-        """Begin anew with what was saved; the file was cut anywhere, and its copy is whole."""
-        if self.path.exists():
+        """Begin anew with what was saved; the file may be cut anywhere, and its copy is whole."""
+        if self.path.exists() and self.rng.random() < 0.5:
             data = self.path.read_bytes()
             self.path.write_bytes(data[: self.rng.randrange(len(data) + 1)])
         self.orders = PopOrders(JsonFile(self.path), self.clock)
@@ -415,13 +415,13 @@ class _Told:
         self.committed = self.saved
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_torn_or_old_file_of_batches_takes_a_group_neither_back_nor_past_a_message(
     tmp_path: Path, seed: int
 ) -> None:
     async def tell() -> None:
         told = _Told(tmp_path, seed)
-        for _ in range(6):
+        for _ in range(20):
             for _ in range(told.rng.randrange(2, 25)):
                 await told.step()
             await told.crash()

@@ -90,13 +90,22 @@ class Groups:
         return {name: table[group] for name, table in tables.items() if group in table}
 
     async def put(
-        self, group: str | SubscriptionGroupConfig, *, brokers: Iterable[str] | None = None
+        self,
+        group: str | SubscriptionGroupConfig,
+        *,
+        brokers: Iterable[str] | None = None,
+        removed: Iterable[str] = (),
     ) -> None:
-        """Create a group or change it to this. Raises UsageError, Refused, Unreachable."""
+        """Create a group or change it to this. Raises UsageError, Refused, Unreachable.
+
+        Attributes are added to those that it has; `removed` are the names of those to take away.
+        """
         config = group if isinstance(group, SubscriptionGroupConfig) else None
         config = config or SubscriptionGroupConfig(name=str(group))
         demand(names.check_group(config.name))
-        body = groups.encode_group(config)
+        changes = {f"+{key}": value for key, value in config.attributes.items()}
+        changes |= dict.fromkeys((f"-{key}" for key in removed), "")
+        body = groups.encode_group(dataclasses.replace(config, attributes=changes))
         request = command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
         masters = await self._brokers.masters(brokers)
         async for _ in self._brokers.each(masters, request, change=True):

@@ -195,6 +195,36 @@ def test_commands_at_work(shell: Shell) -> None:
     assert "Made" not in mqadmin(shell, "topicList").split()
 
 
+def test_attributes_of_topics_and_groups_come_and_go(shell: Shell) -> None:
+    (row,) = shell.rows("broker", "ls")
+    cluster = row["cluster"]
+
+    def topic(changes: str) -> str:
+        return mqadmin(shell, "updateTopic", "-c", cluster, "-t", "Parent", "-a", changes)
+
+    def group(*more: str) -> str:
+        return mqadmin(shell, "updateSubGroup", "-c", cluster, "-g", "bound", *more)
+
+    def has() -> object:
+        return shell.rows("group", "get", "bound")[0]["attributes"]
+
+    assert "attributes={+message.type=FIFO}]" in topic("+message.type=FIFO")
+    made = group("--attributes", "+lite.bind.topic=Parent,+lite.sub.client.quota=7")
+    assert "attributes={+lite.bind.topic=Parent, +lite.sub.client.quota=7}}" in made
+    assert has() == {"lite.bind.topic": "Parent", "lite.sub.client.quota": "7"}
+    # What is not named stays, also when other settings change.
+    assert "attributes={}}" in group("-r", "3")
+    group("--attributes", "-lite.sub.client.quota,+lite.sub.model=Exclusive")
+    assert has() == {"lite.bind.topic": "Parent", "lite.sub.model": "Exclusive"}
+    for wrong in ("lite.sub.model=Shared", "+", "+lite.sub.client.quota=-2", "-lite.sub.wildcard"):
+        group("--attributes", wrong)
+        assert shell.code != 0, wrong
+    topic("message.type=FIFO")
+    assert shell.code == 2
+    assert "attributes={-message.type=}]" in topic("-message.type")
+    assert has() == {"lite.bind.topic": "Parent", "lite.sub.model": "Exclusive"}
+
+
 def test_order_and_json_are_those_of_java() -> None:
     assert java_order(["10.0.0.1", "10.0.0.2", "10.0.0.3"]) == ["10.0.0.3", "10.0.0.2", "10.0.0.1"]
     names = ["KEYS", "TAGS", "WAIT", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON"]

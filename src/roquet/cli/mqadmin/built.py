@@ -25,7 +25,7 @@ BUILT: tuple[Java, ...] = (
         "b:brokerAddr c:clusterName g:groupName! s:consumeEnable m:consumeFromMinEnable "
         "d:consumeBroadcastEnable o:consumeMessageOrderly q:retryQueueNums r:retryMaxTimes "
         "p:groupRetryPolicy~ i:brokerId w:whichBrokerWhenConsumeSlowly "
-        "a:notifyConsumerIdsChanged :attributes~",
+        "a:notifyConsumerIdsChanged :attributes",
         work="groups:update_sub_group",
     ),
     Java(

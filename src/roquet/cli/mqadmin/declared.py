@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MARKS = "!-~"
 
@@ -62,6 +62,10 @@ class Java:
         return f"mqadmin {self.name}: roquet has no {self.lacks.removeprefix('the ')}"
 
 
+ATTRIBUTES = "attributes"
+"""The flag whose value may begin with a minus: `-name` takes an attribute away."""
+
+
 class _Parser(argparse.ArgumentParser):
     # typing.override came with Python 3.12.
     def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]
@@ -96,3 +100,25 @@ def parser_of(command: Java) -> argparse.ArgumentParser:
         else:
             to.add_argument(*names, dest=name, required="!" in marks, help=about)
     return parser
+
+
+def with_changes(command: Java, words: Sequence[str]) -> list[str]:
+    """Return the words of a command with changes of attributes tied to their flag.
+
+    argparse takes `-name` for a flag, RocketMQ's tool does not unless it has one of that name.
+    """
+    declared = (it.partition(":") for it in command.flags.split())
+    flags = {
+        flag
+        for short, _, rest in declared
+        if rest.rstrip(MARKS) == ATTRIBUTES
+        for flag in (f"-{short}", f"--{ATTRIBUTES}")
+    }
+    found: list[str] = []
+    for word in words:
+        removes = len(word) > len("-x") and word[0] == "-" and word[1] != "-"
+        if removes and found and found[-1] in flags:
+            found[-1] = f"--{ATTRIBUTES}={word}"
+        else:
+            found.append(word)
+    return found

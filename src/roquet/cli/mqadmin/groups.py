@@ -8,6 +8,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, UsageError
 from roquet.cli import output
 from roquet.cli.mqadmin.shared import (
+    attribute_changes,
     java_bool,
     java_map,
     java_time,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
     """Create a group, or change it to this."""
+    attributes = attribute_changes(options.attributes, "--attributes")
     config = SubscriptionGroupConfig(
         name=options.groupName.strip(),
         consume_enable=truth(options.consumeEnable, default=True),
@@ -40,9 +42,11 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
         broker_id=number(options.brokerId, "-i", 0),
         which_broker_when_consume_slowly=number(options.whichBrokerWhenConsumeSlowly, "-w", 1),
         notify_consumer_ids_changed_enable=truth(options.notifyConsumerIdsChanged, default=True),
+        attributes={key[1:]: value for key, value in attributes.items() if key[0] == "+"},
     )
+    removed = [key[1:] for key in attributes if key[0] == "-"]
     for name, address in (await targets(admin, options)).items():
-        await admin.groups.put(config, brokers=[name])
+        await admin.groups.put(config, brokers=[name], removed=removed)
         output.line(f"create subscription group to {address} success.")
     output.line(
         f"SubscriptionGroupConfig{{groupName={config.name},"
@@ -58,7 +62,7 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
         " notifyConsumerIdsChangedEnable="
         f"{java_bool(config.notify_consumer_ids_changed_enable)},"
         f" groupSysFlag={config.sys_flag}, consumeTimeoutMinute={config.consume_timeout_minute},"
-        f" subscriptionDataSet=null, attributes={java_map(config.attributes)}}}"
+        f" subscriptionDataSet=null, attributes={java_map(attributes)}}}"
     )
     return 0
 

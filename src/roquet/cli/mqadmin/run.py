@@ -10,7 +10,7 @@ from roquet.cli import output
 from roquet.cli.exits import EXIT_REFUSED, EXIT_USAGE
 from roquet.cli.mqadmin.absent import ABSENT
 from roquet.cli.mqadmin.built import BUILT
-from roquet.cli.mqadmin.declared import parser_of
+from roquet.cli.mqadmin.declared import parser_of, with_changes
 from roquet.cli.mqadmin.java_only import JAVA_ONLY
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def mqadmin(words: Sequence[str]) -> int:
         close = difflib.get_close_matches(words[0][:80], COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else "try: roquet mqadmin -h"
         raise NotFound(f"mqadmin has no command {words[0][:80]!r}; {hint}")
-    options = parser_of(command).parse_args(list(words[1:]))
+    options = parser_of(command).parse_args(with_changes(command, words[1:]))
     if not command.work:
         output.error(command.refusal())
         return EXIT_REFUSED

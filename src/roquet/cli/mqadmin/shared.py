@@ -111,3 +111,19 @@ def pretty(value: object, depth: int = 0) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def attribute_changes(text: str | None, flag: str) -> dict[str, str]:
+    """Read changes of attributes, as `+name=value,-name`: sign and name, and the value.
+
+    Raises UsageError.
+    """
+    found: dict[str, str] = {}
+    for part in (text or "").split(","):
+        if not part.strip():
+            continue
+        key, _, value = part.strip().partition("=")
+        if key[:1] not in ("+", "-") or len(key) < 2:
+            raise UsageError(f"{flag} {part[:80]!r} should look like +name=value or -name")
+        found[key] = value
+    return found

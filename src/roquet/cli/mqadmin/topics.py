@@ -11,6 +11,7 @@ from roquet.admin.topics import unknown_topic
 from roquet.base.errors import Refused, UsageError
 from roquet.cli import output
 from roquet.cli.mqadmin.shared import (
+    attribute_changes,
     java_bool,
     java_map,
     java_order,
@@ -137,18 +138,6 @@ async def topic_cluster_list(admin: Admin, options: argparse.Namespace) -> int:
     return 0
 
 
-def _attributes(text: str | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in (text or "").split(","):
-        if not part.strip():
-            continue
-        key, _, value = part.strip().partition("=")
-        if key[:1] not in ("+", "-") or len(key) < 2:
-            raise UsageError(f"-a {part[:80]!r} should look like +name=value or -name")
-        found[key] = value
-    return found
-
-
 def _shown(config: TopicConfig, attributes: dict[str, str]) -> str:
     return (
         f"TopicConfig [topicName={config.name}, readQueueNums={config.read_queues},"
@@ -160,7 +149,7 @@ def _shown(config: TopicConfig, attributes: dict[str, str]) -> str:
 
 async def update_topic(admin: Admin, options: argparse.Namespace) -> int:
     """Create a topic, or change it to this."""
-    attributes = _attributes(options.attributes)
+    attributes = attribute_changes(options.attributes, "-a")
     unit, subscribed = truth(options.unit, default=False), truth(options.hasUnitSub, default=False)
     config = TopicConfig(
         name=options.topic.strip(),

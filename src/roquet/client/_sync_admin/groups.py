@@ -40,10 +40,17 @@ class Groups:
         return self._loop.run(self._inner.get(group, brokers=brokers))
 
     def put(
-        self, group: str | SubscriptionGroupConfig, *, brokers: Iterable[str] | None = None
+        self,
+        group: str | SubscriptionGroupConfig,
+        *,
+        brokers: Iterable[str] | None = None,
+        removed: Iterable[str] = (),
     ) -> None:
-        """Create a group or change it to this. Raises UsageError, Refused, Unreachable."""
-        self._loop.run(self._inner.put(group, brokers=brokers))
+        """Create a group or change it to this. Raises UsageError, Refused, Unreachable.
+
+        Attributes are added to those that it has; `removed` are the names of those to take away.
+        """
+        self._loop.run(self._inner.put(group, brokers=brokers, removed=removed))
 
     def delete(
         self, group: str, *, offsets: bool = False, brokers: Iterable[str] | None = None

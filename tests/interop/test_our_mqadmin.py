@@ -36,6 +36,7 @@ SAME = (
     ("allocateMQ", "-t {topic} -i 10.0.0.1,10.0.0.2,10.0.0.3"),
     ("updateSubGroup", "-b {addr} -g made_group -r 3 -q 2 -s true -m false"),
     ("updateSubGroup", "-c {cluster} -g made_group -r 5"),
+    ("updateSubGroup", "-c {cluster} -g bound_group --attributes +lite.bind.topic=Made"),
     ("consumerProgress", "-g {group}"),
     ("consumerConnection", "-g {online}"),
     ("producerConnection", "-g {makers} -t {topic}"),

@@ -30,6 +30,7 @@ from roquet.protocol.headers.offset import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+from roquet.remoting.headers import reader
 from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ PULL_STATUSES = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
+_read_pulled = reader(PullMessageResponse)
 LOCK_TIMEOUT_S = 1.0
 SEND_BACK_TIMEOUT_S = 5.0
 
@@ -119,7 +121,7 @@ class BrokerCalls:
         if answer.code not in PULL_STATUSES:
             raise refused(answer.code, answer.remark)
         try:
-            found = PullMessageResponse.decode(answer.ext)
+            found = _read_pulled(answer)
         except HeaderError as error:
             raise Unreachable(f"{address} answers a pull without its fields: {error}") from error
         return Pulled(

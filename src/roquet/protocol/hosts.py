@@ -18,6 +18,7 @@ def host_bytes(text: str) -> bytes:
     return ipaddress.ip_address(address).packed + port.to_bytes(4, "big")
 
 
+@functools.lru_cache(maxsize=4096)
 def host_text(data: bytes) -> str:
     """Return `ip:port` for 8 or 20 bytes. Raises ValueError for another length."""
     if len(data) not in (8, 20):

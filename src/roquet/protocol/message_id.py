@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 
 _HEX = frozenset("0123456789ABCDEFabcdef")
 
 
 def offset_id(store_host: bytes, physical_offset: int) -> str:
     """Return the offset message id; `store_host` is as in a record (8 or 20 bytes)."""
-    return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+    return f"{_upper_hex(store_host)}{physical_offset & 0xFFFF_FFFF_FFFF_FFFF:016X}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _upper_hex(host: bytes) -> str:
+    """Brokers are few and messages many."""
+    return host.hex().upper()
 
 
 def parse_offset_id(text: str) -> tuple[bytes, int]:

@@ -7,20 +7,21 @@ import enum
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
 from roquet.base.overriding import override
 from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
-from roquet.remoting.in_flight import InFlight
+from roquet.remoting.in_flight import Deadlines, InFlight
 
 if TYPE_CHECKING:
     import socket
 
     from roquet.protocol.command import Command
     from roquet.remoting.connection_limits import Budget, ConnectionConfig
+    from roquet.remoting.connection_owner import ConnectionOwner
     from roquet.remoting.ingest import FeedResult, Ingest
     from roquet.remoting.waits import KernelWaits
 
@@ -49,30 +50,6 @@ class Stop(enum.Flag):
 
 _FREE = Stop.NOTHING
 """Compared by identity: flags are slow to look into, and this is asked for every command."""
-
-
-class ConnectionOwner(Protocol):
-    """Who opened or accepted the connection."""
-
-    def now_ms(self) -> int:
-        """Return the time."""
-        ...
-
-    def opened(self, connection: Connection, /) -> None:
-        """Hear that the connection is there."""
-        ...
-
-    def closed(self, connection: Connection, /) -> None:
-        """Hear that it has gone."""
-        ...
-
-    def request(self, connection: Connection, command: Command, /) -> None:
-        """Take a request of the peer."""
-        ...
-
-    def complain(self, connection: Connection, what: str, /) -> None:
-        """Log something that the peer did wrong, within limits."""
-        ...
 
 
 KEYS = itertools.count(1)
@@ -126,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._calls: InFlight[asyncio.Future[Command]] = InFlight(
             config.calls_max, config.first_opaque
         )
+        self._deadlines = Deadlines(self._late)
         self._transport: asyncio.Transport | None = None
         self._fd: int | None = None
         """The socket, when what is written to it is what the peer reads: not below TLS."""
@@ -225,6 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._fd = self._own = None
         self._pending.clear()
+        self._deadlines.clear()
         self._ingest.close(self.key)
         self._budget.used -= self._charged
         self._charged = 0
@@ -282,19 +261,25 @@ class Connection(asyncio.BufferedProtocol):
         """Ask the peer. Raises Unreachable or OutcomeUnknown."""
         if not self.is_open:
             raise Unreachable(f"{self.address} is not connected")
-        waiter: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        opaque = self._calls.begin(waiter, self._owner.now_ms() + int(timeout_s * 1000))
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Command] = loop.create_future()
+        opaque = self._calls.begin(waiter, self._now_ms() + int(timeout_s * 1000))
         if opaque is None:
             raise Unreachable(f"too many calls to {self.address} wait for an answer")
+        self._deadlines.begin(opaque, loop, timeout_s)
         try:
-            self.write(encode(command, opaque=opaque, flag=command.flag & _ASK))
-            async with asyncio.timeout(timeout_s):
-                return await waiter
+            frame = encode(command, opaque=opaque, flag=command.flag & _ASK)
+            if len(self._calls) == 1:
+                self.write_now(frame)  # nobody else is there whose frames could go with it
+            else:
+                self.write(frame)
+            return await waiter
         except TimeoutError:
             name, waited_s = request_name(command.code), max(0.01, round(timeout_s, 2))
             text = f"{self.address} did not answer {name} within {waited_s:g} s"
             raise OutcomeUnknown(text) from None
         finally:
+            self._deadlines.end(opaque)
             self._calls.end(opaque)
             if waiter.done() and not waiter.cancelled():
                 waiter.exception()  # seen, even when the caller left at the same moment
@@ -438,6 +423,11 @@ class Connection(asyncio.BufferedProtocol):
     def _pump_on(self) -> None:
         """Go on with requests that were kept back."""
         self._pump()
+
+    def _late(self, opaque: int) -> None:
+        waiter = self._calls.end(opaque)
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(TimeoutError())
 
     def _settle(self, command: Command) -> None:
         waiter = self._calls.end(command.opaque)

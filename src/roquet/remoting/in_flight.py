@@ -1,8 +1,12 @@
-"""What one side knows of its calls on a connection, and of the clock. No socket, no time."""
+"""What one side knows of its calls on a connection, and of the clock. No socket."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -76,3 +80,51 @@ class InFlight(Generic[T]):
         waiters = [waiter for _, waiter in self._calls.values()]
         self._calls.clear()
         return waiters
+
+
+class Deadlines:
+    """When calls are to end, by opaque, under one timer of the loop for all of them.
+
+    The timer is set for the earliest deadline and left alone when that call ends: calls that are
+    answered, nearly all, then cost no timer of their own.
+    """
+
+    def __init__(self, late: Callable[[int], None]) -> None:
+        """`late` hears of each call that is not ended by its deadline."""
+        self._late = late
+        self._ends_s: dict[int, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_s = 0.0
+
+    def begin(self, opaque: int, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        """Expect a call to end within `timeout_s`."""
+        ends_s = self._ends_s[opaque] = loop.time() + timeout_s
+        if self._timer is None or ends_s < self._fires_s:
+            self._set(loop, ends_s)
+
+    def end(self, opaque: int) -> None:
+        """Forget a call."""
+        self._ends_s.pop(opaque, None)
+
+    def clear(self) -> None:
+        """Forget all calls and the timer."""
+        self._ends_s.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires_s = at_s
+        self._timer = loop.call_at(at_s, self._fire, loop)
+
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        # A timer may fire within the clock's resolution before its time.
+        now_s = max(loop.time(), self._fires_s)
+        for opaque in [opaque for opaque, ends_s in self._ends_s.items() if ends_s <= now_s]:
+            del self._ends_s[opaque]
+            self._late(opaque)
+        if self._ends_s:
+            self._set(loop, min(self._ends_s.values()))

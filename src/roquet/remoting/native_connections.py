@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from roquet._native import Ingest as NativeIngest
     from roquet._native import NetConnection, NetThreads
     from roquet.protocol.command import Command
-    from roquet.remoting.connection import ConnectionOwner
     from roquet.remoting.connection_limits import Budget, ConnectionConfig
+    from roquet.remoting.connection_owner import ConnectionOwner
 
 HOST_SIZES = (8, 20)
 

@@ -11,6 +11,7 @@ from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import SendMessageResponse
+from roquet.remoting.headers import reader
 from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ STATUS_OF_CODE = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 """The answers that mean "stored"; any other is a refusal."""
+
+_read = reader(SendMessageResponse)
 
 CODE_OF_STATUS = {status: code for code, status in STATUS_OF_CODE.items()}
 
@@ -66,7 +69,7 @@ def receipts_of(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[
     if status is None:
         raise refused(answer.code, answer.remark)
     try:
-        header = SendMessageResponse.decode(answer.ext)
+        header = _read(answer)
     except HeaderError as error:
         raise OutcomeUnknown(f"stored, but the answer cannot be read: {error}") from error
     placed = MessageQueue(queue.topic, queue.broker_name, header.queue_id)

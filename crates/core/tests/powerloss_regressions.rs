@@ -108,7 +108,7 @@ fn queue_units_that_no_checkpoint_covers_are_made_again_after_a_power_loss() {
         &[SMALL, Step::Flush, Step::Dispatch, Step::Checkpoint],
     );
     let notes = ["/s/store/checkpoint", "/s/store/queueEnds"].map(Path::new);
-    let noted = notes.map(|path| world.disk.read(path).unwrap().unwrap());
+    let contents = notes.map(|path| world.disk.read(path).unwrap().unwrap());
     for _ in 0..60 {
         world.step(SMALL);
     }
@@ -118,7 +118,7 @@ fn queue_units_that_no_checkpoint_covers_are_made_again_after_a_power_loss() {
     world.store = None;
     // The power went before the last checkpoint was written: any page of the queue may be missing,
     // also one in the middle of a file that a start looks at only at its ends.
-    for (path, data) in notes.into_iter().zip(noted) {
+    for (path, data) in notes.into_iter().zip(contents) {
         world.disk.plant(path, &data);
     }
     let files = files_in(&world.disk, "/s/store/consumequeue/T/0");

@@ -3,7 +3,8 @@
 `python -m tools.attack.frames --frames 5000 [--seed n]`. Each port of each process gets so many:
 lengths that lie, headers that are no JSON or the wrong JSON, fields that are missing, huge,
 negative or of the wrong type, bodies that are compressed bombs, deep or random, requests that stop
-half-way, and whole requests of every code. A finding is a process that ends, a traceback in its
+half-way, whole requests of every code, and pops, acknowledgements and their like with a few odd
+fields among plausible ones (`pop_fields`). A finding is a process that ends, a traceback in its
 output, a good request that has no answer, or memory that grows by more than 64 MiB.
 """
 
@@ -25,13 +26,16 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.attack import pop_fields
 from tools.attack.kills import free_ports, show
 from tools.attack.raw import RawClient, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TOPIC = "Hostile"
+TOPIC = pop_fields.TOPIC
+POP_SHARE = 0.3
+"""Of well-formed requests: those of POP with plausible fields."""
 GROWTH_MAX = 64 << 20
 WARM_SHARE = 5
 """Memory is compared with that after this part of the frames: tables have their first size then."""
@@ -56,6 +60,21 @@ VALUES = (
     "SCHEDULE_TOPIC_XXXX", "TBW102", "a" * 300, "\u00e4\u4e2d\U0001f600", "{}", "[[1]]",
     "127.0.0.1:1", "*", "(((", "x=1 AND",
 )  # fmt: skip
+
+
+MESSAGE = {
+    "producerGroup": "p",
+    "topic": TOPIC,
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4",
+    "queueId": "0",
+    "sysFlag": "0",
+    "bornTimestamp": "1700000000000",
+    "flag": "0",
+    "properties": "UNIQ_KEY\x01u\x02",
+    "reconsumeTimes": "0",
+}
+"""A send that makes the topic, so that there is something to pop."""
 
 
 def hostile(rng: random.Random) -> bytes:
@@ -83,6 +102,11 @@ def hostile(rng: random.Random) -> bytes:
 
 def request(rng: random.Random, body: bytes) -> bytes:
     """Draw a frame that is well formed around fields that are not."""
+    if rng.random() < POP_SHARE:
+        code, fields, body = pop_fields.drawn(rng)
+        opaque, flag = rng.choice((1, -1, 2**31 - 1)), rng.choice((0, 0, 0, 0, 2))
+        common = {"code": code, "language": "JAVA", "version": 513}
+        return encode({**common, "opaque": opaque, "flag": flag, "extFields": fields}, body)
     names = rng.sample(FIELDS, rng.randrange(0, len(FIELDS)))
     ext: dict[str, object] = {name: rng.choice(VALUES) for name in names}
     if rng.random() < 0.1:
@@ -245,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show(f"seed {seed}")
     conf = folder / "broker.conf"
     conf.write_text(
-        f"listenPort={broker}\nhaListenPort={other}\nbrokerIP1=127.0.0.1\nmetricsExporterType=PROM\n"
+        f"brokerName={pop_fields.BROKER}\nlistenPort={broker}\nhaListenPort={other}\nbrokerIP1=127.0.0.1\nmetricsExporterType=PROM\n"
         f"metricsPromExporterPort={metrics}\nbrokerRole=ASYNC_MASTER\nnamesrvAddr=127.0.0.1:{namesrv}\n"
         f"storePathRootDir={folder / 'store'}\nmappedFileSizeCommitLog={1 << 24}\n"
     )
@@ -261,6 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for victim in victims:
             good(f"127.0.0.1:{victim.ports['listen']}", 206, {})
+        good(f"127.0.0.1:{broker}", 10, MESSAGE)
         findings = attack(victims, given.frames, rng)
     finally:
         for victim in victims:

@@ -92,7 +92,7 @@ _ODD_POPS = (
 def settles(rng: random.Random, flight: Flight, oddness: float) -> list[Command]:
     """Return what a client says about a message: mostly one plain acknowledgement."""
     if rng.random() >= oddness:
-        return [plain_ack(flight)]
+        return rng.choice(_PLAIN)(rng, flight)
     return rng.choice(_ODD)(rng, flight)
 
 
@@ -183,9 +183,50 @@ def _twice(rng: random.Random, flight: Flight) -> list[Command]:
     return [plain_ack(flight)] * rng.randrange(2, 4)
 
 
+def _ack(rng: random.Random, flight: Flight) -> list[Command]:
+    del rng
+    return [plain_ack(flight)]
+
+
 def _later(rng: random.Random, flight: Flight) -> list[Command]:
     times = {"invisibleTime": str(rng.choice((0, 1, 30_000))), "consumerGroup": flight.group}
     return [invisible_command(flight.handle, flight.topic, **times)]
+
+
+def _odd_later(rng: random.Random, flight: Flight) -> list[Command]:
+    (command,) = _later(rng, flight)
+    ext = dict(command.ext or {})
+    name, value = rng.choice(
+        (
+            ("invisibleTime", "-1"),
+            ("invisibleTime", "259200000"),
+            ("invisibleTime", "259200001"),
+            ("invisibleTime", "9223372036854775807"),
+            ("invisibleTime", "x"),
+            ("invisibleTime", ""),
+            ("suspend", "true"),
+            ("suspend", "false"),
+            ("suspend", "maybe"),
+            ("liteTopic", "light"),
+            ("liteTopic", ""),
+            ("offset", "-1"),
+            ("offset", "999999"),
+            ("queueId", "99"),
+            ("topic", "NoSuchTopic"),
+            ("topic", "WriteOnly"),
+            ("topic", "%RETRY%cg_Plain"),
+            ("consumerGroup", "nobody knows it"),
+            ("extraInfo", flight.handle._replace(revive_queue=999).encode()),
+            ("extraInfo", flight.handle._replace(revive_queue=8).encode()),
+            ("extraInfo", flight.handle._replace(start_offset=-5).encode()),
+            ("extraInfo", flight.handle._replace(pop_time_ms=1_600_000_000_000).encode()),
+        )
+    )
+    ext[name] = value
+    if rng.random() < 0.2:
+        del ext[rng.choice(list(ext))]
+    body = rng.choice((b"", b"", b"ignored"))
+    return [dataclasses.replace(command, ext=ext, body=body, flag=rng.choice((0, 0, 0, 2)))]
 
 
 def _batch(rng: random.Random, flight: Flight) -> list[Command]:
@@ -242,5 +283,9 @@ def _checkpoint(rng: random.Random, flight: Flight) -> BatchAck:
 
 _ODD: tuple[Callable[[random.Random, Flight], list[Command]], ...] = (
     *(_field, _field, _field, _missing, _place, _time, _time, _broker),
-    *(_one_way, _body, _twice, _later, _batch, _batch, _odd_batch),
+    *(_one_way, _body, _twice, _later, _batch, _batch, _odd_batch, _odd_later, _odd_later),
+)
+_PLAIN: tuple[Callable[[random.Random, Flight], list[Command]], ...] = (
+    *((_ack,) * 10),
+    *(_later, _batch),
 )

@@ -10,6 +10,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from roquet.broker.pop.buffer.service import PopBuffer
 from roquet.remoting.codec import encode
 from roquet.roquet_native import decode_records
 from roquet.service.lanes import Lanes
@@ -47,6 +48,9 @@ class Quiet:
         (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
         broker.store.on_arrivals(self._heard)
 
+        parts = (part.service for part in broker.app._parts)
+        (self._buffer,) = (part for part in parts if isinstance(part, PopBuffer))
+
     def _heard(self, arrivals: Sequence[tuple[str, int, int]]) -> None:
         self._ends.update({(topic, queue_id): end for topic, queue_id, end in arrivals})
 
@@ -55,7 +59,8 @@ class Quiet:
         loop = asyncio.get_running_loop()
         until = loop.time() + 60
         while (
-            any(lane.running or lane.waiting for lane in self._lanes.all())
+            self._is_storing()
+            or any(lane.running or lane.waiting for lane in self._lanes.all())
             or self._store.dispatch_behind()
             or any(
                 end and self._ends.get((topic, queue_id)) != end
@@ -64,6 +69,10 @@ class Quiet:
         ):
             assert loop.time() < until, "the dispatcher does not keep up"
             await asyncio.sleep(0.001)
+
+    def _is_storing(self) -> bool:
+        """Tell whether checkpoints leave memory, with a flush to wait for between two records."""
+        return self._buffer._storing.locked()
 
 
 def seen(command: Command) -> tuple[object, ...]:

@@ -838,7 +838,7 @@ _Wish: TypeAlias = tuple[
     Sequence[tuple[bool, int, int]],
     int,
     Sequence[int] | None,
-    tuple[int, int],
+    tuple[int, int, int],
     int,
     bool,
     bool,
@@ -846,8 +846,8 @@ _Wish: TypeAlias = tuple[
 # Answer, messages left, (queue id, start offset, distances from it, next offset), and (queue id,
 # next offset) of queues without a wanted message.
 _Given: TypeAlias = tuple[bytes, int, list[tuple[int, int, list[int], int]], list[tuple[int, int]]]
-# (topic, group, queue id, start offset, pop time), offsets, opaques, frames.
-_Merge: TypeAlias = tuple[tuple[str, str, int, int, int], list[int], list[int], bytes]
+# (topic, group, queue id, start offset, pop time), offsets, opaques, frames, whether it is one batch.
+_Merge: TypeAlias = tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]
 _Fed: TypeAlias = (
     bytes
     | tuple[bytes, list[_Frame], str | None]
@@ -892,8 +892,8 @@ class Ingest:
         Answers go to the socket `fd` as far as it takes them, if there is one. What is left of
         them is returned alone when no byte is kept and nothing else came of it.
         """
-    def merged(self, opaques: Sequence[int], took_us: int) -> bytes:
-        """Answers to acknowledgements that were settled in memory, so long after they came."""
+    def merged(self, opaques: Sequence[int], is_batch: bool, took_us: int) -> bytes:
+        """Answers to acknowledgements, or batches of them, that were settled in memory, so long after they came."""
     def give(self, wish: _Wish) -> _Given | None:
         """Messages for a pop, with their checkpoints stored unless the caller keeps them.
 
@@ -952,7 +952,7 @@ class Ingest:
         delays: tuple[str, int] | None,
         halves: str | None,
         barrier: Sequence[int],
-        pop: tuple[str, str, int, int, int, bool, bool] | None = None,
+        pop: tuple[str, str, int, int, int, bool, bool, bool, bool] | None = None,
     ) -> None:
         """Set what holds for every message and answer.
 
@@ -966,7 +966,8 @@ class Ingest:
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`. `pop` has acknowledgements of popped messages stored: (broker name,
         revive topic, its queues, longest delay and step of the timer wheel in ms,
-        whether checkpoints are in memory: then `feed` returns acknowledgements, for `merged`).
+        whether checkpoints are in memory: then `feed` returns acknowledgements, for `merged`, whether pops
+        are read, whether acknowledgements and checkpoints wait for no flush and no slave).
         """
     def set_accounts(self, trusted: Sequence[_White], accounts: Sequence[_Account]) -> None:
         """Answer only what these peers send, and what these accounts have signed and may do.

@@ -218,9 +218,15 @@ impl Ingest {
     }
 
     /// Answers to acknowledgements that were settled in memory, so many microseconds after they came.
-    fn merged<'py>(&self, py: Python<'py>, opaques: Vec<i32>, took_us: u64) -> Bound<'py, PyBytes> {
+    fn merged<'py>(
+        &self,
+        py: Python<'py>,
+        opaques: Vec<i32>,
+        is_batch: bool,
+        took_us: u64,
+    ) -> Bound<'py, PyBytes> {
         let took = Duration::from_micros(took_us);
-        PyBytes::new(py, &self.core().merged(&opaques, took))
+        PyBytes::new(py, &self.core().merged(&opaques, is_batch, took))
     }
 
     /// Messages for a pop; `None` leaves it to the processors.

@@ -5,12 +5,13 @@ use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods};
 use pyo3::FromPyObject;
 use roquet_core::ingest::pop::give::{Batch, Given, Place, Wish};
 use roquet_core::ingest::pop::pops::Pop;
-use roquet_core::ingest::pop::{Merge, Popping};
+use roquet_core::ingest::pop::{Merge, Popping, Unwaited};
 use roquet_core::pop::is_plain;
 
 /// (broker name, revive topic, its queues, longest delay and step of the timer wheel in ms, whether
-/// checkpoints are in memory, whether pops are read here).
-type PoppingTuple = (String, String, i32, i64, i64, bool, bool);
+/// checkpoints are in memory, whether pops are read here, whether acknowledgements and checkpoints
+/// wait for no flush and no slave).
+type PoppingTuple = (String, String, i32, i64, i64, bool, bool, bool, bool);
 
 /// (correlation number, topic, group, queue, messages, invisible, waiting and born time in ms,
 /// expression, frame).
@@ -31,7 +32,7 @@ pub(crate) type PopTuple = (
 type PlaceTuple = (bool, i32, i64);
 
 /// A decided pop: correlation number, (group, topic, retry topic), places, messages, tag codes,
-/// (now, invisible ms), queue of the revive topic, whether the retry topic is first, whether the
+/// (now, invisible ms, when it came), queue of the revive topic, whether the retry topic is first, whether the
 /// caller keeps the checkpoints.
 #[derive(FromPyObject)]
 pub(crate) struct WishTuple(
@@ -40,7 +41,7 @@ pub(crate) struct WishTuple(
     Vec<PlaceTuple>,
     u64,
     Option<Vec<i64>>,
-    (i64, i64),
+    (i64, i64, i64),
     i32,
     bool,
     bool,
@@ -52,20 +53,23 @@ pub(crate) type BatchTuple = (i32, i64, Vec<i64>, i64);
 /// (answer, messages left, batches, queues without a wanted message and where they go on).
 pub(crate) type GivenTuple = (Py<PyBytes>, i64, Vec<BatchTuple>, Vec<(i32, i64)>);
 
-/// ((topic, group, queue, start offset, pop time), offsets, correlation numbers, frames).
+/// ((topic, group, queue, start offset, pop time), offsets, correlation numbers, frames, whether it
+/// is one batch).
 pub(crate) type MergeTuple = (
     (String, String, i32, i64, i64),
     Vec<i64>,
     Vec<i32>,
     Py<PyBytes>,
+    bool,
 );
 
 pub(crate) fn popping(values: &Bound<'_, PyDict>) -> PyResult<Option<Popping>> {
     let Some(value) = values.get_item("pop")?.filter(|value| !value.is_none()) else {
         return Ok(None);
     };
-    let (broker, revive_topic, revive_queues, delay_max_ms, precision_ms, merges, pops): PoppingTuple =
-        value.extract()?;
+    let given: PoppingTuple = value.extract()?;
+    let (broker, revive_topic, revive_queues, delay_max_ms, precision_ms, ..) = given;
+    let (.., merges, pops, acks, checkpoints) = given;
     if precision_ms <= 0 || !(is_plain(&broker) && is_plain(&revive_topic)) {
         return Ok(None);
     }
@@ -77,6 +81,7 @@ pub(crate) fn popping(values: &Bound<'_, PyDict>) -> PyResult<Option<Popping>> {
         precision_ms,
         merges,
         pops,
+        unwaited: Unwaited { acks, checkpoints },
     }))
 }
 
@@ -116,6 +121,7 @@ impl WishTuple {
             codes: codes.as_deref(),
             now_ms: times.0,
             invisible_ms: times.1,
+            since_ms: times.2,
             revive_queue: *revive_queue,
             merges: *merges,
         })
@@ -138,5 +144,5 @@ pub(crate) fn merge(py: Python<'_>, it: Merge) -> MergeTuple {
         it.pop_time_ms,
     );
     let frames = PyBytes::new(py, &it.frames).unbind();
-    (of, it.offsets, it.opaques, frames)
+    (of, it.offsets, it.opaques, frames, it.is_batch)
 }

@@ -140,7 +140,7 @@ def build(
         base, fast_fail, expressions, delays, answers, halves=transactions.door, pop=rows
     )
     path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
-    path.pop_by(pop.core.answer, rows.merge)
+    pop.use(path, rows)
     pair = make_pair(base, replicas, path)
     locks, assignments = make_locks(base, pair.client), make_assignments(base, pair.client)
     light = make_light_service(base, pop.light, pair.client)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.codec import NativeFrame
 
-    _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes]]
+    _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]]
     _Pops = list[tuple[int, str, str, int, int, int, int, int, str, bytes]]
     _Came = (
         tuple[bytes, list[NativeFrame], str | None]
@@ -99,9 +99,11 @@ class MergeHere(NamedTuple):
     """(topic, group, queue id, start offset, pop time)."""
     offsets: list[int]
     opaques: list[int]
-    """Correlation numbers, one for each offset."""
+    """Correlation numbers: one for each offset, or one of a batch."""
     frames: bytes
     """The requests, one behind the other."""
+    is_batch: bool
+    """Whether all of it is one request, which is settled whole or not at all."""
 
 
 class PopHere(NamedTuple):
@@ -120,7 +122,9 @@ class PopHere(NamedTuple):
     expression: str
     """A tag expression; empty for every message."""
     frame: bytes
-    """The request."""
+    """The request; empty when the processors have it already."""
+    since_ms: int = 0
+    """When a pop that has waited for a message was received; 0: it has not."""
 
 
 class Wish(NamedTuple):
@@ -134,8 +138,8 @@ class Wish(NamedTuple):
     -1 when that is not known)."""
     messages: int
     tag_codes: Sequence[int] | None
-    times: tuple[int, int]
-    """(now, how long the messages are invisible)."""
+    times: tuple[int, int, int]
+    """(now, how long the messages are invisible, when the request came)."""
     revive_queue: int
     retry_first: bool
     merges: bool
@@ -211,7 +215,7 @@ class FastPath:
         """Have plain pops answered by `pop`, and acknowledgements settled in memory by `merge`.
 
         Pops without an answer are for the processors, and so are the acknowledgements behind as
-        many as `merge` says that it took.
+        many requests as `merge` says that it took.
         """
         self._pop = pop
         self._merge = merge
@@ -303,6 +307,17 @@ class FastPath:
             self._deliver(late)
             if failure:
                 self.connections.fail(failure)
+
+    def answer_pop(self, key: int, pop: PopHere) -> bool:
+        """Answer a pop of a connection that waited for a message; False: the processors have to."""
+        native = self._native
+        if native is None or self.connections.threads:
+            return False
+        self._before(native, self.now_ms())
+        answer = self._pop(pop, native)
+        if answer is not None:
+            self._write(key, answer)
+        return answer is not None
 
     def set_replicated(self, offset: int) -> None:
         """Answer the sends that waited for their copy on slaves: the log up to `offset` is there.
@@ -419,10 +434,10 @@ class FastPath:
     def _merged(self, merge: MergeHere, now_ms: int, left: list[NativeFrame]) -> bytes:
         """Return the answers of what is in memory; the rest of the requests goes to `left`."""
         taken = self._merge(merge)
-        if taken < len(merge.offsets):
+        if taken < len(merge.opaques):
             left += decode_frames(merge.frames)[0][taken:]
         took_ms = max(0, self.now_ms() - now_ms)
-        return self.native.merged(merge.opaques[:taken], took_ms * 1000)
+        return self.native.merged(merge.opaques[:taken], merge.is_batch, took_ms * 1000)
 
     def _popped(self, pop: PopHere, left: list[NativeFrame]) -> bytes:
         """Return the answer to a pop; without one its request goes to `left`."""

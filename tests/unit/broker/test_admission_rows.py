@@ -265,7 +265,17 @@ def test_state_says_what_holds_for_popped_messages_and_what_must_not_be_overtake
     desk = Desk(tmp_path)
     state = desk.state()
     assert (state["pop"], state["barrier"]) == (None, BARRIER)
-    desk.pops.found = Popping("broker-a", "revive", 8, 1000, 100, merges=False, pops=True)
+    desk.pops.found = Popping(
+        "broker-a",
+        "revive",
+        8,
+        1000,
+        100,
+        merges=False,
+        pops=True,
+        acks_async=False,
+        checkpoints_async=False,
+    )
     desk.pops.is_stale = True
     assert desk.written() == [], "a timer looks at it"
     asyncio.run(desk.admission.tick())

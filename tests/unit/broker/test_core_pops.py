@@ -98,7 +98,7 @@ def test_a_plain_pop_visits_the_queues_that_its_number_says() -> None:
     assert world.pop() == b"answer"
     now_ms = world.clock.now_ms()
     places = [(False, 1, 5), (False, 0, 3), (True, 0, 1)]
-    names, times = ("g", "T", RETRY), (now_ms, 60_000)
+    names, times = ("g", "T", RETRY), (now_ms, 60_000, now_ms)
     assert world.wishes == [Wish(9, names, places, 8, [7], times, 4, False, False)]
     assert (world.committed["T", 0], world.committed["T", 1]) == (6, 9)
     assert (world.turns, world.woken) == (1, [])

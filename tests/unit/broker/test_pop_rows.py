@@ -52,7 +52,7 @@ class World:
 
 def test_the_core_is_told_what_handles_and_the_wheel_allow() -> None:
     world = World()
-    told = ("broker-a", REVIVE, 8, 259_200_000, 1000, False, True)
+    told = ("broker-a", REVIVE, 8, 259_200_000, 1000, False, True, False, False)
     assert world.rows.write(allowed=True) == told
     assert not world.rows.is_stale
     world.topics[REVIVE] = TopicConfig(name=REVIVE, read_queues=8, write_queues=9)
@@ -115,7 +115,7 @@ def _no_revive_topic(world: World) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(_slave, _waits_for_slave, _lacks_slave, _counts, _sync),
+        *(_slave, _counts),
         *(_stopped_wheel, _no_wheel, _crowds, _no_revive_topic),
     ],
 )
@@ -129,18 +129,37 @@ def test_the_processors_settle_while_more_than_the_record_decides(
     assert world.rows.write(allowed=True) is None
 
 
-def test_acks_that_wait_for_no_flush_are_the_cores_in_spite_of_one() -> None:
-    world = World()
-    _sync(world)
-    world.acks_async = True
-    found = world.rows.write(allowed=True)
-    assert found is not None
-    # Messages leave when their checkpoint is durable.
-    assert not found.pops
-    world.checkpoints_async = True
-    found = world.rows.write(allowed=True)
-    assert found is not None
-    assert found.pops
+def test_answers_of_acks_may_wait_in_the_core_for_a_flush_or_a_slave() -> None:
+    for change in (_sync, _waits_for_slave, _lacks_slave):
+        world = World()
+        change(world)
+        found = world.rows.write(allowed=True)
+        assert found is not None
+        assert not found.acks_async
+        world.acks_async = True
+        assert world.rows.is_stale
+        found = world.rows.write(allowed=True)
+        assert found is not None
+        assert found.acks_async
+
+
+def test_pops_are_the_cores_unless_their_checkpoints_wait_for_a_flush_or_a_slave() -> None:
+    for change, waits in ((_sync, True), (_waits_for_slave, True), (_lacks_slave, False)):
+        world = World()
+        change(world)
+        found = world.rows.write(allowed=True)
+        assert found is not None
+        assert found.pops == (not waits)
+        # In memory they wait for nothing.
+        world.buffer.is_used = True
+        found = world.rows.write(allowed=True)
+        assert found is not None
+        assert found.pops
+        world.buffer.is_used = False
+        world.checkpoints_async = True
+        found = world.rows.write(allowed=True)
+        assert found is not None
+        assert found.pops
 
 
 def test_a_revive_topic_that_cannot_be_stored_is_for_the_processors() -> None:

@@ -214,7 +214,7 @@ def test_new_invisible_time_fails_when_the_old_checkpoint_stays(
         monkeypatch.setattr(it.broker.store, "append", refuse_acks)
         assert (await it.call(invisible_command(got.handles[0]))).code == 1
 
-    after_pop(tmp_path, tell)
+    after_pop(tmp_path, tell, fastPathEnable="false")
 
 
 REFUSALS: list[tuple[dict[str, str], int, str]] = [

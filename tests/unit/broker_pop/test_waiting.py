@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, ext, play, records
-from pop_harness import GROUP, TOPIC, now_ms, pop, pop_command, popped
+from pop_harness import GROUP, TOPIC, ack_command, now_ms, pop, pop_command, popped
 from roquet.base.clock import SystemClock
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -87,6 +87,48 @@ def test_pop_waits_for_a_message(tmp_path: Path) -> None:
             assert popped(await of_queue).bodies == [b"third"]
 
     play(tmp_path, tell)
+
+
+def _answered_in_core(it: Cluster) -> int:
+    return it.broker.path.native.counters()["pops"]
+
+
+@pytest.mark.parametrize("buffer", ["false", "true"])
+def test_pop_that_waited_is_answered_by_the_core(tmp_path: Path, buffer: str) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        # The first pops of a group are for the service: it has no offsets yet.
+        assert not (await pop(it)).bodies
+        for exp in ("*", "a || b"):
+            before = _answered_in_core(it)
+            command = pop_command(pollTime="20000", exp=exp)
+            waiting = asyncio.create_task(it.call(command))
+            await until_held(it, 1)
+            await it.send(TOPIC, b"new", queue_id=1, properties="TAGS\x01a\x02")
+            got = popped(await waiting)
+            assert got.bodies == [b"new"]
+            assert _answered_in_core(it) == before + 1
+            assert (await it.call(ack_command(got.handles[0]))).code == 0
+            assert not (await pop(it)).bodies
+
+    play(tmp_path, tell, enablePopBufferMerge=buffer)
+
+
+def test_pop_that_waited_is_answered_by_the_service_when_it_is_not_plain(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await make_topic(it)
+        for odd in ({"order": "true", "queueId": "1"}, {"exp": "n = 5", "expType": "SQL92"}):
+            assert not (await pop(it, **odd)).bodies
+            before = _answered_in_core(it)
+            waiting = asyncio.create_task(it.call(pop_command(pollTime="20000", **odd)))
+            await until_held(it, 1, int(odd.get("queueId", "-1")))
+            await it.send(TOPIC, b"new", queue_id=1, properties="n\x015\x02")
+            got = popped(await waiting)
+            assert got.bodies == [b"new"]
+            assert _answered_in_core(it) == before
+            await it.call(ack_command(got.handles[0]))
+
+    play(tmp_path, tell, enablePropertyFilter="true")
 
 
 def test_pops_that_wait_share_what_comes(tmp_path: Path) -> None:

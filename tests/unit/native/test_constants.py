@@ -12,6 +12,8 @@ import pytest
 from roquet.acl import signature
 from roquet.acl.accounts import Perm
 from roquet.base import limits
+from roquet.broker.pop.receive.acks import ACK_FAILED, CHANGE_FAILED
+from roquet.broker.remoting.pop import NOT_SET
 from roquet.protocol import light_queues, names, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -198,6 +200,7 @@ def test_fast_path_names_no_text_that_the_protocol_lacks() -> None:
     known = {value for value in vars(props).values() if isinstance(value, str)}
     known |= {value for value in vars(names).values() if isinstance(value, str)}
     known |= {signature.ACCESS_KEY, signature.SIGNATURE}
+    known |= {ACK_FAILED, CHANGE_FAILED, NOT_SET}
     named = {
         text
         for where, _, value in constants()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000_000
 WHEEL = "rmq_sys_wheel_timer"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
-Pop = tuple[str, str, int, int, int, bool, bool]
+Pop = tuple[str, str, int, int, int, bool, bool, bool, bool]
+PLAIN = ("broker-a", REVIVE, 8, 100_000, 1000, False, True, False, False)
+MERGES = ("broker-a", REVIVE, 8, 100_000, 1000, True, True, False, False)
 
 
 def ack(
@@ -42,17 +44,17 @@ def ack(
 
 @contextlib.contextmanager
 def settling(
-    folder: Path, pop: Pop | None = ("broker-a", REVIVE, 8, 100_000, 1000, False, True)
+    folder: Path, pop: Pop | None = PLAIN, *, sync: bool = False, slave: bool = False
 ) -> Iterator[tuple[Ingest, Store]]:
     """An ingest that takes acknowledgements of queues 0 to 3 of T; queue 1 has one message."""
     with ingest_and_store(folder) as (it, store):
         it.set_state(
             sends=True,
             pulls=True,
-            sync_flush=False,
+            sync_flush=sync,
             sync_here=False,
             flush_timeout_ms=100,
-            waits_for_slave=False,
+            waits_for_slave=slave,
             lacks_slave=False,
             slave_timeout_ms=60,
             body_max=4096,
@@ -174,7 +176,7 @@ def test_without_a_state_of_pop_every_ack_is_for_the_processors(tmp_path: Path) 
 
 
 def test_names_that_need_an_escape_are_for_the_processors(tmp_path: Path) -> None:
-    with settling(tmp_path, ('broker"a', REVIVE, 8, 100_000, 1000, False, True)) as (it, _):
+    with settling(tmp_path, ('broker"a', *PLAIN[1:])) as (it, _):
         assert len(feed(it, 1, ack(1), NOW)[1]) == 1
 
 
@@ -187,7 +189,7 @@ def test_acks_that_the_log_does_not_take_are_for_the_processors(tmp_path: Path) 
 
 
 def test_acks_for_memory_are_returned_by_checkpoint_and_answered_later(tmp_path: Path) -> None:
-    with settling(tmp_path, ("broker-a", REVIVE, 8, 100_000, 1000, True, True)) as (it, _):
+    with settling(tmp_path, MERGES) as (it, _):
         other = {"extraInfo": f"1 {NOW} 60000 2 0 broker-a 1 1", "offset": "1"}
         burst = ack(1) + ack(2) + ack(3, other)
         came = it.feed(1, burst, NOW)
@@ -195,11 +197,11 @@ def test_acks_for_memory_are_returned_by_checkpoint_and_answered_later(tmp_path:
         replies, frames, broken, merges, pops = came
         assert (replies, frames, broken, pops) == (b"", [], None, [])
         assert merges == [
-            (("T", "g", 1, 0, NOW), [0, 0], [1, 2], ack(1) + ack(2)),
-            (("T", "g", 1, 1, NOW), [1], [3], ack(3, other)),
+            (("T", "g", 1, 0, NOW), [0, 0], [1, 2], ack(1) + ack(2), False),
+            (("T", "g", 1, 1, NOW), [1], [3], ack(3, other), False),
         ]
         assert it.counters()["acks"] == 0
-        written = answers(it.merged([1, 3], 2_000))
+        written = answers(it.merged([1, 3], False, 2_000))
         assert {opaque: code for opaque, (code, _) in written.items()} == {1: 0, 3: 0}
         assert it.counters()["acks"] == 2
         ((request, response, _, _, counts, took_us),) = it.take_answered()
@@ -266,13 +268,138 @@ def test_a_batch_with_anything_odd_is_for_the_processors_as_a_whole(
     assert stored(tmp_path) == []
 
 
-def test_batches_of_another_broker_or_for_memory_are_for_the_processors(tmp_path: Path) -> None:
+def test_batches_of_another_broker_or_several_for_memory_are_for_the_processors(
+    tmp_path: Path,
+) -> None:
     with settling(tmp_path) as (it, _):
         assert len(feed(it, 1, batch_ack(1, FIRST, broker_name="broker-b"), NOW)[1]) == 1
     (tmp_path / "b").mkdir()
-    merges = ("broker-a", REVIVE, 8, 100_000, 1000, True, True)
-    with settling(tmp_path / "b", merges) as (it, _):
-        assert len(feed(it, 1, batch_ack(1, FIRST), NOW)[1]) == 1
+    with settling(tmp_path / "b", MERGES) as (it, _):
+        assert len(feed(it, 1, batch_ack(1, FIRST, FIRST), NOW)[1]) == 1
+
+
+def test_a_batch_for_memory_is_returned_whole_and_answered_later(tmp_path: Path) -> None:
+    with settling(tmp_path, MERGES) as (it, _):
+        came = it.feed(1, batch_ack(1, FIRST) + ack(2), NOW)
+        assert len(came) == 5
+        assert came[3] == [
+            (("T", "g", 1, 0, NOW), [0, 1], [1], batch_ack(1, FIRST), True),
+            (("T", "g", 1, 0, NOW), [0], [2], ack(2), False),
+        ]
+        assert {at: code for at, (code, _) in answers(it.merged([1], True, 0)).items()} == {1: 0}
+        assert [line[0] for line in it.take_answered()] == [200_151]
+
+
+def change(opaque: int, fields: dict[str, str] | None = None, *, flag: int = 0) -> bytes:
+    ext = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": "1",
+        "extraInfo": f"0 {NOW} 60000 2 0 broker-a 1 0",
+        "offset": "0",
+        "invisibleTime": "30000",
+        **(fields or {}),
+    }
+    return encode_command(0, 200_053, flag, "JAVA", 513, opaque, None, ext, b"")
+
+
+def test_a_change_stores_the_new_checkpoint_and_the_end_of_the_old_one(tmp_path: Path) -> None:
+    with settling(tmp_path) as (it, _):
+        replies, frames, _ = feed(it, 1, change(1), NOW)
+        assert frames == []
+        ((_, code, *_, opaque, remark, ext, _),) = decode_frames(replies)[0]
+        assert (opaque, code, remark) == (1, 0, "not set any response code")
+        # It begins a millisecond later: the end of the old one is not that of both.
+        assert ext == {"popTime": str(NOW + 1), "invisibleTime": "30000", "reviveQid": "2"}
+        # With another start the two are told apart anyway.
+        later = {"extraInfo": f"0 {NOW} 60000 2 0 broker-a 1 0", "invisibleTime": "0"}
+        replies, _, _ = feed(it, 1, change(2, later), NOW + 5)
+        ext = decode_frames(replies)[0][0][7]
+        assert ext is not None
+        assert ext["popTime"] == str(NOW + 5)
+    found = stored(tmp_path)
+    assert [body.get("ao") for _, _, body, _ in found] == [None, 0, None, 0]
+    assert [body["pt"] for _, _, body, _ in found] == [NOW + 1, NOW, NOW + 5, NOW]
+    assert (found[0][2]["d"], found[0][2]["it"], found[0][2]["so"]) == ([0], 30_000, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"invisibleTime": "-1"},
+        {"invisibleTime": "100001"},
+        {"invisibleTime": "x"},
+        {"suspend": "true"},
+        {"liteTopic": ""},
+        {"offset": "1", "extraInfo": f"1 {NOW} 60000 2 0 broker-a 1 1"},
+        {"queueId": "4"},
+        {"topic": "nowhere"},
+        {"consumerGroup": "nobody"},
+        {"extraInfo": f"0 {NOW} 60000 999 0 broker-a 1 0"},
+        {"extraInfo": f"0 {NOW} 60000 2 0 broker-b 1 0"},
+    ],
+)
+def test_a_change_with_anything_odd_is_for_the_processors(
+    tmp_path: Path, fields: dict[str, str]
+) -> None:
+    with settling(tmp_path) as (it, _):
+        replies, frames, _ = feed(it, 1, change(1, fields), NOW)
+        assert (replies, [frame[5] for frame in frames]) == (b"", [1])
+        assert len(feed(it, 2, change(1, flag=2), NOW)[1]) == 1
+    (tmp_path / "b").mkdir()
+    with settling(tmp_path / "b", MERGES) as (it, _):
+        assert len(feed(it, 1, change(1), NOW)[1]) == 1
+    assert stored(tmp_path) == []
+
+
+def test_acks_wait_for_the_flush_that_sends_wait_for(tmp_path: Path) -> None:
+    with settling(tmp_path, sync=True) as (it, store):
+        replies, frames, _ = feed(it, 1, ack(1) + change(2) + batch_ack(3, FIRST) + send(4), NOW)
+        assert (replies, frames) == (b"", [])
+        ((_, replies),) = it.flushed(store.max_physical_offset(), NOW + 3)
+        assert {at: code for at, (code, _) in answers(replies).items()} == {1: 0, 2: 0, 3: 0, 4: 0}
+        assert it.counters()["acks"] == 3
+
+
+def test_acks_whose_flush_failed_are_refused(tmp_path: Path) -> None:
+    with settling(tmp_path, slave=True) as (it, _):
+        assert feed(it, 1, ack(1) + change(2), NOW)[0] == b""
+        ((_, replies),) = it.fail("UNKNOWN_ERROR no disk", NOW)
+        first, second = decode_frames(replies)[0]
+        assert (first[1], first[6]) == (1, "put ack msg error: UNKNOWN_ERROR no disk")
+        text = "append checkpoint or ack origin failed: UNKNOWN_ERROR no disk"
+        assert (second[1], second[6]) == (1, text)
+        assert second[7] == {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
+
+
+def test_acks_wait_for_the_slave_that_sends_wait_for(tmp_path: Path) -> None:
+    with settling(tmp_path, slave=True) as (it, store):
+        assert feed(it, 1, ack(1), NOW) == (b"", [], None)
+        ((_, replies),) = it.set_replicated(store.max_physical_offset(), NOW)
+        assert {at: code for at, (code, _) in answers(replies).items()} == {1: 0}
+        # A record without its copy is in the log nevertheless: that is a success.
+        assert feed(it, 1, ack(2), NOW)[0] == b""
+        ((_, replies),) = it.expire(NOW + 61)
+        assert {at: code for at, (code, _) in answers(replies).items()} == {2: 0}
+
+
+def test_acks_that_need_not_wait_do_not(tmp_path: Path) -> None:
+    for name, asynchronous, waits in (
+        ("both", (True, True), ()),
+        ("acks", (True, False), (2,)),
+        ("checkpoints", (False, True), (1, 2)),
+    ):
+        (tmp_path / name).mkdir()
+        with settling(tmp_path / name, (*PLAIN[:7], *asynchronous), slave=True) as (it, _):
+            found = answers(feed(it, 1, ack(1) + change(2), NOW)[0])
+            assert sorted(found) == [at for at in (1, 2) if at not in waits]
+
+
+def test_acks_beyond_what_may_wait_are_for_the_processors(tmp_path: Path) -> None:
+    with settling(tmp_path, slave=True) as (it, _):
+        burst = b"".join(ack(number) for number in range(12))
+        replies, frames, _ = feed(it, 1, burst, NOW)
+        assert (replies, [frame[5] for frame in frames]) == (b"", [10, 11])
 
 
 def test_a_batch_that_the_log_does_not_take_goes_to_the_processors(tmp_path: Path) -> None:
@@ -307,7 +434,17 @@ def test_plain_pops_are_returned_and_what_is_decided_is_given(tmp_path: Path) ->
         assert came[:4] == (b"", [], None, [])
         assert came[4] == [(1, "T", "g", -1, 8, 60_000, 15_000, NOW, "a || b", pop(1))]
         names = ("g", "T", "%RETRY%g_T")
-        wish = (1, names, [(False, 0, 0), (False, 1, 0)], 8, None, (NOW, 60_000), 2, False, False)
+        wish = (
+            1,
+            names,
+            [(False, 0, 0), (False, 1, 0)],
+            8,
+            None,
+            (NOW, 60_000, NOW),
+            2,
+            False,
+            False,
+        )
         given = it.give(wish)
         assert given is not None
         reply, rest, batches, passed = given

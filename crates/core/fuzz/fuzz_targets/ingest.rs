@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use roquet_core::command::Header;
 use roquet_core::frame::{cut, Frame};
 use roquet_core::ingest::accounts::{Accounts, Rights, White};
-use roquet_core::ingest::pop::Popping;
+use roquet_core::ingest::pop::{Popping, Unwaited};
 use roquet_core::ingest::table::{
     Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, Table, TopicRow,
 };
@@ -83,6 +83,10 @@ fn table(mode: u8) -> Table {
                 precision_ms: 1000,
                 merges: mode & 128 != 0,
                 pops: true,
+                unwaited: Unwaited {
+                    acks: mode & 16 != 0,
+                    checkpoints: mode & 8 != 0,
+                },
             }),
             ..State::default()
         },

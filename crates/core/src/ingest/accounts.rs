@@ -154,12 +154,17 @@ impl Accounts {
                 return Some(());
             }
         }
-        may(&account.rights, header)?;
+        let is_batch = header.code == pop::BATCH_ACK;
+        if !is_batch {
+            may(&account.rights, header)?;
+        }
         let given = header.get(SIGNATURE)?;
-        if body.len() > BODY_MAX {
+        if body.len() > BODY_MAX || !is_signed(&account.mac, ext, body, given) {
             return None;
         }
-        is_signed(&account.mac, ext, body, given).then_some(())
+        // Only a body that is signed is worth reading.
+        let allowed = !is_batch || settles(&account.rights, body);
+        allowed.then_some(())
     }
 }
 
@@ -170,10 +175,12 @@ fn may(rights: &Rights, header: &Header<'_>) -> Option<()> {
         send::SEND_SHORT | send::SEND_BATCH => {
             publishes(rights, header.get("b").unwrap_or_default())
         }
-        pull::PULL | pull::LITE_PULL | pop::ACK | pop::POP => {
+        pull::PULL | pull::LITE_PULL | pop::ACK | pop::CHANGE | pop::POP => {
             let topic = header.get("topic").unwrap_or_default();
             // Whose a pop retry topic is takes a closer look at its name.
-            if matches!(header.code, pop::ACK | pop::POP) && topic.starts_with(RETRY_PREFIX) {
+            if !matches!(header.code, pull::PULL | pull::LITE_PULL)
+                && topic.starts_with(RETRY_PREFIX)
+            {
                 return None;
             }
             let group = header.get("consumerGroup").unwrap_or_default();
@@ -182,6 +189,17 @@ fn may(rights: &Rights, header: &Header<'_>) -> Option<()> {
         _ => false,
     };
     allowed.then_some(())
+}
+
+/// Whether the rights suffice for every message of a batch of acknowledgements.
+fn settles(rights: &Rights, body: &[u8]) -> bool {
+    let allowed = |batch: &pop::batches::Batch| {
+        !batch.topic.starts_with(RETRY_PREFIX)
+            && rights.topic(&batch.topic, SUBSCRIBE)
+            && rights.group(&batch.group)
+    };
+    rights.unlimited
+        || pop::batches::read(body).is_some_and(|(_, batches)| batches.iter().all(allowed))
 }
 
 fn publishes(rights: &Rights, topic: &str) -> bool {

@@ -416,7 +416,7 @@ impl Ingest {
             ..FeedResult::default()
         };
         let mut sends = Sends::new(table, from, std::mem::take(room));
-        let mut acks = Acks::new(table, from);
+        let mut acks = Acks::new(table, from, waiting.len() + parked_beside);
         let mut used = 0;
         let mut passed = from.busy;
         loop {
@@ -471,7 +471,7 @@ impl Ingest {
         }
         let replies = fed.replies.bytes();
         fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
-        (fed.merges, fed.pops) = acks.commit(store, ledger, replies, &mut *sink);
+        (fed.merges, fed.pops) = acks.commit(store, waiting, ledger, replies, &mut *sink);
         *room = sends.into_room();
         (fed, used)
     }

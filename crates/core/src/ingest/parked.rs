@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use super::answered::{between, Kind};
 use super::books::Ledger;
 use super::connection::Connection;
+use super::pop::settled::Settled;
 use super::send::{write_answer, write_refusal, Answer};
 use super::table::{Flush, Slaves, State};
 
@@ -102,10 +103,25 @@ pub(super) struct Parked {
     /// Offset of the log that must be durable or copied.
     pub(super) end: u64,
     pub(super) needs: Needs,
-    /// Code of the request.
-    request: i32,
     /// When it arrived, Unix milliseconds.
     since_ms: i64,
+    told: Told,
+}
+
+/// What a waiting answer says.
+#[derive(Clone, Debug)]
+enum Told {
+    /// Where a send is stored.
+    Stored(Box<Stored>),
+    /// That popped messages are settled.
+    Settled(Settled),
+}
+
+/// A send that is stored.
+#[derive(Clone, Debug)]
+struct Stored {
+    /// Code of the request.
+    request: i32,
     topic: Box<str>,
     opaque: i32,
     queue_id: i32,
@@ -121,15 +137,33 @@ impl Parked {
             key: sent.key,
             end,
             needs,
-            request: sent.code,
             since_ms: sent.at_ms,
-            topic: sent.topic.into(),
-            opaque: answer.opaque,
-            queue_id: answer.queue_id,
-            queue_offset: answer.queue_offset,
-            physical_offset: answer.physical_offset,
-            others: answer.others.into(),
-            unique_key: answer.unique_key.map(Box::from),
+            told: Told::Stored(Box::new(Stored {
+                request: sent.code,
+                topic: sent.topic.into(),
+                opaque: answer.opaque,
+                queue_id: answer.queue_id,
+                queue_offset: answer.queue_offset,
+                physical_offset: answer.physical_offset,
+                others: answer.others.into(),
+                unique_key: answer.unique_key.map(Box::from),
+            })),
+        }
+    }
+
+    /// The answer to a request that came from a connection at a time, Unix milliseconds.
+    pub(super) fn settled(
+        (key, since_ms): (u64, i64),
+        end: u64,
+        needs: Needs,
+        settled: Settled,
+    ) -> Self {
+        Self {
+            key,
+            end,
+            needs,
+            since_ms,
+            told: Told::Settled(settled),
         }
     }
 }
@@ -155,50 +189,67 @@ pub(super) struct Late<'i> {
 }
 
 impl Late<'_> {
-    /// The place for an answer to a connection: behind the one before when it is for the same
-    /// one; `None` when there is no connection any more.
-    fn place(&mut self, key: u64) -> Option<&mut Vec<u8>> {
-        if !self.connections.contains_key(&key) {
-            return None;
-        }
-        if self.out.last().is_none_or(|(last, _)| *last != key) {
-            self.out.push((key, Vec::with_capacity(256)));
-        }
-        self.out.last_mut().map(|(_, bytes)| bytes)
-    }
-
     fn answer(&mut self, parked: &Parked) {
-        let state = self.state;
-        let Some(bytes) = self.place(parked.key) else {
+        let (state, took) = (self.state, between(parked.since_ms, self.now_ms));
+        let Some(bytes) = place(self.connections, &mut self.out, parked.key) else {
             return;
         };
-        let answer = Answer {
-            opaque: parked.opaque,
-            queue_id: parked.queue_id,
-            queue_offset: parked.queue_offset,
-            physical_offset: parked.physical_offset,
-            others: &parked.others,
-            unique_key: parked.unique_key.as_deref(),
-        };
-        // A header of this size always fits its length.
-        let _ = write_answer(state, &answer, parked.needs.code, bytes);
-        let took = between(parked.since_ms, self.now_ms);
-        self.ledger.put(&parked.topic, parked.queue_id).sent(took);
-        let kind = Kind::plain(parked.request, parked.needs.code);
-        self.ledger.answered.add(kind, took);
+        match &parked.told {
+            Told::Stored(stored) => {
+                let code = parked.needs.code;
+                let answer = Answer {
+                    opaque: stored.opaque,
+                    queue_id: stored.queue_id,
+                    queue_offset: stored.queue_offset,
+                    physical_offset: stored.physical_offset,
+                    others: &stored.others,
+                    unique_key: stored.unique_key.as_deref(),
+                };
+                // A header of this size always fits its length.
+                let _ = write_answer(state, &answer, code, bytes);
+                self.ledger.put(&stored.topic, stored.queue_id).sent(took);
+                self.ledger
+                    .answered
+                    .add(Kind::plain(stored.request, code), took);
+            }
+            // It is in the log, which is all that its answer promises.
+            Told::Settled(settled) => settled.answer(state, took, self.ledger, bytes),
+        }
     }
 
     fn refuse(&mut self, parked: &Parked, remark: &str) {
-        let state = self.state;
-        let Some(bytes) = self.place(parked.key) else {
+        let (state, took) = (self.state, between(parked.since_ms, self.now_ms));
+        let Some(bytes) = place(self.connections, &mut self.out, parked.key) else {
             return;
         };
-        // A header of this size always fits its length.
-        let _ = write_refusal(state, parked.opaque, SYSTEM_ERROR, remark, bytes);
-        let took = between(parked.since_ms, self.now_ms);
-        let kind = Kind::plain(parked.request, SYSTEM_ERROR);
-        self.ledger.answered.add(kind, took);
+        match &parked.told {
+            Told::Stored(stored) => {
+                // A header of this size always fits its length.
+                let _ = write_refusal(state, stored.opaque, SYSTEM_ERROR, remark, bytes);
+                let kind = Kind::plain(stored.request, SYSTEM_ERROR);
+                self.ledger.answered.add(kind, took);
+            }
+            Told::Settled(settled) => {
+                settled.refuse(state, (SYSTEM_ERROR, remark), took, self.ledger, bytes);
+            }
+        }
     }
+}
+
+/// The place for an answer to a connection: behind the one before when it is for the same one;
+/// `None` when there is no connection any more.
+fn place<'o>(
+    connections: &HashMap<u64, Connection>,
+    out: &'o mut Vec<Outbound>,
+    key: u64,
+) -> Option<&'o mut Vec<u8>> {
+    if !connections.contains_key(&key) {
+        return None;
+    }
+    if out.last().is_none_or(|(last, _)| *last != key) {
+        out.push((key, Vec::with_capacity(256)));
+    }
+    out.last_mut().map(|(_, bytes)| bytes)
 }
 
 /// All waiting answers.

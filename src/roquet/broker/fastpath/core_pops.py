@@ -16,7 +16,7 @@ from roquet.broker.api.refusal import Refusal
 from roquet.broker.pop.receive.reads import Draw
 from roquet.model.subscription import ExpressionType
 from roquet.protocol.pop.records import PopCheckpoint
-from roquet.remoting.fast_ingest import Wish
+from roquet.remoting.fast_ingest import PopHere, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Draws
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopRules
-    from roquet.remoting.fast_ingest import PopHere, Rows
+    from roquet.remoting.fast_ingest import Rows
+    from roquet.remoting.router import Request
     from roquet.store.offsets import OffsetTable
     from roquet.store.topics import TopicTable
 
 _UNKNOWN = -1
 """The offset of a queue in which the group has none yet."""
+_BY_TAG = frozenset({None, "", ExpressionType.TAG})
+"""Kinds of expressions that are plain."""
 
 
 class CorePops:
@@ -66,6 +69,32 @@ class CorePops:
         self.rules = rules
         self._clock = clock
         self._wake = wake
+
+    def answer_woken(
+        self,
+        request: Request,
+        wanted: PopRequest,
+        answer: Callable[[int, PopHere], bool],
+    ) -> bool:
+        """Have a pop that waited answered by `answer(connection key, pop)`, if it is plain."""
+        if wanted.is_ordered or request.command.is_one_way:
+            return False
+        if wanted.expression_type not in _BY_TAG:
+            return False
+        pop = PopHere(
+            opaque=request.command.opaque,
+            topic=wanted.topic,
+            group=wanted.group,
+            queue_id=wanted.queue_id,
+            messages=wanted.max_messages,
+            invisible_ms=wanted.invisible_ms,
+            poll_ms=wanted.poll_ms,
+            born_ms=wanted.born_ms,
+            expression=wanted.expression or "",
+            frame=b"",
+            since_ms=request.received_ms,
+        )
+        return answer(request.peer.key, pop)
 
     def answer(self, pop: PopHere, rows: Rows) -> bytes | None:
         """Return the answer; None leaves the pop to the service."""
@@ -123,7 +152,7 @@ class CorePops:
             places=[*again, *places] if draw.retry_first else [*places, *again],
             messages=pop.messages,
             tag_codes=wanted.codes,
-            times=(now_ms, pop.invisible_ms),
+            times=(now_ms, pop.invisible_ms, pop.since_ms or now_ms),
             revive_queue=self._revive_log.look_queue(),
             retry_first=draw.retry_first,
             merges=merges,
@@ -164,7 +193,7 @@ class CorePops:
         self, wish: Wish, key: Key, start: int, diffs: Sequence[int], next_offset: int
     ) -> None:
         topic, group, queue_id = key
-        now_ms, invisible_ms = wish.times
+        now_ms, invisible_ms, _ = wish.times
         checkpoint = PopCheckpoint(
             topic=topic,
             group=group,

@@ -1,8 +1,8 @@
 """How the core may settle popped messages: the rules of POP, asked and handed down as data.
 
-The core takes plain acknowledgements while their record alone decides about them: nobody counts
-messages in flight, and no answer waits for a flush or a slave. While checkpoints are in memory it
-reads them, and they are settled here. Everything else is for the processors.
+The core takes plain acknowledgements and changes of the invisible time while their records alone
+decide about them: nobody counts messages in flight. While checkpoints are in memory it reads
+acknowledgements, and they are settled here. Everything else is for the processors.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class Popping(NamedTuple):
     """Whether checkpoints are in memory, or may enter it."""
     pops: bool
     """Whether plain pops are read there (`core_pops`)."""
+    acks_async: bool
+    """Whether acknowledgements wait for no flush and no slave, whatever sends do."""
+    checkpoints_async: bool
+    """The same for checkpoints."""
 
 
 class PopRows:
@@ -73,7 +77,7 @@ class PopRows:
         durability: Durability,
         clock: Clock,
     ) -> None:
-        """`acks_async`: an acknowledgement does not wait for its flush; so for checkpoints."""
+        """`acks_async`: an acknowledgement waits for no flush and no slave; so for checkpoints."""
         self._identity = identity
         self._state = state
         self._topics = topics
@@ -106,24 +110,30 @@ class PopRows:
         return self._written if allowed else None
 
     def merge(self, acks: MergeHere) -> int:
-        """Settle acknowledgements in memory; return how many, the rest is for the processors."""
-        key = *acks.of, self._identity.name
-        return self._buffer.merge.ack_each(key, acks.offsets, self._clock.now_ms())
+        """Settle acknowledgements in memory.
+
+        Return how many requests that was, the rest is for the processors.
+        """
+        key, now_ms = (*acks.of, self._identity.name), self._clock.now_ms()
+        if acks.is_batch:
+            return int(self._buffer.merge.ack(key, acks.offsets, now_ms))
+        return self._buffer.merge.ack_each(key, acks.offsets, now_ms)
 
     def _now(self) -> Popping | None:
         state = self._state
-        if state.is_slave or state.waits_for_slave or state.lacks_slave:
-            return None
-        if self._durability.sync_flush and not self._acks_async():
-            return None
-        if not self._in_flight.is_idle:
+        if state.is_slave or not self._in_flight.is_idle:
             return None
         revive = self._topics.get(self._revive_topic)
         limits = self._wheel.limits()
         if revive is None or limits is None or names.check_topic(self._revive_topic) is not None:
             return None
         queues = max(revive.read_queues, revive.write_queues)
-        used = self._buffer.is_used
-        name = self._identity.name
-        pops = not self._durability.sync_flush or self._checkpoints_async()
-        return Popping(name, self._revive_topic, queues, *limits, merges=used, pops=pops)
+        used, checkpoints_async = self._buffer.is_used, self._checkpoints_async()
+        waits = self._durability.sync_flush or state.waits_for_slave
+        return Popping(
+            *(self._identity.name, self._revive_topic, queues, *limits),
+            merges=used,
+            pops=used or checkpoints_async or not waits,
+            acks_async=self._acks_async(),
+            checkpoints_async=checkpoints_async,
+        )

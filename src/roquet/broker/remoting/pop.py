@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from roquet.service.lanes import Lane
 
 _W = TypeVar("_W", PopRequest, NotificationRequest)
-_NOT_SET = "not set any response code"
+NOT_SET = "not set any response code"
 """The remark of 5.5.0 under some of its successes."""
 _LOOKS_MAX = 32
 """New messages that an arrival looks at for a filter; with more a poll is woken anyway."""
@@ -75,6 +75,8 @@ class PopAdapter:
     ) -> None:
         """`lane` runs the pops that were woken."""
         self._readers = readers
+        self.in_core: Callable[[Request, PopRequest], bool] = _not_in_core
+        """Has a pop that was woken answered by the fast path; False leaves it to the service."""
         self._lane = lane
         self._service = service
         self._checks = checks
@@ -121,11 +123,11 @@ class PopAdapter:
             return refusal_reply(request.command, refusal, ext=ext)
         count = self._polls.count(topic, group, queue_id)
         ext = headers.PollingInfoResponse(polling_num=count).encode()
-        return reply_to(request.command, remark=_NOT_SET, ext=ext)
+        return reply_to(request.command, remark=NOT_SET, ext=ext)
 
     def rollback(self, request: Request) -> Command:
         """Answer 200056: records go back from RocksDB to the revive topic, and all are there."""
-        return reply_to(request.command, remark=_NOT_SET)
+        return reply_to(request.command, remark=NOT_SET)
 
     async def _answer(self, request: Request, wanted: PopRequest) -> Command | None:
         try:
@@ -150,7 +152,7 @@ class PopAdapter:
         return _popped(request.command, wanted, result, unheld_code(waiting))
 
     def _resume(self, request: Request, wanted: PopRequest) -> None:
-        if request.peer.is_open:
+        if request.peer.is_open and not self.in_core(request, wanted):
             self._lane.submit(WokenPop(request, wanted, self._answer, self._clock.now_ms()))
 
 
@@ -267,7 +269,7 @@ class PopAckAdapter:
             invisible_time=changed.invisible_ms,
             revive_qid=changed.revive_queue,
         )
-        return reply_to(request.command, remark=_NOT_SET, ext=ext)
+        return reply_to(request.command, remark=NOT_SET, ext=ext)
 
     def _light_invisible(
         self, request: Request, header: headers.ChangeInvisibleTimeRequest
@@ -377,7 +379,7 @@ class PopBrowseAdapter:
         ext = headers.NotificationResponse.written(
             has_msg=found, polling_full=waiting is Waiting.FULL
         )
-        return reply_to(request.command, remark=_NOT_SET, ext=ext)
+        return reply_to(request.command, remark=NOT_SET, ext=ext)
 
     def _resume(self, request: Request, wanted: NotificationRequest) -> None:
         answer = self._answer(request, wanted)
@@ -404,6 +406,12 @@ def _light_ack(header: headers.AckMessageRequest) -> LightAckRequest:
         offset=header.offset,
         handle=header.extra_info,
     )
+
+
+def _not_in_core(request: Request, wanted: PopRequest) -> bool:
+    """Leave every pop to the service, as long as there is no fast path."""
+    del request, wanted
+    return False
 
 
 def _is_light(name: str | None) -> bool:

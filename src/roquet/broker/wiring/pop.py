@@ -41,6 +41,7 @@ from roquet.store.files import JsonFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.broker.api.pop import PopRequest
     from roquet.broker.config import BrokerConfig
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.light_queues import LightQueues
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
     from roquet.broker.wiring.timers import TimerParts
     from roquet.protocol.pop.orders import Key
     from roquet.remoting.client import Client
-    from roquet.remoting.router import Peer
+    from roquet.remoting.fast_ingest import FastPath
+    from roquet.remoting.router import Peer, Request
 
 SAVE_S = 10
 """Between saves of the batches of ordered pop, as in Java."""
@@ -66,6 +68,7 @@ class PopParts:
     service: PopService
     acks: PopAcks
     light: LightParts
+    adapter: PopAdapter
     core: CorePops
     """Pops that the core gives messages."""
     waits: PopWaits
@@ -112,6 +115,16 @@ class PopParts:
             durability=base.config.store,
             clock=base.clock,
         )
+
+    def use(self, path: FastPath, rows: PopRows) -> None:
+        """Have the fast path answer what is plain."""
+        core = self.core
+        path.pop_by(core.answer, rows.merge)
+
+        def answer(request: Request, wanted: PopRequest) -> bool:
+            return core.answer_woken(request, wanted, path.answer_pop)
+
+        self.adapter.in_core = answer
 
     async def release(self) -> None:
         """Answer what waits: the broker serves POP no more."""
@@ -188,7 +201,8 @@ def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopP
     routed = (adapter, PopAckAdapter(acks, light.acks, readers), browse)
     core = _make_core(base, shared, locks, draws)
     return PopParts(
-        shared, routed, service, acks, light, core, PopWaits(shared.pops, checks, store)
+        *(shared, routed, service, acks, light, adapter, core),
+        PopWaits(shared.pops, checks, store),
     )
 
 

@@ -4,34 +4,33 @@
 //! An acknowledgement succeeds when its record is in the log, and only then. What is not plain, what
 //! would be refused, and what the log does not take goes to the processors, in order.
 
-use super::super::answered::Kind;
 use super::super::books::Ledger;
 use super::super::connection::Source;
+use super::super::parked::{Needs, Parked, Waiting};
 use super::super::scan;
-use super::super::send::response;
-use super::super::table::{State, Table};
+use super::super::table::Table;
 use super::super::Sink;
 use super::batches::{self, Batch};
 use super::pops::{self, Pop, OF_OTHERS};
 use super::revive::Revive;
-use super::{Merge, Popping, ACK, BATCH_ACK, POP};
+use super::settled::Settled;
+use super::{Merge, Popping, ACK, BATCH_ACK, CHANGE, POP};
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::commit_log::Prepared;
-use crate::frame::{self, Frame};
+use crate::frame::Frame;
 use crate::pop::handle::Handle;
 use crate::pop::is_plain;
 use crate::pop::records::Ack;
 use crate::store::Store;
-use std::time::Duration;
 
-/// The fields of an acknowledgement.
+/// The fields of an acknowledgement, which a change of the invisible time has as well.
 #[derive(Default)]
-struct Fields<'a> {
-    group: &'a str,
-    topic: &'a str,
-    queue_id: i32,
-    handle: &'a str,
-    offset: i64,
+pub(super) struct Fields<'a> {
+    pub(super) group: &'a str,
+    pub(super) topic: &'a str,
+    pub(super) queue_id: i32,
+    pub(super) handle: &'a str,
+    pub(super) offset: i64,
     seen: u32,
 }
 
@@ -40,7 +39,7 @@ const REQUIRED: u32 = 0x1F;
 const NO_OFFSET: i64 = -1;
 
 /// Reads the fields; `None` when one is missing or odd, so that the processors may say so.
-fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
+pub(super) fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
     let mut found = Fields::default();
     for (name, value) in header.ext.as_ref()? {
         let bit = match name.as_ref() {
@@ -74,41 +73,43 @@ fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
 
 /// The ends of the queue that was asked for last: nothing else runs between two frames of a read.
 #[derive(Clone, Copy)]
-struct Bounds<'t> {
+pub(super) struct Bounds<'t> {
     topic: &'t str,
     queue_id: i32,
     lowest: i64,
-    highest: i64,
+    pub(super) highest: i64,
 }
 
-/// An acknowledgement that was taken and is not appended yet.
+/// A request that was taken and is not appended yet.
 struct Taken<'f> {
     frame: Frame<'f>,
-    /// Request code.
-    code: i32,
-    opaque: i32,
+    settled: Settled,
     /// How many records it is.
     records: usize,
 }
 
 pub(in crate::ingest) struct Acks<'t, 'f> {
-    table: &'t Table,
-    from: Source,
-    prepared: Prepared<'t>,
+    pub(super) table: &'t Table,
+    pub(super) from: Source,
+    /// How many more answers may wait for a flush or a slave.
+    room: usize,
+    pub(super) prepared: Prepared<'t>,
     taken: Vec<Taken<'f>>,
     merges: Vec<Merge>,
     /// Pops, which whoever settles in memory decides behind that.
     pops: Vec<Pop>,
     bounds: Option<Bounds<'t>>,
-    body: Vec<u8>,
-    properties: Vec<u8>,
+    pub(super) body: Vec<u8>,
+    pub(super) properties: Vec<u8>,
 }
 
 impl<'t, 'f> Acks<'t, 'f> {
-    pub(in crate::ingest) fn new(table: &'t Table, from: Source) -> Self {
+    /// `parked` answers wait for a flush or a slave already.
+    pub(in crate::ingest) fn new(table: &'t Table, from: Source, parked: usize) -> Self {
         Self {
             table,
             from,
+            room: table.state.parked_max.saturating_sub(parked),
             prepared: Prepared::default(),
             taken: Vec::new(),
             merges: Vec::new(),
@@ -133,9 +134,14 @@ impl<'t, 'f> Acks<'t, 'f> {
             self.pops.extend(pop);
             return is_plain;
         }
+        // Those that settle in memory need no room; where there is none they go with the others.
+        if self.taken.len() >= self.room {
+            return false;
+        }
         let taken = match header.code {
             ACK => self.try_take(store, (frame, whole), header),
-            BATCH_ACK => self.take_batches(store, frame, header),
+            BATCH_ACK => self.take_batches(store, (frame, whole), header),
+            CHANGE => self.take_change(store, frame, header),
             _ => None,
         };
         taken.is_some()
@@ -166,45 +172,73 @@ impl<'t, 'f> Acks<'t, 'f> {
         let handle = Handle::read(found.handle)?;
         self.is_plain(popping, &handle, bounds, found.group, &[found.offset])
             .then_some(())?;
-        let ack = Ack {
-            topic,
-            group: found.group,
-            queue_id: found.queue_id,
-            start_offset: handle.start_offset,
-            pop_time_ms: handle.pop_time_ms,
-            broker: handle.broker,
-            offset: found.offset,
-            batch: None,
-        };
-        let revive_ms = handle.revive_ms()?;
         if popping.merges {
+            handle.revive_ms()?;
+            let ack = ack_of(topic, &found, &handle);
             push_merge(&mut self.merges, &ack, header.opaque, whole);
             return Some(());
         }
-        self.push(popping, &ack, revive_ms, handle.revive_queue)?;
-        self.taken.push(Taken {
-            frame: *frame,
-            code: ACK,
-            opaque: header.opaque,
-            records: 1,
-        });
+        self.push_ack(popping, topic, &found, &handle)?;
+        self.taken(frame, Settled::ack(ACK, header.opaque), 1);
         Some(())
     }
 
-    /// Encodes the records of a plain batch, all or none. Batches that may meet their checkpoints in
-    /// memory are for the processors.
+    /// Enters a request whose last `records` records are prepared.
+    pub(super) fn taken(&mut self, frame: &Frame<'f>, settled: Settled, records: usize) {
+        self.taken.push(Taken {
+            frame: *frame,
+            settled,
+            records,
+        });
+    }
+
+    /// Encodes the record of one acknowledged message.
+    pub(super) fn push_ack(
+        &mut self,
+        popping: &'t Popping,
+        topic: &str,
+        found: &Fields<'_>,
+        handle: &Handle<'_>,
+    ) -> Option<()> {
+        let ack = ack_of(topic, found, handle);
+        self.push(popping, &ack, handle.revive_ms()?, handle.revive_queue)
+    }
+
+    /// Encodes the records of a plain batch, all or none. What may meet a checkpoint in memory is
+    /// for whoever has it, or for the processors when there are several.
     fn take_batches(
         &mut self,
         store: &Store,
-        frame: &Frame<'f>,
+        (frame, whole): (&Frame<'f>, &[u8]),
         header: &Header<'_>,
     ) -> Option<()> {
         let table = self.table;
-        let popping = table.state.pop.as_ref().filter(|it| !it.merges)?;
+        let popping = table.state.pop.as_ref()?;
         if header.flag & FLAG_ONE_WAY != 0 {
             return None;
         }
         let (broker, batches) = batches::read(frame.body)?;
+        if popping.merges {
+            let [batch] = batches.as_slice() else {
+                return None;
+            };
+            if self.from.patient {
+                return None;
+            }
+            self.checked(store, popping, &broker, batch)?;
+            self.merges.push(Merge {
+                topic: batch.topic.clone(),
+                group: batch.group.clone(),
+                queue_id: batch.queue_id,
+                start_offset: batch.start_offset,
+                pop_time_ms: batch.pop_time_ms,
+                offsets: batch.offsets.clone(),
+                opaques: vec![header.opaque],
+                is_batch: true,
+                frames: whole.to_vec(),
+            });
+            return Some(());
+        }
         let mark = self.prepared.mark();
         for batch in &batches {
             if self.push_batch(store, popping, &broker, batch).is_none() {
@@ -212,22 +246,19 @@ impl<'t, 'f> Acks<'t, 'f> {
                 return None;
             }
         }
-        self.taken.push(Taken {
-            frame: *frame,
-            code: BATCH_ACK,
-            opaque: header.opaque,
-            records: batches.len(),
-        });
+        let settled = Settled::ack(BATCH_ACK, header.opaque);
+        self.taken(frame, settled, batches.len());
         Some(())
     }
 
-    fn push_batch(
+    /// The topic of a batch that a pop of its group may have given.
+    fn checked(
         &mut self,
         store: &Store,
-        popping: &'t Popping,
+        popping: &Popping,
         broker: &str,
         batch: &Batch,
-    ) -> Option<()> {
+    ) -> Option<&'t str> {
         let found = self.table.topics.get_key_value(batch.topic.as_str());
         let (topic, row) =
             found.filter(|(_, row)| (0..row.settle_queues).contains(&batch.queue_id))?;
@@ -237,8 +268,19 @@ impl<'t, 'f> Acks<'t, 'f> {
         }
         let bounds = self.bounds(store, topic, batch.queue_id)?;
         let handle = batch.handle(broker);
+        handle.revive_ms()?;
         self.is_plain(popping, &handle, bounds, &batch.group, &batch.offsets)
-            .then_some(())?;
+            .then_some(topic)
+    }
+
+    fn push_batch(
+        &mut self,
+        store: &Store,
+        popping: &'t Popping,
+        broker: &str,
+        batch: &Batch,
+    ) -> Option<()> {
+        let topic = self.checked(store, popping, broker, batch)?;
         let ack = Ack {
             topic,
             group: &batch.group,
@@ -249,11 +291,12 @@ impl<'t, 'f> Acks<'t, 'f> {
             offset: NO_OFFSET,
             batch: Some(&batch.offsets),
         };
-        self.push(popping, &ack, handle.revive_ms()?, batch.revive_queue)
+        let revive_ms = batch.handle(broker).revive_ms()?;
+        self.push(popping, &ack, revive_ms, batch.revive_queue)
     }
 
     /// Whether a pop of the group may have given the messages, and all names stand as they are.
-    fn is_plain(
+    pub(super) fn is_plain(
         &self,
         popping: &Popping,
         handle: &Handle<'_>,
@@ -274,7 +317,12 @@ impl<'t, 'f> Acks<'t, 'f> {
             && is_plain(bounds.topic)
     }
 
-    fn bounds(&mut self, store: &Store, topic: &'t str, queue_id: i32) -> Option<Bounds<'t>> {
+    pub(super) fn bounds(
+        &mut self,
+        store: &Store,
+        topic: &'t str,
+        queue_id: i32,
+    ) -> Option<Bounds<'t>> {
         let known = self
             .bounds
             .filter(|it| it.queue_id == queue_id && it.topic == topic);
@@ -313,11 +361,12 @@ impl<'t, 'f> Acks<'t, 'f> {
         record.push(state, popping, &mut self.properties, &mut self.prepared)
     }
 
-    /// Appends what was taken, and writes the answers. What the log does not take goes to the
-    /// processors. Returns what has to be settled in memory, and the pops.
+    /// Appends what was taken, and writes the answers or has them wait. What the log does not take
+    /// goes to the processors. Returns what has to be settled in memory, and the pops.
     pub(in crate::ingest) fn commit(
         &mut self,
         store: &Store,
+        waiting: &mut Waiting,
         ledger: &mut Ledger,
         replies: &mut Vec<u8>,
         sink: Sink<'_>,
@@ -337,44 +386,75 @@ impl<'t, 'f> Acks<'t, 'f> {
             store.try_put_unflushed(&mut prepared)
         };
         store.want_flush();
-        let mut stored = appended.map_or(0, |appended| appended.placed.len());
+        let flushed = store.log().flushed();
+        let mut placed = match &appended {
+            Some(appended) => appended.placed.as_slice(),
+            None => &[],
+        };
         let took = self.from.took();
         let state = &self.table.state;
-        for ack in &taken {
+        for request in &taken {
             // Those that are stored come first; a part of a batch is stored once more.
-            let is_stored = ack.records <= stored;
-            stored = stored.saturating_sub(ack.records);
-            if is_stored {
-                answer(state, (ack.code, ack.opaque), took, ledger, replies);
-            } else if let Ok(header) = ack.frame.decode_header() {
-                ledger.counters.returned += 1;
-                sink(&ack.frame, &header);
+            let (own, rest) = placed
+                .split_at_checked(request.records)
+                .unwrap_or((&[], &[]));
+            placed = rest;
+            let Some(last) = own.last() else {
+                give_back(&request.frame, ledger, sink);
+                continue;
+            };
+            let mut needs = self.needs(request.settled.code);
+            waiting.settle(&mut needs, last.end(), flushed);
+            if needs.waits() {
+                ledger.counters.parked += 1;
+                let of = (self.from.key, self.from.now_ms);
+                waiting.park(Parked::settled(of, last.end(), needs, request.settled));
+            } else {
+                request.settled.answer(state, took, ledger, replies);
             }
         }
         left
     }
+
+    /// What an answer waits for: the settings say it for each of the records apart.
+    fn needs(&self, code: i32) -> Needs {
+        let state = &self.table.state;
+        let is_free =
+            |it: &Popping| it.unwaited.acks && (it.unwaited.checkpoints || code != CHANGE);
+        if state.pop.as_ref().is_some_and(is_free) {
+            return Needs::default();
+        }
+        Needs::of(state, self.from.now_ms)
+    }
 }
 
-/// Writes and counts the answer to an acknowledgement that is a success.
-pub(in crate::ingest) fn answer(
-    state: &State,
-    (code, opaque): (i32, i32),
-    took: Duration,
-    ledger: &mut Ledger,
-    replies: &mut Vec<u8>,
-) {
-    let none: Option<std::iter::Empty<(&str, &str)>> = None;
-    let header = response(state, 0, opaque, None);
-    // A header of this size always fits its length.
-    let _ = frame::encode_start(state.encoding, &header, none, 0, replies);
-    ledger.counters.acks += 1;
-    ledger.answered.add(Kind::plain(code, 0), took);
+/// Leaves a request to the processors.
+fn give_back(frame: &Frame<'_>, ledger: &mut Ledger, sink: Sink<'_>) {
+    if let Ok(header) = frame.decode_header() {
+        ledger.counters.returned += 1;
+        sink(frame, &header);
+    }
+}
+
+/// The record of one acknowledged message.
+fn ack_of<'a>(topic: &'a str, found: &Fields<'a>, handle: &Handle<'a>) -> Ack<'a> {
+    Ack {
+        topic,
+        group: found.group,
+        queue_id: found.queue_id,
+        start_offset: handle.start_offset,
+        pop_time_ms: handle.pop_time_ms,
+        broker: handle.broker,
+        offset: found.offset,
+        batch: None,
+    }
 }
 
 /// Enters an acknowledgement behind those of the same checkpoint, if they came just before.
 fn push_merge(merges: &mut Vec<Merge>, ack: &Ack<'_>, opaque: i32, whole: &[u8]) {
     let is_same = |last: &&mut Merge| {
-        last.start_offset == ack.start_offset
+        !last.is_batch
+            && last.start_offset == ack.start_offset
             && last.pop_time_ms == ack.pop_time_ms
             && last.queue_id == ack.queue_id
             && last.group == ack.group
@@ -394,6 +474,7 @@ fn push_merge(merges: &mut Vec<Merge>, ack: &Ack<'_>, opaque: i32, whole: &[u8])
         pop_time_ms: ack.pop_time_ms,
         offsets: vec![ack.offset],
         opaques: vec![opaque],
+        is_batch: false,
         frames: whole.to_vec(),
     });
 }

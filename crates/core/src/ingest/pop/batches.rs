@@ -15,9 +15,9 @@ const SET_SIZE_MAX: usize = 128;
 
 /// Acknowledged messages of one checkpoint.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Batch {
-    pub(super) topic: String,
-    pub(super) group: String,
+pub(in crate::ingest) struct Batch {
+    pub(in crate::ingest) topic: String,
+    pub(in crate::ingest) group: String,
     pub(super) queue_id: i32,
     pub(super) start_offset: i64,
     pub(super) pop_time_ms: i64,
@@ -42,7 +42,7 @@ impl Batch {
 
 /// Reads a body: the broker that it is for, and its batches, of which there is one at least; `None`
 /// when anything about it is odd.
-pub(super) fn read(body: &[u8]) -> Option<(String, Vec<Batch>)> {
+pub(in crate::ingest) fn read(body: &[u8]) -> Option<(String, Vec<Batch>)> {
     if body.len() > SIZE_MAX {
         return None;
     }

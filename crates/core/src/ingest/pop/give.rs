@@ -13,8 +13,9 @@ use super::{Popping, POP};
 use crate::commit_log::Prepared;
 use crate::frame;
 use crate::get::{GetStatus, Got, Wanted};
-use crate::ingest::answered::Kind;
+use crate::ingest::answered::{between, Kind};
 use crate::ingest::books::Ledger;
+use crate::ingest::parked::Needs;
 use crate::ingest::pull::BYTES_MAX;
 use crate::ingest::send::response;
 use crate::ingest::table::State;
@@ -60,6 +61,8 @@ pub struct Wish<'a> {
     pub invisible_ms: i64,
     /// Now.
     pub now_ms: i64,
+    /// When the request came: before now if the pop has waited for a message.
+    pub since_ms: i64,
     /// Queue of the revive topic that the checkpoints go to.
     pub revive_queue: i32,
     /// Whether the caller keeps the checkpoints in memory.
@@ -112,6 +115,10 @@ pub(in crate::ingest) fn give(
 ) -> Option<Given> {
     let began = Instant::now();
     let popping = state.pop.as_ref().filter(|popping| popping.pops)?;
+    // A flush or a slave is waited for by the processors.
+    if !wish.merges && !popping.unwaited.checkpoints && Needs::of(state, 0).waits() {
+        return None;
+    }
     let mut found = find(store, wish)?;
     if found.gots.is_empty() || found.bytes > BYTES_MAX {
         return None;
@@ -130,6 +137,7 @@ pub(in crate::ingest) fn give(
     }
     let reply = write_answer(state, wish, &found)?;
     let took = began.elapsed();
+    let waited = between(wish.since_ms, wish.now_ms);
     let mut misses = found.misses;
     for (batch, got) in &found.gots {
         let of = (wish.group, wish.topic, batch.queue_id);
@@ -137,7 +145,7 @@ pub(in crate::ingest) fn give(
         misses = 0;
     }
     ledger.counters.pops += 1;
-    ledger.answered.add(Kind::plain(POP, 0), took);
+    ledger.answered.add(Kind::plain(POP, 0), took + waited);
     Some(Given {
         batches: found.gots.into_iter().map(|(batch, _)| batch).collect(),
         passed: found.passed,

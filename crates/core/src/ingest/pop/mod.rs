@@ -1,10 +1,12 @@
 //! POP on the fast path: what the table says about it, the pops and the acknowledgements of a read.
 
 pub(super) mod acks;
-mod batches;
+pub(super) mod batches;
+mod change;
 pub mod give;
 pub mod pops;
 mod revive;
+pub(super) mod settled;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use std::time::Duration;
 use super::Ingest;
 use crate::store::Store;
 use give::{Given, Wish};
+use settled::Settled;
 
 /// ACK_MESSAGE.
 pub const ACK: i32 = 200_051;
@@ -21,6 +24,9 @@ pub const POP: i32 = 200_050;
 
 /// BATCH_ACK_MESSAGE.
 pub const BATCH_ACK: i32 = 200_151;
+
+/// CHANGE_MESSAGE_INVISIBLETIME.
+pub const CHANGE: i32 = 200_053;
 
 /// What holds for everything that is popped, while the core may settle it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +46,17 @@ pub struct Popping {
     pub merges: bool,
     /// Whether plain pops are read here, for whoever feeds to decide ([`pops::Pop`]).
     pub pops: bool,
+    /// What need not be safe before its answer leaves.
+    pub unwaited: Unwaited,
+}
+
+/// Which records wait for no flush and no slave, whatever sends do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unwaited {
+    /// Those of acknowledgements.
+    pub acks: bool,
+    /// Those of pops.
+    pub checkpoints: bool,
 }
 
 /// Plain acknowledgements of one checkpoint, for whoever has it in memory.
@@ -57,26 +74,25 @@ pub struct Merge {
     pub pop_time_ms: i64,
     /// Queue offsets of the messages, in the order of the requests.
     pub offsets: Vec<i64>,
-    /// Correlation numbers of the requests.
+    /// Correlation numbers of the requests: one for each message, or one of a batch.
     pub opaques: Vec<i32>,
+    /// Whether all of it is one request, a batch: it is settled whole or not at all.
+    pub is_batch: bool,
     /// The requests, for the processors: the checkpoint may not be there.
     pub frames: Vec<u8>,
 }
 
 impl Ingest {
-    /// The answers to acknowledgements that were settled in memory, `took` after they came.
-    pub fn merged(&mut self, opaques: &[i32], took: Duration) -> Vec<u8> {
+    /// The answers to acknowledgements that were settled in memory, `took` after they came;
+    /// `is_batch` says that they are batches.
+    pub fn merged(&mut self, opaques: &[i32], is_batch: bool, took: Duration) -> Vec<u8> {
         let shared = Arc::clone(&self.shared);
         let table = shared.read();
         let mut replies = Vec::new();
+        let code = if is_batch { BATCH_ACK } else { ACK };
         for opaque in opaques {
-            acks::answer(
-                &table.state,
-                (ACK, *opaque),
-                took,
-                &mut self.ledger,
-                &mut replies,
-            );
+            let settled = Settled::ack(code, *opaque);
+            settled.answer(&table.state, took, &mut self.ledger, &mut replies);
         }
         replies
     }
@@ -86,6 +102,9 @@ impl Ingest {
     pub fn give(&mut self, store: &Store, wish: &Wish<'_>) -> Option<Given> {
         let shared = Arc::clone(&self.shared);
         let table = shared.read();
+        if !pops::covers(&table, wish.topic, wish.group) {
+            return None;
+        }
         give::give(&table.state, store, wish, &mut self.ledger)
     }
 }

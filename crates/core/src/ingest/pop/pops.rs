@@ -7,7 +7,7 @@ use super::{Popping, POP};
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::ingest::connection::Source;
 use crate::ingest::scan;
-use crate::ingest::table::Table;
+use crate::ingest::table::{Table, TopicRow};
 use crate::pop::is_plain;
 
 /// Retry topics, dead letters and light queues begin so: whose their messages are is judged one by
@@ -63,13 +63,23 @@ pub(in crate::ingest) fn read(
     Some(pop)
 }
 
+/// Whether a pop that was decided, perhaps long after it was read, is one that the table covers.
+pub(super) fn covers(table: &Table, topic: &str, group: &str) -> bool {
+    let is_row = |row: &TopicRow| row.settle_queues > 0;
+    table.topics.get(topic).is_some_and(is_row)
+        && table.groups.contains_key(group)
+        && has_plain_names(topic, group)
+}
+
+fn has_plain_names(topic: &str, group: &str) -> bool {
+    !topic.starts_with(OF_OTHERS) && is_plain(topic) && is_plain(group)
+}
+
 fn is_common(popping: &Popping, pop: &Pop, queues: i32) -> bool {
     pop.queue_id < queues
         && pop.messages > 0
         && (0..=popping.delay_max_ms).contains(&pop.invisible_ms)
-        && !pop.topic.starts_with(OF_OTHERS)
-        && is_plain(&pop.topic)
-        && is_plain(&pop.group)
+        && has_plain_names(&pop.topic, &pop.group)
 }
 
 fn fields(header: &Header<'_>) -> Option<Pop> {

@@ -71,6 +71,45 @@ fn what_is_signed_and_allowed_is_permitted_and_nothing_else() {
 }
 
 #[test]
+fn requests_of_pop_need_the_right_to_read_and_a_topic_of_its_own_name() {
+    let accounts = accounts();
+    for code in [200_050, 200_051, 200_053] {
+        let permits = |topic, group| {
+            let fields = [("topic", topic), ("consumerGroup", group)];
+            accounts.permit(&signed(code, &fields, b""), b"", None)
+        };
+        assert!(permits("S", "g"), "{code}");
+        for (topic, group) in [("S", "h"), ("T", "g"), ("%RETRY%g_S", "g")] {
+            assert!(!permits(topic, group), "{code} {topic} {group}");
+        }
+    }
+}
+
+#[test]
+fn each_message_of_a_batch_of_acknowledgements_has_to_be_allowed() {
+    let accounts = accounts();
+    let row = |topic: &str, group: &str| {
+        let of = format!(r#""c":"{group}","t":"{topic}""#);
+        format!(r#"{{"b":"AQ==",{of},"it":1,"pt":5,"q":1,"r":"0","rq":3,"so":7}}"#)
+    };
+    let permits = |rows: &[String]| {
+        let body = format!(r#"{{"acks":[{}],"brokerName":"b"}}"#, rows.join(","));
+        let header = signed(200_151, &[], body.as_bytes());
+        accounts.permit(&header, body.as_bytes(), None)
+    };
+    assert!(permits(&[row("S", "g")]));
+    assert!(permits(&[row("S", "g"), row("S", "g")]));
+    for (topic, group) in [("T", "g"), ("S", "h"), ("other", "g"), ("%RETRY%g", "g")] {
+        assert!(!permits(&[row(topic, group)]), "{topic} {group}");
+        assert!(!permits(&[row("S", "g"), row(topic, group)]));
+    }
+    assert!(!permits(&["{}".to_owned()]));
+    let body = format!(r#"{{"acks":[{}],"brokerName":"b"}}"#, row("S", "g"));
+    let other = signed(200_151, &[], b"another body");
+    assert!(!accounts.permit(&other, body.as_bytes(), None));
+}
+
+#[test]
 fn odd_fields_are_left_to_the_processors() {
     let accounts = accounts();
     let good = signed(310, &[("b", "T")], b"");

@@ -4,7 +4,7 @@ use super::{give, Given, Place, Wish};
 use crate::commit_log::{Prepared, PutStatus};
 use crate::frame;
 use crate::ingest::books::Ledger;
-use crate::ingest::pop::Popping;
+use crate::ingest::pop::{Popping, Unwaited};
 use crate::ingest::table::State;
 use crate::record::NewRecord;
 use crate::store::Store;
@@ -46,6 +46,7 @@ impl Made {
                 precision_ms: 1000,
                 merges: false,
                 pops: true,
+                unwaited: Unwaited::default(),
             }),
             ..State::default()
         };
@@ -131,6 +132,7 @@ fn wish(places: &[Place]) -> Wish<'_> {
         codes: None,
         invisible_ms: 60_000,
         now_ms: NOW_MS,
+        since_ms: NOW_MS,
         revive_queue: 3,
         merges: false,
     }

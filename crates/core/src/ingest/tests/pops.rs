@@ -3,7 +3,7 @@
 use super::{read, Pop, POP};
 use crate::command::{Header, FLAG_ONE_WAY};
 use crate::ingest::connection::{Peer, Source};
-use crate::ingest::pop::Popping;
+use crate::ingest::pop::{Popping, Unwaited};
 use crate::ingest::table::{GroupRow, Table, TopicRow};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -43,6 +43,7 @@ fn table() -> Table {
         precision_ms: 100,
         merges: false,
         pops: true,
+        unwaited: Unwaited::default(),
     });
     table
 }

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.store.topics import TopicTable
 
+ACK_FAILED = "put ack msg error"
+CHANGE_FAILED = "append checkpoint or ack origin failed"
+"""What refusals begin with when a record is not stored."""
+
 BATCHES_MAX = 4096
 """Checkpoints that one batch of acknowledgements may be about."""
 
@@ -142,7 +146,7 @@ class PopAcks:
 
     def check_stored(self, result: PutResult) -> None:
         """Raise Refusal unless an acknowledgement is stored."""
-        _require(result, "put ack msg error")
+        _require(result, ACK_FAILED)
 
     async def ack_batch(self, broker_name: str, batches: Sequence[PopBatchAck]) -> None:
         """Acknowledge messages of several checkpoints, as far as there are such messages.
@@ -166,7 +170,7 @@ class PopAcks:
             if isinstance(outcome, BaseException):
                 raise outcome
             if outcome is not None:
-                _require(outcome, "put ack msg error")
+                _require(outcome, ACK_FAILED)
 
     async def change_invisible(
         self, request: ChangeInvisibleRequest, client: str
@@ -203,12 +207,11 @@ class PopAcks:
             count=1,
             suspended=request.is_suspended,
         )
-        failed = "append checkpoint or ack origin failed"
-        _require(await self._revive_log.checkpoint(checkpoint, handle.revive_queue), failed)
+        _require(await self._revive_log.checkpoint(checkpoint, handle.revive_queue), CHANGE_FAILED)
         key = topic, request.group, queue_id
         settling = self._merged(key, handle, offset)
         if settling is not None:
-            _require((await self.store([settling]))[0], failed)
+            _require((await self.store([settling]))[0], CHANGE_FAILED)
         self._in_flight.popped(key, (now_ms, offset), checkpoint.revive_ms, 1)
         return ChangedInvisible(
             pop_time_ms=now_ms,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+import axe_core
 from cli_harness import Running
 from roquet import sync
 
@@ -300,6 +301,44 @@ def test_no_page_is_wider_than_the_screen(console: Console, width: int, scheme: 
     finally:
         page.set_viewport_size({"width": 1280, "height": 800})
         page.emulate_media(color_scheme="light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_core_finds_nothing_wrong_with_any_page(
+    console: Console, width: int, scheme: str
+) -> None:
+    page, script = console.page, axe_core.source()
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    found: dict[str, list[str]] = {}
+    try:
+        for path in PAGES:
+            console.go(path)
+            page.evaluate(
+                "document.querySelectorAll('details').forEach((it) => { it.open = true; })"
+            )
+            if wrong := axe_core.violations(page, script):
+                found[path] = wrong
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.emulate_media(color_scheme="light")
+    assert found == {}
+
+
+def test_axe_core_finds_nothing_wrong_with_the_page_of_signing_in(
+    console: Console, browser: Browser
+) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{console.address}/login")
+    assert axe_core.violations(page, axe_core.source()) == []
+    # What it is for: a field without a label is found.
+    page.evaluate("document.querySelector('label').replaceWith(document.querySelector('input'))")
+    assert [it.partition(":")[0] for it in axe_core.violations(page, axe_core.source())] == [
+        "label"
+    ]
+    context.close()
 
 
 def test_a_table_that_goes_on_at_the_side_says_so(console: Console) -> None:

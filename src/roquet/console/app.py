@@ -37,7 +37,7 @@ from roquet.console.web.tail import Tails
 from roquet.service.lifecycle import App, Part, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -243,17 +243,28 @@ def _site(room: _Room, routes: Sequence[BaseRoute]) -> Starlette:
         status = error.status_code if isinstance(error, HTTPException) else 404
         text = "there is nothing at this address" if status == 404 else "that cannot be done here"
         path = request.scope["path"].removeprefix(inner)
+        answer: Response
         if path.startswith("/api"):
-            return JSONResponse({"error": text}, status)
-        if path.startswith("/static"):
-            return PlainTextResponse(text + "\n", status)
-        return room.front.missing(request, text, status)
+            answer = JSONResponse({"error": text}, status)
+        elif path.startswith("/static"):
+            answer = PlainTextResponse(text + "\n", status)
+        else:
+            answer = room.front.missing(request, text, status)
+        if status == 405:
+            answer.headers["allow"] = ", ".join(sorted(_methods(routes, path)))
+        return answer
 
     async def broken(request: Request, error: Exception) -> Response:
         log.error("%s %r failed", request.method, request.url.path, exc_info=error)
         return JSONResponse({"error": "it failed: the log says why"}, 500)
 
     return Starlette(routes=routes, exception_handlers={HTTPException: missing, Exception: broken})
+
+
+def _methods(routes: Iterable[BaseRoute], path: str) -> set[str]:
+    """Return what may be done at a path: a page and an action may share it."""
+    there = (it for it in routes if isinstance(it, Route) and it.path == path)
+    return {method for it in there for method in it.methods or ()}
 
 
 def _pages(parts: Parts, front: Front, tails: Tails) -> list[BaseRoute]:

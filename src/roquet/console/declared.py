@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Any]"
 """What a view shows: values that JSON has."""
 _NUMBER_MAX = 2**53
+_KINDS = {
+    "text": "a text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "texts": "a list of texts",
+}
 _YES = ("true", "on", "1", "yes")
 _NO = ("false", "off", "0", "no", "")
 
@@ -101,15 +107,28 @@ def of_form(fields: Sequence[Field], given: Mapping[str, Sequence[str]]) -> Data
 
 
 def of_json(fields: Sequence[Field], given: Mapping[str, Any]) -> Data:
-    """Read the values of a JSON object. Raises UsageError."""
+    """Read the values of a JSON object, each of the kind that the document names.
+
+    Raises UsageError.
+    """
+    known = {it.name: it for it in fields}
     texts: dict[str, list[str]] = {}
     for name, value in given.items():
-        values = cast("Sequence[Any]", value) if isinstance(value, list) else [value]
-        for each in values:
-            if not isinstance(each, str | int | bool):
-                raise UsageError(f"{name[:40]!r} is none of text, whole number, true and false")
+        kind = known[name].kind if name in known else "text"
+        values = cast("Sequence[Any]", value) if kind == "texts" else [value]
+        least = list if kind == "texts" else object
+        if not isinstance(value, least) or not all(_is_of(kind, it) for it in values):
+            raise UsageError(f"{name[:40]!r} should be {_KINDS[kind]}")
         texts[name] = [str(it).lower() if isinstance(it, bool) else str(it) for it in values]
     return of_form(fields, texts)
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind == "integer":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str)
 
 
 def shown(fields: Sequence[Field], given: Data) -> dict[str, str]:

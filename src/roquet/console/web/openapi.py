@@ -85,8 +85,11 @@ def _schema(field: Field) -> dict[str, Any]:
     if field.kind == "boolean":
         return {"type": "boolean"}
     text: dict[str, Any] = {"type": "string", "maxLength": field.size_max}
+    if field.required:
+        text["minLength"] = 1
     if field.choices:
         text["enum"] = list(field.choices)
     if field.kind == "texts":
-        return {"type": "array", "items": text, "maxItems": field.high}
+        fewest = {"minItems": 1} if field.required else {}
+        return {"type": "array", "items": text, "maxItems": field.high, **fewest}
     return {**text, "description": field.about}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.roquet_native import Ingest, Store, decode_frames, encode_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     Frame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
@@ -60,6 +60,7 @@ def ingest_and_store(
     flushes: bool = False,
     slave: str = "",
     here: bool = False,
+    special: Sequence[str] = (),
 ) -> Iterator[tuple[Ingest, Store]]:
     kind = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
     store = Store.open(
@@ -87,6 +88,7 @@ def ingest_and_store(
         batch_max=1000,
         store_host=HOST,
         stamps=[*SEND_EXT, ("CLUSTER", "C")],
+        special=special,
         send_ext=SEND_EXT,
         encoding=0,
         version=513,

@@ -12,6 +12,7 @@ from roquet.broker.api.transactions import EndTransactionRequest, ResumeChecksRe
 from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.services.access import Access
@@ -149,7 +150,7 @@ class World:
         """Make the parts that know something by heart, as a start does."""
         self.traffic, self.questions = Traffic(self.clock), Questions()
         self.offsets = OffsetTable(JsonFile(self.folder / "offsets.json"), self.clock)
-        self.appends = GatedAppends(Appender(self.store, DelayLevels(), self.state))
+        self.appends = GatedAppends(Appender(self.store, put_hooks(self.state, DelayLevels())))
         self.counts = TransactionCounts(JsonFile(self.folder / "counts.json"), self.clock)
         self.service = Transactions(
             self.store,

@@ -940,6 +940,7 @@ class Ingest:
         batch_max: int,
         store_host: bytes,
         stamps: Sequence[tuple[str, str]],
+        special: Sequence[str],
         send_ext: Sequence[tuple[str, str]],
         encoding: int,
         version: int,
@@ -961,7 +962,7 @@ class Ingest:
         With `waits_for_slave` answers wait for `set_replicated` as well, at most `slave_timeout_ms`;
         beyond `parked_max` waiting answers sends are refused with SYSTEM_BUSY and `busy_remark`;
         with `lacks_slave` they say SLAVE_NOT_AVAILABLE instead. `stamps` are properties that every message gets (one that has any of them already is not
-        admitted), `send_ext` the fields at the end of every answer to a send, `delays` the topic in
+        admitted), `special` names of properties with which messages are not admitted, `send_ext` the fields at the end of every answer to a send, `delays` the topic in
         which delayed messages wait and the highest level, `halves` the topic in which half messages wait, `barrier` the request
         codes that nothing may overtake: behind one that is not admitted, every frame of its
         connection comes out until `idle`. `pop` has acknowledgements of popped messages stored: (broker name,

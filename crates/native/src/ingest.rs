@@ -336,6 +336,7 @@ impl Ingest {
             batch_max: required(&values, "batch_max")?,
             store_host: required(&values, "store_host")?,
             stamps: required(&values, "stamps")?,
+            special: required(&values, "special")?,
             send_ext: required(&values, "send_ext")?,
             encoding: Encoding::from_code(encoding)
                 .ok_or_else(|| PyValueError::new_err(format!("no header encoding {encoding}")))?,

@@ -20,6 +20,7 @@ from roquet.broker.boot import boot_lines
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.fastpath.admission import FastIngest
 from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.network.routes import Routed, all_routes, explain_routes
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
@@ -116,12 +117,12 @@ def build(
     schedule = make_schedule(base, delays)
     clients, replicas = make_clients(base), make_replicas(base)
     timers, lights = make_timers(base), make_light_queues(base)
-    appender = make_appender(base, delays, replicas, timers=timers, lights=lights)
+    hooks = put_hooks(base.state, delays, timers=timers.conversion, lights=lights)
+    appender = make_appender(base, hooks, replicas)
     transactions = make_transactions(base, appender.inner)
     revive = make_revive(base, appender.inner, timers)
     pop = make_pop(base, appender.inner, lights)
-    door = RoleDoor()
-    fast_fail, expressions = make_fast_fail(base), Expressions()
+    door, fast_fail, expressions = RoleDoor(), make_fast_fail(base), Expressions()
     services = make_services(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers, pop=pop
     )
@@ -137,7 +138,10 @@ def build(
     ]
     rows = pop.rows(base, timers)
     admission = make_admission(
-        base, fast_fail, expressions, delays, answers, halves=transactions.door, pop=rows
+        *(base, fast_fail, expressions, delays, answers),
+        hooks=hooks,
+        halves=transactions.door,
+        pop=rows,
     )
     path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
     pop.use(path, rows)

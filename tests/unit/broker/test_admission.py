@@ -11,7 +11,9 @@ import pytest
 
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.fastpath.admission import ROWS_AT_ONCE, Admission
+from roquet.broker.messages.put_hooks import Check, PutHooks, put_hooks
 from roquet.broker.messages.schedule import DelayLevels
+from roquet.broker.state import BrokerState
 from roquet.broker.wiring.base import Base, make_base
 from roquet.broker.wiring.messages import make_admission
 from roquet.model.group import SubscriptionGroupConfig
@@ -21,6 +23,9 @@ from roquet.testing.cluster import broker_config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from roquet.broker.messages.put_hooks import Put
+    from roquet.store.results import Draft, PutResult
 
 
 class Rows:
@@ -67,7 +72,7 @@ class _NoPop:
 class World:
     """The admission of a broker that is not started, with a gate that a test opens and closes."""
 
-    def __init__(self, folder: Path, **changes: str) -> None:
+    def __init__(self, folder: Path, hooks: PutHooks | None = None, **changes: str) -> None:
         self.clock = FakeClock()
         config = broker_config(folder, **changes)
         self.base: Base = make_base(config, self.clock, random.Random(1))
@@ -77,8 +82,9 @@ class World:
             self.base,
             cast("Any", self.gate),
             Expressions(),
-            DelayLevels(config.store.delay_levels),
+            levels := DelayLevels(config.store.delay_levels),
             None,
+            hooks=hooks or put_hooks(self.base.state, levels),
             halves=cast("Any", SimpleNamespace(place=None)),
             pop=cast("Any", _NoPop()),
         )
@@ -346,3 +352,30 @@ def test_pulls_of_the_fast_path_are_noted_as_a_processor_would(
     offsets = world.base.metadata.offsets
     assert (offsets.pulled("g", "t", 1), offsets.committed("g", "t", 1)) == (pulled, committed)
     assert counted.told == told
+
+
+class _Hook:
+    """A put hook of a test."""
+
+    name = "of a test"
+
+    def __init__(self, acts_on: frozenset[str] | None) -> None:
+        self.acts_on = acts_on
+
+    def __call__(self, draft: Draft, put: Put) -> PutResult | None:
+        del draft, put
+        return None
+
+
+def test_fast_path_leaves_messages_to_a_put_hook_that_the_core_does_not_know(
+    tmp_path: Path,
+) -> None:
+    own = World(tmp_path / "own").look().state
+    assert (own["sends"], own["pulls"], own["special"]) == (True, True, [])
+    check = Check(BrokerState())
+    one = PutHooks(check, _Hook(frozenset({"secret", "DELAY"})))
+    state = World(tmp_path / "one", one).look().state
+    assert (state["sends"], state["special"]) == (True, ["secret"])
+    every = PutHooks(check, _Hook(frozenset({"secret"})), _Hook(None))
+    assert every.beyond_core is None
+    assert World(tmp_path / "all", every).look().state["sends"] is False

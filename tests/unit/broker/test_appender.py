@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.broker.messages.appender import Appender, asks_for_timer, delay_level, with_hosts
+from roquet.broker.messages.appender import Appender, with_hosts
+from roquet.broker.messages.put_hooks import asks_for_timer, delay_level, put_hooks
 from roquet.broker.messages.schedule import LEVELS_MAX, DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.protocol import names, sys_flag
@@ -98,15 +99,19 @@ def batch(**changes: Any) -> BatchDraft:
 
 
 def appender(
-    parts: Parts, *, copies: bool = True, log: bool = True, timers: bool = True
+    parts: Parts,
+    *,
+    copies: bool = True,
+    log: bool = True,
+    timers: bool = True,
+    state: BrokerState | None = None,
 ) -> Appender:
+    wheel = Wheel() if timers else None
     return Appender(
         parts,
-        DelayLevels(),
-        BrokerState(),
+        put_hooks(state or BrokerState(), DelayLevels(), timers=wheel),
         parts if copies else None,
         log=cast("Any", parts) if log else None,
-        timers=Wheel() if timers else None,
     )
 
 
@@ -231,8 +236,7 @@ def test_record_has_a_legal_topic_or_one_of_pops_retries(topic: str, *, is_stora
 
 def test_slave_appends_nothing() -> None:
     parts = Parts()
-    it = appender(parts)
-    it._state.is_slave = True
+    it = appender(parts, state=BrokerState(is_slave=True))
     one = asyncio.run(it.append(draft()))
     many = asyncio.run(it.append_batch(batch()))
     for result in (one, many):

@@ -17,6 +17,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendBatchRequest, SendRequest, SendResult
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.messages.appender import Appender, with_hosts
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.remoting.send.adapter import SendAdapter
 from roquet.broker.services.send import batches
@@ -88,7 +89,7 @@ class World:
         self.halves: list[tuple[str, str]] = []
         self.opened: list[str] = []
         halves = SimpleNamespace(divert=self._divert, opened=self.opened.append)
-        appender = Appender(self.store, levels, self.base.state)
+        appender = Appender(self.store, put_hooks(self.base.state, levels))
         self.appender = appender
         self.is_open = True
         gate = SimpleNamespace(check=self._check)

@@ -11,6 +11,7 @@ import pytest
 
 from broker_harness import dispatched, ext, play
 from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.model.topic import TopicConfig
@@ -71,7 +72,7 @@ def test_appender_with_a_topic_that_no_record_may_have_stores_nothing(
 ) -> None:
     async def run() -> None:
         store = FakeStore(FakeClock(), DelayLevels())
-        appender = Appender(store, DelayLevels(), BrokerState())
+        appender = Appender(store, put_hooks(BrokerState(), DelayLevels()))
         result = await appender.append(draft(topic))
         assert result.status is status
         assert len(store.log) == (status is PutStatus.PUT_OK)
@@ -88,7 +89,7 @@ def test_appender_of_a_slave_stores_nothing() -> None:
         store = FakeStore(FakeClock(), DelayLevels())
         state = BrokerState()
         state.is_slave = True
-        appender = Appender(store, DelayLevels(), state)
+        appender = Appender(store, put_hooks(state, DelayLevels()))
         assert (await appender.append(draft("a"))).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert (await appender.append_batch(batch("a"))).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.log == []

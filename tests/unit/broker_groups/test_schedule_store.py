@@ -13,6 +13,7 @@ from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
@@ -66,7 +67,7 @@ class Desk:
             Durability(),
         )
         state = BrokerState()
-        self.appender = Appender(self.store, self.levels, state)
+        self.appender = Appender(self.store, put_hooks(state, self.levels))
         config = folder / "config"
         self.schedule = DelaySchedule(
             self.levels,

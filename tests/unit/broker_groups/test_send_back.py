@@ -17,6 +17,7 @@ from roquet.broker.api.refusal import Refusal
 from roquet.broker.api.send import SendBackRequest
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
@@ -85,7 +86,7 @@ class Desk:
             traffic=self.stats,
         )
         send_backs = SendBacks(
-            Appender(self.store, levels, self.state),
+            Appender(self.store, put_hooks(self.state, levels)),
             ProvenMessages(self.store, self.clock),
             self.topics,
             self.groups,

@@ -18,6 +18,7 @@ from roquet.acl.rights import EVERYBODY
 from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.proof import ProvenMessages
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
@@ -68,7 +69,7 @@ class World:
         identity = Identity(
             cluster="c", name="b", broker_id=0, ip="127.0.0.1", ha_ip="", port=1, ha_port=2
         )
-        appender = Appender(self.store, DelayLevels(), self.state)
+        appender = Appender(self.store, put_hooks(self.state, DelayLevels()))
         counts = TransactionCounts(JsonFile(self.folder / "transactionMetrics"), self.clock)
         stats = BrokerStats("c", self.clock)
         self.service = Transactions(

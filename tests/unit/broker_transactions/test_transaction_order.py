@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from roquet.broker.clients.registry import Client, Registry
 from roquet.broker.messages.appender import Appender
+from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.transactions import ProducerQuestions
@@ -86,7 +87,7 @@ class World:
         self.topics = TopicTable(
             JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), self.clock
         )
-        self.appends = SlowAppends(Appender(self.store, levels, BrokerState()))
+        self.appends = SlowAppends(Appender(self.store, put_hooks(BrokerState(), levels)))
         identity = Identity(
             cluster="c", name="b", broker_id=0, ip="127.0.0.1", ha_ip="", port=1, ha_port=2
         )

@@ -12,6 +12,7 @@ import pytest
 from roquet.acl import signature
 from roquet.acl.accounts import Perm
 from roquet.base import limits
+from roquet.broker.messages.put_hooks import KNOWN_TO_CORE
 from roquet.broker.pop.receive.acks import ACK_FAILED, CHANGE_FAILED
 from roquet.broker.remoting.pop import NOT_SET
 from roquet.protocol import light_queues, names, sys_flag
@@ -173,6 +174,10 @@ def _value(node: ast.expr, known: dict[str, int]) -> int:
     }
     result: int = by[type(node.op)](left, right)
     return result
+
+
+def test_core_leaves_to_put_hooks_what_they_act_on_or_delays_it_itself() -> None:
+    assert KNOWN_TO_CORE - LISTS["SPECIAL"] == {props.DELAY}
 
 
 @pytest.mark.parametrize("name", EQUAL)

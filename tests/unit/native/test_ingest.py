@@ -29,6 +29,17 @@ def test_answers_wait_for_their_flush_and_no_longer(tmp_path: Path) -> None:
         assert [key for key, _ in late] in ([1], [])
 
 
+def test_send_with_a_property_that_is_handed_down_as_special_is_left_to_the_services(
+    tmp_path: Path,
+) -> None:
+    with ingest_and_store(tmp_path, special=["hooked"]) as (it, store):
+        replies, frames, broken = feed(
+            it, 1, send(1) + send(2, more="hooked\x01x\x02") + send(3), 1000
+        )
+        assert (codes([(1, replies)]), len(frames), broken) == ({1: 0}, 2, None)
+        assert store.max_physical_offset() > 0
+
+
 def test_a_flush_releases_what_it_covers_in_order(tmp_path: Path) -> None:
     with ingest(tmp_path) as it:
         it.open(2, HOST)

@@ -61,6 +61,7 @@ def settling(
             batch_max=1000,
             store_host=HOST,
             stamps=[],
+            special=[],
             send_ext=SEND_EXT,
             encoding=0,
             version=513,

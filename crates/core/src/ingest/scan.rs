@@ -95,8 +95,13 @@ pub struct Half {
 
 /// Looks through the properties of a send; `None` when it is not plain.
 ///
-/// Plain means: no name twice, none that is special, none of the broker's own stamps.
-pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Option<Scanned<'a>> {
+/// Plain means: no name twice, none that is special, by the protocol or by what was handed down, and
+/// none of the broker's own stamps.
+pub fn plain_properties<'a>(
+    text: &'a str,
+    stamps: &[(String, String)],
+    special: &[String],
+) -> Option<Scanned<'a>> {
     let mut names: [&str; PAIRS_MAX] = [""; PAIRS_MAX];
     let mut bytes = 0;
     let mut unique_key = None;
@@ -108,7 +113,7 @@ pub fn plain_properties<'a>(text: &'a str, stamps: &[(String, String)]) -> Optio
         if names.iter().take(count).any(|known| *known == name) || SPECIAL.contains(&name) {
             return None;
         }
-        if stamps.iter().any(|(stamp, _)| stamp == name) {
+        if stamps.iter().any(|(stamp, _)| stamp == name) || special.iter().any(|it| it == name) {
             return None;
         }
         *names.get_mut(count)? = name;
@@ -223,7 +228,7 @@ mod tests {
     }
 
     fn stored(text: &str) -> Option<(String, bool)> {
-        let scanned = plain_properties(text, &stamps())?;
+        let scanned = plain_properties(text, &stamps(), &["hooked".to_owned()])?;
         scanned.unique_key?;
         let mut out = Vec::new();
         stored_properties(text, &scanned, &stamps(), &mut out);
@@ -269,6 +274,7 @@ mod tests {
             ),
             "UNIQ_KEY\u{1}\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}p\u{2}",
             &format!("{key}MSG_REGION\u{1}mine\u{2}"),
+            &format!("{key}hooked\u{1}\u{2}hooked\u{1}x\u{2}"),
             &format!("{key}WAIT\u{1}ﬀ\u{2}"),
         ] {
             assert_eq!(stored(text), None, "{text}");

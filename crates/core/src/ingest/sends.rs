@@ -100,7 +100,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         if request.queue_id >= row.send_queues {
             return None;
         }
-        let scanned = scan::plain_properties(request.properties, &state.stamps)?;
+        let scanned = scan::plain_properties(request.properties, &state.stamps, &state.special)?;
         if !request.batch && scanned.unique_key.is_none() {
             return None;
         }

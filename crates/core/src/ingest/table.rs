@@ -143,6 +143,8 @@ pub struct State {
     pub store_host: Vec<u8>,
     /// Properties that every message gets, in this order; a message that has one is not taken.
     pub stamps: Vec<(String, String)>,
+    /// Names of properties with which a message is not taken, beside those that never are.
+    pub special: Vec<String>,
     /// Fields at the end of every answer to a send.
     pub send_ext: Vec<(String, String)>,
     /// Header encoding of answers.
@@ -178,6 +180,7 @@ impl Default for State {
             batch_max: 0,
             store_host: Vec::new(),
             stamps: Vec::new(),
+            special: Vec::new(),
             send_ext: Vec::new(),
             encoding: Encoding::Json,
             version: 0,

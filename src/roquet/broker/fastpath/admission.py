@@ -122,6 +122,8 @@ class Rules:
     holds_max: int
     delay_levels: int
     """The highest one."""
+    special: frozenset[str] = frozenset()
+    """Properties at which put hooks act that the core does not know."""
     encoding: int = 0
 
 
@@ -231,8 +233,7 @@ class Admission:
     def _state_changed(self, rows: Rows) -> None:
         state = self._state
         self._stale = False
-        self._version = state.version
-        self._port = self._identity.port
+        self._version, self._port = state.version, self._identity.port
         self._write_state(rows)
         if (state.permission, state.is_slave) != self._known:
             # Rows depend on it, and at the start there are none yet.
@@ -323,6 +324,7 @@ class Admission:
             batch_max=messages_max(len(broker_properties.identity.store_host)),
             store_host=broker_properties.identity.store_host,
             stamps=[*ext, (props.CLUSTER, broker_properties.identity.cluster)],
+            special=sorted(self._rules.special),
             send_ext=ext,
             encoding=self._rules.encoding,
             version=VERSION,
@@ -360,9 +362,8 @@ class Admission:
 
     def _send_queues(self, config: TopicConfig) -> int:
         """Return how many queues plain sends may name; 0 when a send needs a closer look."""
-        if config.order and not self._state.is_writable:
-            return 0
-        if not self._metadata.topics.is_durable(config.name):
+        is_closed = config.order and not self._state.is_writable
+        if is_closed or not self._metadata.topics.is_durable(config.name):
             return 0
         refused = names.check_topic(config.name) or names.check_may_send(config.name)
         if refused or names.is_retry(config.name) or not _is_plain(config.attributes):

@@ -1,25 +1,25 @@
 """The last step before the store, the same for every message that the broker itself appends.
 
-Checks what every record must fulfil, and turns a delay level into a place in the schedule topic
-(spec: broker (b) "Store-level hook limits", (g)). Sends and send-backs go through here; a delivery
-of a delayed message does not, since the record still asks for the delay that it has had.
+Runs the put hooks (`put_hooks.py`), then appends and waits as long as the message asks. Sends and
+send-backs go through here; a delivery of a delayed message does not, since the record still asks
+for the delay that it has had.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol import names, sys_flag
+from roquet.broker.messages.put_hooks import Put
 from roquet.protocol import properties as props
+from roquet.protocol import sys_flag
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 from roquet.store.store import waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roquet.broker.state import BrokerState
+    from roquet.broker.messages.put_hooks import PutHooks
 
 _IPV6_HOST_SIZE = 20
 
@@ -64,52 +64,22 @@ class Copies(Protocol):
         ...
 
 
-class Delays(Protocol):
-    """Turns a delay level into a place in the schedule topic."""
-
-    def divert(self, draft: Draft) -> None:
-        """Change topic, queue and properties of a draft whose DELAY property asks for it."""
-        ...
-
-
-class Timers(Protocol):
-    """Turns a timer property into a place in the timer topic."""
-
-    def divert(self, draft: Draft) -> PutResult | None:
-        """Change topic, queue and properties of a draft that asks for it; return why it cannot."""
-        ...
-
-
-class Lights(Protocol):
-    """Knows which light queues a message may be put into."""
-
-    def refusal(self, draft: Draft, *, is_new: bool) -> PutResult | None:
-        """Return why a draft cannot be stored with what it says of light queues."""
-        ...
-
-
 class Appender:
     """Appends drafts after the checks."""
 
     def __init__(
         self,
         store: Store,
-        delays: Delays,
-        state: BrokerState,
+        hooks: PutHooks,
         copies: Copies | None = None,
         *,
         log: AppendLog | None = None,
-        timers: Timers | None = None,
-        lights: Lights | None = None,
     ) -> None:
         """Without `copies` nothing waits for slaves, without `log` nothing is appended together."""
         self._store = store
-        self._delays = delays
-        self._state = state
+        self._hooks = hooks
         self._copies = copies
         self._log = log
-        self._timers = timers
-        self._lights = lights
         self._is_inner = False
 
     @property
@@ -154,40 +124,17 @@ class Appender:
         return done
 
     def made_ready(
-        self, draft: Draft, *, as_it_is: bool = False, is_new: bool = True
+        self, draft: Draft, *, as_it_is: bool = False, is_new: bool = True, sent: bool = False
     ) -> PutResult | None:
-        """Check and convert a draft; return why it cannot be appended. May raise Refused.
+        """Run the put hooks; return why a draft cannot be appended. May raise Refusal.
 
-        `as_it_is` leaves delays alone: a half message's own counts when it is committed. One that
-        is not new was accepted before, and goes elsewhere now.
+        `as_it_is`, `is_new` and `sent` are those of `Put`.
         """
-        refused = self._refused(draft.topic)
-        if refused is None and props.INNER_MULTI_DISPATCH in draft.properties:
-            refused = self._lights_refused(draft, is_new=is_new)
-        if refused is not None:
-            return refused
         draft.accepted = not is_new
-        if not as_it_is and sys_flag.transaction(draft.sys_flag) in _MAY_WAIT:
-            if asks_for_timer(draft.properties):
-                refused = self._timed(draft)
-            else:
-                self._delays.divert(draft)
-            if refused is not None:
-                return refused
-        draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
-        return None
-
-    def _lights_refused(self, draft: Draft, *, is_new: bool) -> PutResult | None:
-        # The store alone says where a message is in light queues. Copies for a retry keep it, as
-        # in Java: no queue is made by it.
-        if not names.is_retry(draft.topic):
-            draft.properties.pop(props.INNER_MULTI_QUEUE_OFFSET, None)
-        return None if self._lights is None else self._lights.refusal(draft, is_new=is_new)
-
-    def _timed(self, draft: Draft) -> PutResult | None:
-        if self._timers is None:
-            return PutResult(PutStatus.WHEEL_TIMER_NOT_ENABLE, why="there is no timer wheel")
-        return self._timers.divert(draft)
+        refused = self._hooks(draft, Put(sent, self._is_inner, is_new, as_it_is))
+        if refused is None:
+            draft.sys_flag = with_hosts(draft.sys_flag, draft.born_host, draft.store_host)
+        return refused
 
     async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
         """Append a draft that was made ready, and wait."""
@@ -238,7 +185,7 @@ class Appender:
 
     async def append_batch(self, batch: BatchDraft) -> BatchResult:
         """Check and append a batch, all or none."""
-        refused = self._refused(batch.topic)
+        refused = self._hooks.refused_topic(batch.topic, inner=self._is_inner)
         if refused is not None:
             return BatchResult(refused.status, [], why=refused.why)
         batch.sys_flag = with_hosts(batch.sys_flag, batch.born_host, batch.store_host)
@@ -254,40 +201,6 @@ class Appender:
             return PutStatus.PUT_OK, ""
         return await self._copies.copied(end)
 
-    def _refused(self, topic: str) -> PutResult | None:
-        if self._state.is_slave and not self._is_inner:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, why="this broker is a slave")
-        if not _is_storable(topic):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"illegal topic name {topic[:255]!r}")
-        return None
-
-
-_MAY_WAIT = (sys_flag.TRANSACTION_NONE, sys_flag.TRANSACTION_COMMIT)
-"""Messages with these transaction bits may have a delay."""
-
-
-def asks_for_timer(properties: dict[str, str]) -> bool:
-    """Tell whether a message is for the timer wheel; a delay level wins and clears the rest."""
-    if props.TIMER_DELAYS.isdisjoint(properties):
-        return False
-    if delay_level(properties) > 0:
-        for name in _TIMES:
-            properties.pop(name, None)
-        return False
-    return any(name in properties for name in _TIMES)
-
-
-_TIMES = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
-"""Properties that say when a message is due."""
-
-
-def delay_level(properties: dict[str, str]) -> int:
-    """Return the delay level a message asks for; text that is no number counts as 0."""
-    text = properties.get(props.DELAY)
-    if text is None:
-        return 0
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
-
 
 def with_hosts(flag: int, born_host: bytes, store_host: bytes) -> int:
     """Return a message's flag with the address-family bits that its hosts really have."""
@@ -297,11 +210,3 @@ def with_hosts(flag: int, born_host: bytes, store_host: bytes) -> int:
     if len(store_host) == _IPV6_HOST_SIZE:
         flag |= sys_flag.STORE_HOST_V6
     return flag
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_storable(topic: str) -> bool:
-    """Tell whether a record may have this topic; pop retry topics of the second form hold a `+`."""
-    if names.check_topic(topic) is None:
-        return True
-    return names.is_retry(topic) and names.check_topic(topic.replace("+", "_")) is None

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
     from roquet.broker.config import BrokerConfig
     from roquet.broker.fastpath.pop_rows import PopRows
+    from roquet.broker.messages.put_hooks import PutHooks
     from roquet.broker.messages.schedule import DelayLevels
     from roquet.broker.metrics.answers import Answers
     from roquet.broker.network.ports import Listeners
     from roquet.broker.remoting.receive import ReceiveAdapter
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
-    from roquet.broker.wiring.timers import TimerParts
     from roquet.ha.replicas import Replicas
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
@@ -43,13 +43,14 @@ def make_admission(
     delays: DelayLevels,
     answers: Answers | None,
     *,
+    hooks: PutHooks,
     halves: HalfDoor,
     pop: PopRows,
 ) -> Admission:
     """Make the rows of the native fast path."""
     config = base.config
-    # What plugins want to see must not pass them by.
-    unseen = config.plugins.chosen or base.hooks
+    # What plugins and put hooks want to see must not pass them by.
+    unseen = config.plugins.chosen or base.hooks or hooks.beyond_core is None
     fast = config.server.fast_path and not unseen
     admission = Admission(
         metadata=base.metadata,
@@ -64,6 +65,7 @@ def make_admission(
             config.store,
             config.server.holds_max,
             delays.highest,
+            special=hooks.beyond_core or frozenset(),
         ),
         expressions=expressions,
         halves=halves,
@@ -112,19 +114,11 @@ def make_light_queues(base: Base) -> LightQueues | None:
     return lights
 
 
-def make_appender(
-    base: Base,
-    delays: DelayLevels,
-    replicas: Replicas | None,
-    *,
-    timers: TimerParts,
-    lights: LightQueues | None,
-) -> Appender:
+def make_appender(base: Base, hooks: PutHooks, replicas: Replicas | None) -> Appender:
     """Make the last step before the store."""
     # Plugins see message by message.
     log = None if base.config.plugins.chosen else base.store
-    waits = (base.store, delays, base.state, replicas)
-    return Appender(*waits, log=log, timers=timers.conversion, lights=lights)
+    return Appender(base.store, hooks, replicas, log=log)
 
 
 def make_locks(base: Base, client: Client) -> Locks:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from roquet.base.clock import steady_ms
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendResult
-from roquet.broker.messages.appender import delay_level
+from roquet.broker.messages.put_hooks import delay_level, inner_batch_refused
 from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
@@ -192,7 +192,6 @@ class Sends:
             reconsume_times=request.attempts or 0,
         )
         self._check_size(len(body))
-        self._check_inner(properties, draft.sys_flag)
         return Sending(draft, queue_id, caller.received_ms)
 
     def _make_ready(self, sending: Sending, request: SendRequest, config: TopicConfig) -> None:
@@ -205,7 +204,7 @@ class Sends:
         if is_half:
             sending.half_of = draft.topic
             self._halves.divert(draft, request.producer_group)
-        refused = self._appender.made_ready(draft, as_it_is=is_half)
+        refused = self._appender.made_ready(draft, as_it_is=is_half, sent=True)
         # Half and delayed messages count where they wait, and again where they go from there.
         sending.counted_as = draft.topic
         if refused is not None:
@@ -305,7 +304,9 @@ class Sends:
             reconsume_times=request.attempts or 0,
             wait=properties.get(props.WAIT, "true").lower() != "false",
         )
-        self._check_inner(properties, batch.sys_flag)
+        refused = inner_batch_refused(properties, batch.sys_flag)
+        if refused is not None:
+            self._refuse(refused.status, refused.why)
         self._check_bits(batch.sys_flag)
         return batch
 
@@ -357,11 +358,6 @@ class Sends:
             light_topics.name_queue(topic, properties)
         except ValueError as error:
             self._refuse(PutStatus.MESSAGE_ILLEGAL, str(error))
-
-    def _check_inner(self, properties: dict[str, str], flag: int) -> None:
-        """Refuse what readers would take apart as a batch within a record (B7)."""
-        if props.INNER_NUM in properties or flag & (sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP):
-            self._refuse(PutStatus.MESSAGE_ILLEGAL, "no queue here holds batches within a record")
 
     def _check_bits(self, flag: int) -> None:
         """Refuse records that no consumer would ever see, answered with success by Java."""

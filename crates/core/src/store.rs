@@ -6,7 +6,7 @@
 use crate::checkpoint::{CheckpointFile, Notes};
 use crate::commit_log::{Appended, CommitLog, Prepared, PutStatus};
 use crate::consume_queue::ConsumeQueues;
-use crate::dispatch::{Derived, Dispatcher, LastRecord};
+use crate::dispatch::{Derived, Dispatcher, LastRecord, Progress};
 use crate::get::{Getter, Got, Wanted};
 use crate::queue_ends::Ends;
 use crate::recovery::{self, Before, Recovered};
@@ -18,7 +18,7 @@ use crate::store_error::{ErrorKind, StoreError};
 use crate::store_events::{Events, Watcher};
 use crate::store_health::{hold, Health};
 use crate::store_lights::Gone;
-use crate::store_open::{lock, next_offsets, open_derived, open_log, read, Parts};
+use crate::store_open::{all_sinks, lock, next_offsets, open_derived, open_log, read, Parts};
 use crate::store_threads::Threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -91,13 +91,13 @@ impl Store {
         });
         let next = next_offsets(&derived.queues, &recovered);
         log.resume(recovered.end, last.time, next);
-        let dispatcher = Arc::new(Dispatcher::new(
-            Arc::clone(&log),
-            Arc::clone(&derived),
-            config.sync_flush,
-            recovered.end,
+        let own = Progress {
+            position: recovered.end,
             last,
-        ));
+        };
+        let sinks = all_sinks(&derived, parts.sinks, own, checkpoint)?;
+        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&log), config.sync_flush, sinks));
+        dispatcher.catch_up()?;
         let events = Arc::new(Events::new()?);
         log.limit_lights(config.tuned.lights_max);
         dispatcher.watch(Arc::clone(&events) as Arc<dyn Watcher>);
@@ -361,12 +361,12 @@ impl Store {
     /// As [`Self::checkpoint`] without the note of the queues' ends, which takes a row for each.
     pub(crate) fn quick_checkpoint(&self) -> Result<(), StoreError> {
         let _one_at_a_time = hold(&self.checkpoint);
-        let (position, last) = self.dispatcher.snapshot();
-        if self.log.flushed() < position {
+        let reached = self.dispatcher.reached();
+        let flushed = self.log.flushed();
+        if reached.iter().any(|sink| sink.position > flushed) {
             self.flush()?;
         }
-        let synced = self.derived.sync();
-        self.note(synced)?;
+        let Progress { last, .. } = self.note(self.dispatcher.sync(&reached))?;
         let index = self.derived.index.as_ref();
         self.notes.write(self.log.flushed(), |checkpoint| {
             checkpoint.log_time = last.time;
@@ -422,15 +422,5 @@ impl Store {
 
     pub(crate) fn is_started(&self) -> bool {
         self.started.load(Ordering::Acquire)
-    }
-}
-
-impl Derived {
-    fn sync(&self) -> Result<(), StoreError> {
-        self.queues.sync()?;
-        match &self.index {
-            Some(index) => Ok(index.sync()?),
-            None => Ok(()),
-        }
     }
 }

@@ -5,7 +5,7 @@ use crate::commit_log::{CommitLog, LogConfig, NextOffsets};
 use crate::consume_queue::{ConsumeQueues, QueueStore};
 use crate::deleted::Deleted;
 use crate::disk::Disk;
-use crate::dispatch::Derived;
+use crate::dispatch::{own_sinks, Derived, DispatchSink, Followers, LastRecord, Progress};
 use crate::file_cache::FileCache;
 use crate::index::Index;
 use crate::recovery::Recovered;
@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub struct Parts {
     /// Where units are kept; `None` for files.
     pub queues: Option<Box<dyn QueueStore>>,
+    /// What follows the log beside queues and index.
+    pub sinks: Vec<Arc<dyn DispatchSink>>,
 }
 
 pub(crate) fn lock(disk: &dyn Disk, root: &Path) -> Result<Box<dyn Send + Sync>, StoreError> {
@@ -91,6 +93,31 @@ pub(crate) fn open_derived(
         deleted,
         light_queues: config.light_queues,
     })
+}
+
+/// The sinks of a store and where each goes on: those that every store has behind what recovery has
+/// read, others where they say, or else where the checkpoint does.
+pub(crate) fn all_sinks(
+    derived: &Arc<Derived>,
+    others: Vec<Arc<dyn DispatchSink>>,
+    own: Progress,
+    checkpoint: Checkpoint,
+) -> Result<Followers, StoreError> {
+    let mut all: Followers = own_sinks(derived)
+        .into_iter()
+        .map(|sink| (sink, own))
+        .collect();
+    for sink in others {
+        sink.truncate(own.position)?;
+        let promised = checkpoint.queue_offset.cast_unsigned();
+        let position = sink.position().unwrap_or(promised);
+        let behind = Progress {
+            position,
+            last: LastRecord::default(),
+        };
+        all.push((sink, if position < own.position { behind } else { own }));
+    }
+    Ok(all)
 }
 
 /// Where each queue goes on: behind its units, and behind all that it is known to have had.

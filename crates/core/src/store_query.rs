@@ -94,8 +94,7 @@ impl Store {
 
     /// Store time of the newest record that is in the queues; 0 when there is none.
     fn newest_store_time(&self) -> u64 {
-        let (_, last) = self.dispatcher.snapshot();
-        u64::try_from(last.time).unwrap_or(0)
+        u64::try_from(self.dispatcher.progress().last.time).unwrap_or(0)
     }
 
     /// Deletes a topic's queues; returns how many. Its messages stay in the log, out of reach.
@@ -145,11 +144,7 @@ impl Store {
         let dropped = self.log.drop_oldest(limit, gone)?;
         if dropped > 0 {
             let min = self.log.min();
-            self.queues().correct_min(min)?;
-            self.queues().delete_expired(min)?;
-            if let Some(index) = &self.derived.index {
-                index.delete_expired(min)?;
-            }
+            self.dispatcher.clean(min)?;
             self.derived.deleted.settle(min, u64::MAX)?;
             self.drop_expired_lights()?;
         }

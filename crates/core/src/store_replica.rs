@@ -74,7 +74,7 @@ impl Store {
         let places = if self.log.end_copies()? {
             self.flush()?;
             self.dispatch_all()?;
-            let (_, last) = self.dispatcher.snapshot();
+            let last = self.dispatcher.progress().last;
             Some((self.offsets_of_copy(), last.time))
         } else {
             None

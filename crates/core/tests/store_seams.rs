@@ -4,13 +4,15 @@
 mod seam_help;
 mod store_help;
 
+use roquet_core::checkpoint::Checkpoint;
 use roquet_core::commit_log::{Prepared, PutStatus};
 use roquet_core::get::GetStatus;
+use roquet_core::record::{NewRecord, SYS_PREPARED};
 use roquet_core::store::Store;
 use roquet_core::store_config::Value;
 use roquet_core::store_env::Env;
 use roquet_core::store_open::Parts;
-use seam_help::MemoryQueues;
+use seam_help::{MemoryQueues, MemorySink};
 use std::sync::Arc;
 use store_help::{check, config, copy, killed, message, send, Folder, Made};
 
@@ -22,6 +24,7 @@ const LIGHT: [(&str, Value); 2] = [
 fn open(folder: &Folder, queues: &MemoryQueues) -> Arc<Store> {
     let parts = Parts {
         queues: Some(Box::new(queues.clone())),
+        ..Parts::default()
     };
     let store = Store::open_with(config(&folder.0, &LIGHT), Env::system(), parts).unwrap();
     store.start().unwrap();
@@ -174,5 +177,143 @@ fn queues_in_memory_begin_where_the_log_begins_after_messages_expire() {
         GetStatus::OffsetTooSmall
     );
     assert_eq!(store.read_all("T", 0).len() as u64, 200 - min);
+    store.close().unwrap();
+}
+
+fn open_with_sink(folder: &Folder, sink: &MemorySink) -> Arc<Store> {
+    let parts = Parts {
+        sinks: vec![Arc::new(sink.clone())],
+        ..Parts::default()
+    };
+    Store::open_with(config(&folder.0, &[]), Env::system(), parts).unwrap()
+}
+
+/// Where the records of a log begin.
+fn starts(store: &Store) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut at = store.log().min();
+    while at < store.log().written() {
+        match store.log().head(at) {
+            Some(head) if head.physical_offset.cast_unsigned() == at => {
+                found.push(at);
+                at += u64::from(head.total_size);
+            }
+            _ => at = store.log().next_file_start(at),
+        }
+    }
+    found
+}
+
+fn places(sink: &MemorySink) -> Vec<u64> {
+    sink.records().into_iter().map(|(at, _)| at).collect()
+}
+
+fn promised(folder: &Folder) -> i64 {
+    let bytes = std::fs::read(folder.path("checkpoint")).unwrap();
+    Checkpoint::decode(&bytes).queue_offset
+}
+
+#[test]
+fn a_sink_is_offered_each_record_once_in_the_order_of_the_log() {
+    let folder = Folder::new("sink-all");
+    let sink = MemorySink::default();
+    let store = open_with_sink(&folder, &sink);
+    store.start().unwrap();
+    for number in 0..300 {
+        send(&store, number);
+    }
+    let half = NewRecord {
+        sys_flag: SYS_PREPARED,
+        ..message("Half", 0, b"no queue has it", b"")
+    };
+    store.try_send(&half).unwrap();
+    store.settle();
+    assert_eq!(places(&sink), starts(&store));
+    assert_eq!(sink.records().last().unwrap().1, "Half");
+    assert_eq!(store.queues().max("Half", 0), 0);
+    check(&store, 300);
+    store.flush().unwrap();
+    assert!(store.delete_expired(u64::MAX, 1).unwrap() > 0);
+    assert_eq!(sink.taken().cleaned_at, [store.log().min()]);
+    store.close().unwrap();
+    let again = open_with_sink(&folder, &sink);
+    assert_eq!(sink.taken().cut_at, [0, again.log().written()]);
+    again.close().unwrap();
+}
+
+#[test]
+fn the_slowest_sink_decides_what_the_checkpoint_promises() {
+    let folder = Folder::new("sink-lags");
+    let sink = MemorySink::default();
+    let store = open_with_sink(&folder, &sink);
+    store.start().unwrap();
+    for number in 0..10 {
+        send(&store, number);
+    }
+    store.settle();
+    store.checkpoint().unwrap();
+    let ninth = places(&sink)[9].cast_signed();
+    assert_eq!(promised(&folder), ninth);
+    sink.taken().lags = true;
+    for number in 10..20 {
+        send(&store, number);
+    }
+    store.settle();
+    store.checkpoint().unwrap();
+    assert_eq!(promised(&folder), ninth, "as far as the sink is durable");
+    let left = killed(&store, &folder);
+    // One that kept nothing is offered what the checkpoint does not promise.
+    let fresh = MemorySink::default();
+    let again = open_with_sink(&left, &fresh);
+    assert_eq!(places(&fresh), starts(&again)[9..]);
+    check(&again, 20);
+    again.start().unwrap();
+    again.checkpoint().unwrap();
+    assert_eq!(
+        promised(&left),
+        places(&fresh).last().unwrap().cast_signed()
+    );
+    again.close().unwrap();
+}
+
+#[test]
+fn a_sink_that_is_behind_catches_up_before_the_store_is_open() {
+    let folder = Folder::new("sink-behind");
+    let (store, placed) = store_help::filled(&folder, 40);
+    store.close().unwrap();
+    for (position, first) in [(0, 0), (placed[25].physical_offset, 25)] {
+        let sink = MemorySink::default();
+        sink.taken().position = Some(position);
+        let again = open_with_sink(&folder, &sink);
+        assert_eq!(places(&sink), starts(&again)[first..]);
+        assert_eq!(again.dispatched(), again.log().written());
+        check(&again, 40);
+        again.close().unwrap();
+    }
+}
+
+#[test]
+fn a_sink_that_refuses_a_record_holds_all_up_until_it_takes_it() {
+    let folder = Folder::new("sink-refuses");
+    let sink = MemorySink::default();
+    let store = open_with_sink(&folder, &sink);
+    assert!(store.start_stepped().unwrap());
+    for number in 0..6 {
+        send(&store, number);
+    }
+    store.flush().unwrap();
+    let third = starts(&store)[3];
+    sink.taken().refuses_from = Some(third);
+    for _ in 0..3 {
+        assert!(store.dispatch().is_err());
+        assert_eq!((store.dispatched(), sink.records().len()), (third, 3));
+    }
+    store.checkpoint().unwrap();
+    assert_eq!(promised(&folder), starts(&store)[2].cast_signed());
+    sink.taken().refuses_from = None;
+    while store.dispatch().unwrap() {}
+    assert_eq!(places(&sink), starts(&store));
+    assert_eq!(store.queues().conflicts(), 0);
+    check(&store, 6);
     store.close().unwrap();
 }

@@ -1,7 +1,10 @@
 //! Second forms of the seams of the store, in memory.
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)] // Each test uses some of it.
 
+use roquet_core::commit_log::NextOffsets;
 use roquet_core::consume_queue::{QueueStore, Unit, UnitPut};
+use roquet_core::dispatch::{DispatchSink, Entry, Progress};
+use roquet_core::store_error::{ErrorKind, StoreError};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -141,6 +144,73 @@ impl QueueStore for MemoryQueues {
     }
 
     fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a sink of a test remembers.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// Where each record was, and its topic.
+    pub(crate) records: Vec<(u64, String)>,
+    /// Where the log ended or began when it was told to cut or to clean.
+    pub(crate) cut_at: Vec<u64>,
+    pub(crate) cleaned_at: Vec<u64>,
+    /// Whether what is taken now is not durable.
+    pub(crate) lags: bool,
+    durable: Progress,
+    /// Records at this offset or behind are refused.
+    pub(crate) refuses_from: Option<u64>,
+    /// Where it goes on at a start.
+    pub(crate) position: Option<u64>,
+}
+
+/// A sink in memory; clones share what they took, as files of two runs do.
+#[derive(Clone, Default)]
+pub(crate) struct MemorySink(Arc<Mutex<Taken>>);
+
+impl MemorySink {
+    pub(crate) fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn records(&self) -> Vec<(u64, String)> {
+        self.taken().records.clone()
+    }
+}
+
+impl DispatchSink for MemorySink {
+    fn take(&self, entry: &Entry<'_>, _fresh: &mut NextOffsets) -> Result<(), StoreError> {
+        let at = entry.record.physical_offset.cast_unsigned();
+        let mut taken = self.taken();
+        if taken.refuses_from.is_some_and(|from| at >= from) {
+            return Err(StoreError::new(ErrorKind::DiskFull, "no room in the sink"));
+        }
+        taken.records.push((at, entry.topic.to_owned()));
+        Ok(())
+    }
+
+    fn sync(&self, reached: Progress) -> Result<Progress, StoreError> {
+        let mut taken = self.taken();
+        if !taken.lags {
+            taken.durable = reached;
+        }
+        Ok(taken.durable)
+    }
+
+    fn position(&self) -> Option<u64> {
+        self.taken().position
+    }
+
+    fn truncate(&self, end: u64) -> Result<(), StoreError> {
+        let mut taken = self.taken();
+        taken.cut_at.push(end);
+        taken.records.retain(|(at, _)| *at < end);
+        Ok(())
+    }
+
+    fn clean(&self, min: u64) -> Result<(), StoreError> {
+        self.taken().cleaned_at.push(min);
         Ok(())
     }
 }

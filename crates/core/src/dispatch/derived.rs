@@ -1,28 +1,20 @@
-//! Following the log: each record gets its place in a queue and its entries in the index
-//! (spec: store §5.1, §6, §10).
+//! What is derived from the log: the queues and the index, and what a record gives them
+//! (spec: store §5.1, §6).
 
-use crate::commit_log::{CommitLog, NextOffsets};
 use crate::consume_queue::ConsumeQueues;
 use crate::deleted::Deleted;
 use crate::index::Index;
 use crate::java_hash;
 use crate::light_queues;
 use crate::properties;
-use crate::record::{self, Parsed, RecordView, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
-use crate::store_error::{ErrorKind, StoreError};
-use crate::store_events::{News, Watcher};
-use crate::store_health::hold;
+use crate::record::{RecordView, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use crate::store_error::StoreError;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The topic whose queue units hold delivery times.
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Delay of a level that has none, in milliseconds (spec: store §15).
 const UNKNOWN_DELAY: i64 = 1000;
-/// Bytes of one step: readers hear of its records together.
-const STEP_BYTES: usize = 1 << 20;
-
 /// The queues and the index of a store, as whoever reads records feeds them.
 pub struct Derived {
     /// The consume queues.
@@ -230,187 +222,4 @@ fn tolerate<T>(put: io::Result<T>, otherwise: T) -> Result<T, StoreError> {
         Err(error) if is_final(&error) => Ok(otherwise),
         Err(error) => Err(StoreError::from(error)),
     }
-}
-
-/// The last record dispatched: where it starts, and its store time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LastRecord {
-    /// Its first byte in the log.
-    pub start: u64,
-    /// Its store time.
-    pub time: i64,
-}
-
-/// Follows one log; one thread steps it.
-pub struct Dispatcher {
-    log: Arc<CommitLog>,
-    derived: Arc<Derived>,
-    /// Whether only durable records are shown to readers (spec: store §10, confirmOffset).
-    durable_only: bool,
-    stepping: Mutex<NextOffsets>,
-    position: AtomicU64,
-    last: Mutex<LastRecord>,
-    watchers: RwLock<Vec<Arc<dyn Watcher>>>,
-}
-
-impl Dispatcher {
-    /// Makes one that goes on at `position`.
-    pub fn new(
-        log: Arc<CommitLog>,
-        derived: Arc<Derived>,
-        durable_only: bool,
-        position: u64,
-        last: LastRecord,
-    ) -> Self {
-        Self {
-            log,
-            derived,
-            durable_only,
-            stepping: Mutex::default(),
-            position: AtomicU64::new(position),
-            last: Mutex::new(last),
-            watchers: RwLock::default(),
-        }
-    }
-
-    /// Adds somebody who hears of each batch.
-    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
-        let mut watchers = self
-            .watchers
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        watchers.push(watcher);
-    }
-
-    /// Everybody who wants to hear.
-    pub fn watchers(&self) -> Vec<Arc<dyn Watcher>> {
-        let watchers = self.watchers.read();
-        watchers.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Everything before this offset is in queues and index.
-    pub fn position(&self) -> u64 {
-        self.position.load(Ordering::Acquire)
-    }
-
-    /// Up to where records may be dispatched now.
-    pub fn limit(&self) -> u64 {
-        if self.durable_only {
-            self.log.flushed_whole()
-        } else {
-            self.log.whole()
-        }
-    }
-
-    /// Position and last record, as of one moment.
-    pub fn snapshot(&self) -> (u64, LastRecord) {
-        let last = hold(&self.last);
-        (self.position(), *last)
-    }
-
-    /// Dispatches what is there, about a mebibyte at most; false when there was nothing.
-    ///
-    /// On an error everything before the record concerned is dispatched, and the next step tries
-    /// it again.
-    pub fn step(&self) -> Result<bool, StoreError> {
-        let mut fresh = hold(&self.stepping);
-        let start = self.position().max(self.log.min());
-        if start >= self.limit() {
-            return Ok(false);
-        }
-        let (end, last, result) = self.follow(start, &mut fresh);
-        {
-            let mut held = hold(&self.last);
-            if let Some(last) = last {
-                *held = last;
-            }
-            self.position.store(end, Ordering::Release);
-        }
-        let news: Vec<News> = fresh.drain();
-        drop(fresh);
-        if !news.is_empty() {
-            for watcher in self.watchers() {
-                watcher.dispatched(&news);
-            }
-        }
-        result.map(|()| end > start)
-    }
-
-    /// Runs something while no record is being dispatched.
-    pub fn between_steps<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _steps = hold(&self.stepping);
-        work()
-    }
-
-    /// Dispatches the records of one file from `start` on, up to the limit of a step.
-    fn follow(
-        &self,
-        start: u64,
-        fresh: &mut NextOffsets,
-    ) -> (u64, Option<LastRecord>, Result<(), StoreError>) {
-        let mut last = None;
-        let Some(lease) = self.log.rest(start, self.limit()) else {
-            return (start, last, Err(lost(start, "its file is gone")));
-        };
-        let mut at = 0;
-        loop {
-            let here = start + at as u64;
-            if at >= STEP_BYTES {
-                return (here, last, Ok(()));
-            }
-            match record::parse(&lease, at, false) {
-                Parsed::Record { view, size } => {
-                    if let Err(error) = self.take(&view, fresh) {
-                        return (here, last, Err(error));
-                    }
-                    last = Some(LastRecord {
-                        start: here,
-                        time: view.store_timestamp,
-                    });
-                    at += size as usize;
-                }
-                Parsed::Blank { .. } => return (self.log.next_file_start(here), last, Ok(())),
-                Parsed::End if at >= lease.len() => return (here, last, Ok(())),
-                Parsed::End => return (here, last, Err(lost(here, "there is none"))),
-                Parsed::Broken { why, .. } => {
-                    return (here, last, Err(lost(here, &format!("{why:?}"))));
-                }
-            }
-        }
-    }
-
-    fn take(&self, record: &RecordView<'_>, fresh: &mut NextOffsets) -> Result<(), StoreError> {
-        let topic = String::from_utf8_lossy(record.topic);
-        if Derived::is_queued(record) {
-            // A slave hears of a deleted topic only when its queues begin anew.
-            let at = record.physical_offset.cast_unsigned();
-            let place = (topic.as_ref(), record.queue_id, record.queue_offset);
-            self.derived.forget_deleted(place, at)?;
-        }
-        let found = Found::of(record);
-        if Derived::is_queued(record) && self.derived.put_unit(&topic, record, &found)? {
-            let next = record.queue_offset.saturating_add(1);
-            fresh.set(&topic, record.queue_id, next);
-        }
-        for (name, offset) in self.derived.places(&topic, record) {
-            let next = offset.cast_signed().saturating_add(1);
-            let place = (name, light_queues::QUEUE_ID, offset.cast_signed());
-            let at = record.physical_offset.cast_unsigned();
-            self.derived.forget_deleted(place, at)?;
-            let put = self
-                .derived
-                .put_light(&topic, record, &found, (name, offset))?;
-            if put {
-                fresh.set(name, light_queues::QUEUE_ID, next);
-            }
-        }
-        self.derived.put_keys(&topic, record, &found)
-    }
-}
-
-fn lost(at: u64, why: &str) -> StoreError {
-    StoreError::new(
-        ErrorKind::Corrupt,
-        format!("the record at offset {at} of the log cannot be read again: {why}"),
-    )
 }

@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, TypeVar
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
 from roquet.service.collector import long_work
+from roquet.store.tables import JsonTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from roquet.store.tables import KeyValues, TableCodec
+
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +72,10 @@ class JsonFile:
         if broken:
             raise Corrupt("; ".join(broken))
         return None
+
+    def table(self, codec: TableCodec[K, V]) -> KeyValues[K, V]:
+        """Return the table that this file keeps, empty until it is loaded."""
+        return JsonTable(self, codec)
 
     def remove(self) -> None:
         """Delete the file and its copy, durably. Raises OSError."""

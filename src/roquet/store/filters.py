@@ -21,18 +21,22 @@ from roquet.protocol.tags import ExpressionError
 from roquet.service.ratelog import RateLog
 from roquet.store.bloom import Bloom
 from roquet.store.room import Room, text_size
+from roquet.store.tables import Rows, TableCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.model.subscription import SubscriptionData
-    from roquet.store.files import JsonFile
+    from roquet.store.tables import TableForm
 
 log = logging.getLogger(__name__)
 
 Filter: TypeAlias = NativeFilter
 """A compiled filter; readers of the store take it."""
+
+_Key: TypeAlias = tuple[str, str]
+"""Group and topic."""
 
 DEAD_KEPT_MS = 24 * 3_600_000
 LOADED_DEAD_MS = 30_000
@@ -70,49 +74,33 @@ class ConsumerFilter:
 class FilterTable:
     """Topic and group -> filter, with the file."""
 
-    def __init__(self, file: JsonFile, clock: Clock) -> None:
-        """Begin empty; `load` adds what the file has."""
-        self._file = file
+    def __init__(self, form: TableForm, clock: Clock) -> None:
+        """Begin empty; `load` takes the durable filters."""
+        self._table = form.table(TableCodec(self._decode, self._encode))
         self._clock = clock
         self._bloom = Bloom()
         self._by_group: dict[str, dict[str, ConsumerFilter]] = {}
         self._retry: dict[str, Filter] = {}
         self._room = Room("filters", FILTERS_MAX)
         self._log = RateLog(log, clock)
-        self._changed = False
         self._listeners: list[Callable[[str], object]] = []
 
     def __len__(self) -> int:
         return self._room.entries
 
     def load(self) -> None:
-        """Take over the file's filters as dead ones. Raises Corrupt when no copy is whole.
+        """Take over the durable filters as dead ones. Raises Corrupt when no copy is whole.
 
         A filter that cannot be used is named in the log and left out; the others stay.
         """
-        now_ms = self._clock.now_ms()
-        for found in self._file.load(_decode) or []:
-            try:
-                compiled(found.expression)
-            except ExpressionError as error:
-                log.warning("filter of %s for %s is left out: %s", found.group, found.topic, error)
-                continue
-            dead_ms = found.dead_ms or now_ms - LOADED_DEAD_MS
-            self._put(dataclasses.replace(found, dead_ms=dead_ms))
-        self._changed = False
+        self._table.load()
+        for found in self._table.rows().values():
+            self._take(found)
 
     async def persist(self) -> None:
-        """Forget what has been dead for a day, and write the file if anything changed."""
-        async with self._file.writing:
-            self._forget_dead()
-            if self._changed:
-                self._changed = False
-                filters = [found for topics in self._by_group.values() for found in topics.values()]
-                try:
-                    await self._file.save(lambda: self._encode(filters))
-                except BaseException:
-                    self._changed = True
-                    raise
+        """Forget what has been dead for a day, and make the rest durable if anything changed."""
+        self._forget_dead()
+        await self._table.flush()
 
     def listen(self, listener: Callable[[str], object]) -> None:
         """Have `listener(group)` called after every change of a filter."""
@@ -186,6 +174,10 @@ class FilterTable:
         )
 
     def _put(self, entry: ConsumerFilter) -> None:
+        self._table.put((entry.group, entry.topic), entry)
+        self._take(entry)
+
+    def _take(self, entry: ConsumerFilter) -> None:
         topics = self._by_group.setdefault(entry.group, {})
         old = topics.get(entry.topic)
         before = 0 if old is None else _size(entry.topic, entry.group, old.expression)
@@ -196,7 +188,6 @@ class FilterTable:
 
     def _note_change(self, group: str) -> None:
         self._retry.pop(group, None)
-        self._changed = True
         for listener in self._listeners:
             listener(group)
 
@@ -206,6 +197,7 @@ class FilterTable:
             if entry.dead_ms and entry.dead_ms < oldest_ms:
                 topics = self._by_group[entry.group]
                 del topics[entry.topic]
+                self._table.delete((entry.group, entry.topic))
                 self._room.add(-1, -_size(entry.topic, entry.group, entry.expression))
                 if not topics:
                     del self._by_group[entry.group]
@@ -213,9 +205,12 @@ class FilterTable:
 
     # --- the file -------------------------------------------------------------------------------
 
-    def _encode(self, filters: list[ConsumerFilter]) -> bytes:
+    def _encode(self, table: Rows[_Key, ConsumerFilter]) -> bytes:
+        by_group: dict[str, list[ConsumerFilter]] = {}
+        for entry in table.rows.values():
+            by_group.setdefault(entry.group, []).append(entry)
         by_topic: dict[str, dict[str, Any]] = {}
-        for entry in filters:
+        for entry in (entry for entries in by_group.values() for entry in entries):
             topic = by_topic.setdefault(entry.topic, {"groupFilterData": {}, "topic": entry.topic})
             topic["groupFilterData"][entry.group] = {
                 "bloomFilterData": {
@@ -232,6 +227,19 @@ class FilterTable:
                 "topic": entry.topic,
             }
         return fastjson.pretty({"filterDataByTopic": by_topic})
+
+    def _decode(self, data: bytes) -> Rows[_Key, ConsumerFilter]:
+        now_ms = self._clock.now_ms()
+        rows: dict[_Key, ConsumerFilter] = {}
+        for found in _decode(data):
+            try:
+                compiled(found.expression)
+            except ExpressionError as error:
+                log.warning("filter of %s for %s is left out: %s", found.group, found.topic, error)
+                continue
+            dead_ms = found.dead_ms or now_ms - LOADED_DEAD_MS
+            rows[found.group, found.topic] = dataclasses.replace(found, dead_ms=dead_ms)
+        return Rows(rows)
 
 
 def _size(topic: str, group: str, expression: str) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.base.errors import TableFull
 from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.tables import Rows, TableCodec
 
 if TYPE_CHECKING:
     from roquet.model.request_mode import GroupRequestMode
-    from roquet.store.files import JsonFile
+    from roquet.store.tables import TableForm
 
 log = logging.getLogger(__name__)
 
@@ -22,26 +23,17 @@ MODES_MAX = 100_000
 class RequestModes:
     """(topic, group) -> request mode."""
 
-    def __init__(self, file: JsonFile) -> None:
-        """Begin empty; `load` takes the file's modes."""
-        self._file = file
-        self._modes: dict[tuple[str, str], GroupRequestMode] = {}
-        self._changes = 0
-        self._saved = 0
+    def __init__(self, form: TableForm) -> None:
+        """Begin empty; `load` takes the durable modes."""
+        self._modes = form.table(_CODEC)
 
     def load(self) -> None:
-        """Take over the file's modes. Raises Corrupt when neither it nor its copy is whole."""
-        table = self._file.load(_decode)
-        if table is not None:
-            self._modes = {(row.topic, row.group): row for row in table.modes}
+        """Take over the durable modes. Raises Corrupt when no copy is whole."""
+        self._modes.load()
 
     async def persist(self) -> None:
         """Make the modes durable; returns at once when none has changed."""
-        async with self._file.writing:
-            changes = self._changes
-            if self._saved != changes:
-                await self._file.save(self.export().encode_file)
-                self._saved = changes
+        await self._modes.flush()
 
     def get(self, topic: str, group: str) -> GroupRequestMode | None:
         """Return what was set for a topic and a group."""
@@ -50,22 +42,38 @@ class RequestModes:
     def put(self, mode: GroupRequestMode) -> None:
         """Set a mode. Raises TableFull when there are too many."""
         key = mode.topic, mode.group
-        if key not in self._modes and len(self._modes) >= MODES_MAX:
+        if self._modes.get(key) is None and len(self._modes) >= MODES_MAX:
             raise TableFull(f"there are {len(self._modes)} request modes: no more can be set")
-        self._modes[key] = mode
-        self._changes += 1
+        self._modes.put(key, mode)
 
     def replace(self, table: RequestModeTable) -> None:
         """Take over another broker's modes."""
-        modes = {(row.topic, row.group): row for row in table.modes}
-        if modes != self._modes:
-            self._modes = modes
-            self._changes += 1
+        known, modes = self._modes.rows(), _by_key(table)
+        if modes == known:
+            return
+        for key in known:
+            self._modes.delete(key)
+        for key, mode in modes.items():
+            self._modes.put(key, mode)
 
     def export(self) -> RequestModeTable:
         """Return all modes."""
-        return RequestModeTable(modes=tuple(self._modes.values()))
+        return RequestModeTable(modes=tuple(self._modes.rows().values()))
 
 
-def _decode(data: bytes) -> RequestModeTable:
-    return RequestModeTable.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+_Key: TypeAlias = tuple[str, str]
+
+
+def _by_key(table: RequestModeTable) -> dict[_Key, GroupRequestMode]:
+    return {(row.topic, row.group): row for row in table.modes}
+
+
+def _decode(data: bytes) -> Rows[_Key, GroupRequestMode]:
+    return Rows(_by_key(RequestModeTable.decode(data, tolerant_size_max=FILE_SIZE_MAX)))
+
+
+def _encode(table: Rows[_Key, GroupRequestMode]) -> bytes:
+    return RequestModeTable(modes=tuple(table.rows.values())).encode_file()
+
+
+_CODEC = TableCodec(_decode, _encode)

@@ -27,15 +27,16 @@ from roquet.protocol.fastjson import JsonError
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
 from roquet.store.results import Draft, PutStatus, StoreFault
+from roquet.store.tables import Rows, TableCodec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.base.clock import Clock
     from roquet.broker.metrics.traffic import InnerTraffic
-    from roquet.store.files import JsonFile
     from roquet.store.records import Record
     from roquet.store.results import PutResult
+    from roquet.store.tables import TableForm
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class DelaySchedule:
         self,
         levels: DelayLevels,
         store: ScheduleStore,
-        file: JsonFile,
+        form: TableForm,
         clock: Clock,
         persist_every_s: float = 10.0,
         *,
@@ -196,24 +197,22 @@ class DelaySchedule:
         self._counts = True
         self._delays = levels
         self._store = store
-        self._file = file
+        self._table = form.table(_CODEC)
         self._clock = clock
         self._persist_every_s = persist_every_s
         self._levels: dict[int, _Level] = {}
         self._others: dict[int, int] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._saved: dict[int, int] | None = None
 
     def follow(self, rules: ScheduleRules) -> None:
         """Count by other settings from now on."""
         self._counts = rules.counts
 
     async def start(self) -> None:
-        """Take over the offsets of the file. Raises Corrupt when it cannot be read."""
-        body = self._file.load(_decode) or self._body({})
-        offsets = dict(body.offsets)
-        self._version = body.version
-        self._saved = dict(offsets)
+        """Take over the durable offsets. Raises Corrupt when they cannot be read."""
+        self._table.load()
+        offsets = dict(self._table.rows())
+        self._version = self._table.version or self._version
         self._levels = {
             number: _Level(number, offsets.pop(number, 0))
             for number in range(1, self._delays.highest + 1)
@@ -236,7 +235,7 @@ class DelaySchedule:
 
     def export(self) -> DelayOffsetBody:
         """Return a copy of the offsets, as the file and slaves (45) have them."""
-        return self._body(self._offsets())
+        return _body(self._offsets(), self._version)
 
     def progress(self) -> list[Progress]:
         """Return how far each level is, for the broker's runtime information."""
@@ -247,14 +246,16 @@ class DelaySchedule:
 
     async def persist(self) -> None:
         """Make the offsets durable; returns at once when none has moved."""
-        offsets = self._offsets()
-        if offsets == self._saved:
-            return
-        await self._store.flush()
-        self._version = self._version.next(self._clock.now_ms())
-        async with self._file.writing:
-            await self._file.save(self._body(offsets).encode_file)
-        self._saved = offsets
+        offsets, known = self._offsets(), self._table.rows()
+        for level in known.keys() - offsets.keys():
+            self._table.delete(level)
+        for level, offset in offsets.items():
+            if known.get(level) != offset:
+                self._table.put(level, offset)
+        if self._table.is_changed:
+            await self._store.flush()
+            self._version = self._version.next(self._clock.now_ms())
+            await self._table.flush(self._version)
 
     async def deliver(self) -> None:
         """Deliver what is due, all levels in turn."""
@@ -373,9 +374,6 @@ class DelaySchedule:
             return None
         return None if record is None else _delivery(record)
 
-    def _body(self, offsets: Mapping[int, int]) -> DelayOffsetBody:
-        return DelayOffsetBody(offsets=dict(sorted(offsets.items())), version=self._version)
-
     def _offsets(self) -> dict[int, int]:
         return self._others | {n: level.offset for n, level in self._levels.items() if level.offset}
 
@@ -407,8 +405,19 @@ def _delivery(record: Record) -> Draft | None:
     )
 
 
-def _decode(data: bytes) -> DelayOffsetBody:
+def _body(offsets: Mapping[int, int], version: DataVersion) -> DelayOffsetBody:
+    return DelayOffsetBody(offsets=dict(sorted(offsets.items())), version=version)
+
+
+def _decode(data: bytes) -> Rows[int, int]:
     body = DelayOffsetBody.decode(data)
     if any(offset < 0 for offset in body.offsets.values()):
         raise JsonError("offsetTable: an offset is negative")
-    return body
+    return Rows(body.offsets, body.version)
+
+
+def _encode(table: Rows[int, int]) -> bytes:
+    return _body(table.rows, table.version or DataVersion()).encode_file()
+
+
+_CODEC = TableCodec(_decode, _encode)

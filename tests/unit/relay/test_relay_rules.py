@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import pytest
+
 from relay_harness import RawServer, looped, settings, until, world
 from roquet.base.clock import SystemClock
 from roquet.relay import events as e
 from roquet.relay import packets
 from roquet.relay.app import build
 from roquet.relay.codes import RelayCode
-from roquet.relay.machine import DIALS_A_TICK, Machine, Periods
+from roquet.relay.machine import _SHOWN_IDS, DIALS_A_TICK, WAIT_ADD_A_TICK, Machine, Periods
 from roquet.relay.master import EFFECTS_AT_ONCE
 from roquet.relay.servers import Entry, ServerList
 from roquet.relay.web import ROWS_AT_ONCE
@@ -228,6 +230,54 @@ def test_relay_server_that_does_not_answer_in_time_is_closed() -> None:
     effects = machine.tick(1_000, [])
     assert e.CloseLink(11, "no answer within 1000 ms") in effects
     assert machine.by_state() == {"forgotten": 1}
+
+
+def test_relay_server_that_has_left_the_list_is_a_stranger_without_a_failure() -> None:
+    machine = Machine(Periods())
+    machine.refresh(listed([1, 2]))
+    first, _ = dials(machine, 0)
+    machine.tick(1, [e.ConnectFailed(first.attempt, "no")])
+    assert machine.failures == {1: "no"}
+    machine.refresh(listed([2]))
+    assert machine.failures == {}
+    assert e.CloseLink(21, "not configured") in machine.tick(2, [e.CameIn(21, 1)])
+
+
+def test_relay_server_that_leaves_before_it_is_asked_to_register_is_closed() -> None:
+    machine = Machine(Periods())
+    ids = range(1, WAIT_ADD_A_TICK + 3)
+    machine.refresh(listed(ids, host=""))
+    machine.tick(0, [e.CameIn(100 + number, number) for number in ids])
+    assert machine.waiting()["wait_add"] == 2
+    machine.refresh(listed(ids[:-1], host=""))
+    assert machine.waiting()["wait_add"] == 1
+    asked = [one.id for one in machine.tick(1, []) if isinstance(one, e.SendRegister)]
+    assert asked == [WAIT_ADD_A_TICK + 1]
+
+
+def test_relay_dials_what_failed_once_a_period() -> None:
+    machine = Machine(Periods(reconnect_ms=100))
+    machine.refresh(listed([1]))
+    (first,) = dials(machine, 0)
+    assert dials(machine, 10, e.ConnectFailed(first.attempt, "no")) == []
+    (second,) = dials(machine, 110)
+    assert dials(machine, 120, e.ConnectFailed(second.attempt, "no")) == []
+    assert dials(machine, 209) == []
+    assert [one.id for one in dials(machine, 210)] == [1]
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_relay_names_the_first_servers_that_cannot_be_reached(more: int) -> None:
+    machine = Machine(Periods())
+    ids = range(1, _SHOWN_IDS + 1 + more)
+    machine.refresh(listed(ids))
+    attempts = [one.attempt for one in dials(machine, 0)]
+    assert len(attempts) == len(ids)
+    said = machine.tick(1, [e.ConnectFailed(one, "no") for one in attempts])
+    shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (f" and {more} more" if more else "")
+    assert [one.text for one in said if isinstance(one, e.Say)] == [
+        f"cannot connect to {shown}, trying again: no"
+    ]
 
 
 @looped

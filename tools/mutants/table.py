@@ -92,6 +92,7 @@ AREAS = (
         (
             "unit/broker_pop",
             "unit/broker_timers",
+            "unit/broker_light",
             "unit/protocol/test_pop_handles.py",
             "unit/protocol/test_pop_records.py",
         ),

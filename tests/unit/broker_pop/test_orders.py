@@ -114,6 +114,25 @@ def test_rules_of_batches_are_those_of_java(tmp_path: Path) -> None:
     assert [settle(15, 3), settle(16, 3)] == _STORY["all"]["next"]
 
 
+def test_batch_in_flight_is_shown_at_once_and_forgotten_when_all_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    orders = PopOrders(JsonFile(tmp_path / "orders.json"), FakeClock())
+    at = FakeClock().now_ms()
+    assert not orders.suspend(KEY, at, at)
+    assert not orders.forget_done(KEY)
+    orders.popped(KEY, (10, 11), pop_time_ms=at, invisible_ms=60_000, attempt_id="a1")
+    assert orders.is_blocked(KEY, "a2")
+    assert orders.suspend(KEY, at + 1, at) is False, "another pop"
+    assert orders.suspend(KEY, at, at) is True
+    assert not orders.is_blocked(KEY, "a2")
+    orders.popped(KEY, (10, 11), pop_time_ms=at + 2, invisible_ms=60_000, attempt_id="a2")
+    for offset, is_done in ((10, False), (11, True)):
+        orders.settle(KEY, offset, pop_time_ms=at + 2, committed=10)
+        assert orders.forget_done(KEY) is is_done
+    assert orders.forget_done(KEY) is False
+
+
 def test_message_of_an_unknown_batch_moves_the_group_only_when_it_is_the_next(
     tmp_path: Path,
 ) -> None:

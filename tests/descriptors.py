@@ -28,7 +28,7 @@ def without_collector() -> Iterator[None]:
 
 
 def opened() -> collections.Counter[str]:
-    """Count this process's sockets, bells and pipes; files of stores come and go by themselves."""
+    """Count this process's sockets, event descriptors and pipes; files of stores come and go."""
     found: collections.Counter[str] = collections.Counter()
     for entry in Path("/proc/self/fd").iterdir():
         try:

@@ -338,6 +338,8 @@ class TimerWheel:
         """Stop the thread and make everything durable. Call it before the store is closed. Raises StoreError."""
     def allow(self, enqueues: bool, dequeues: bool) -> None:
         """Whether messages enter the wheel, and whether due ones fire; both at first."""
+    def set_snapshots(self, every_ms: int) -> None:
+        """Make snapshots of the wheel, `timerwheel.<position>`, each so many milliseconds; 0: none, as at first."""
     def waiting_at(self, time_ms: int) -> int:
         """Messages waiting in the slot of a time, Unix milliseconds."""
     def distribution(self, bounds_ms: Sequence[int]) -> list[int]:
@@ -345,7 +347,9 @@ class TimerWheel:
     def metrics(self) -> list[tuple[str, int, int]]:
         """Waiting messages: (topic, count, time of the last change in Unix milliseconds)."""
     def set_metrics(self, rows: Sequence[tuple[str, int, int]]) -> None:
-        """Take over waiting messages by topic from the last run."""
+        """Take over waiting messages by topic from the last run; a wheel that was made anew counts its own."""
+    def recount(self, below: int) -> list[tuple[str, int, int]] | None:
+        """Count what waits for topics with fewer than `below` messages and correct the counts: (topic, before, after) of each that was wrong. None when it has to be tried later. May take seconds."""
     def checkpoint(self) -> bytes:
         """The 56 bytes of the checkpoint (spec: store §8, timercheck)."""
     def trouble(self) -> str | None:

@@ -91,6 +91,11 @@ impl TimerWheel {
         self.core.set_dequeues(dequeues);
     }
 
+    /// Make snapshots of the wheel, each so many milliseconds; 0: none.
+    fn set_snapshots(&self, every_ms: i64) {
+        self.core.set_snapshots(every_ms);
+    }
+
     /// Messages waiting in the slot of a time, Unix milliseconds.
     fn waiting_at(&self, py: Python<'_>, time_ms: i64) -> i64 {
         py.detach(|| self.core.waiting_at(time_ms))
@@ -109,6 +114,12 @@ impl TimerWheel {
     /// Take over waiting messages by topic from the last run.
     fn set_metrics(&self, rows: Vec<MetricTuple>) {
         self.core.set_metrics(rows);
+    }
+
+    /// Count what waits for topics with fewer than `below` messages, and mend the counts: (topic,
+    /// before, after) of each that was wrong. None when it has to be tried again later.
+    fn recount(&self, py: Python<'_>, below: i64) -> Option<Vec<MetricTuple>> {
+        py.detach(|| self.core.recount(below))
     }
 
     /// The 56 bytes of the checkpoint.

@@ -15,8 +15,11 @@ const FILE_SIZE: u64 = 4096;
 /// Bytes of Java's numbers, and of the answer to GET_TIMER_CHECK_POINT.
 pub const JAVA_SIZE: usize = 56;
 const OURS_AT: usize = 64;
-const SIZE: usize = OURS_AT + 56;
-const MAGIC: u64 = 0x526F_7175_6574_0055;
+const SIZE: usize = OURS_AT + 64;
+const MAGIC: u64 = 0x526F_7175_6574_0056;
+/// The block as it was before it had a sum of the wheel.
+const OLD_SIZE: usize = OURS_AT + 56;
+const OLD_MAGIC: u64 = 0x526F_7175_6574_0055;
 
 /// What our block adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub struct Known {
     /// Messages before the first number, an offset of the timer queue, name times in steps of up to
     /// so many milliseconds; zeros when all are of this precision.
     pub other_steps: [i64; 2],
+    /// Checksum of the wheel's slots, where it was left whole.
+    pub wheel_sum: u32,
 }
 
 /// The numbers of the file.
@@ -77,6 +82,7 @@ impl TimerCheckpoint {
             let ours = [known.precision_ms, known.replay_until, until, steps_ms];
             fill(&mut bytes, OURS_AT, &[MAGIC, u64::from(known.whole)]);
             fill(&mut bytes, OURS_AT + 16, &ours.map(i64::cast_unsigned));
+            fill(&mut bytes, OURS_AT + 48, &[u64::from(known.wheel_sum)]);
             let sum = crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default());
             fill(&mut bytes, SIZE - 8, &[u64::from(sum)]);
         }
@@ -86,20 +92,28 @@ impl TimerCheckpoint {
     /// Reads the numbers; `None` when they cannot be a checkpoint.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| number(bytes, at).cast_signed();
-        let sum = bytes.get(..SIZE - 8).map(crc32fast::hash);
-        let valid = number(OURS_AT).cast_unsigned() == MAGIC
-            && sum.is_some_and(|sum| u64::from(sum) == number(SIZE - 8).cast_unsigned());
+        let is_block = |size: usize, magic: u64| {
+            let sum = bytes.get(..size - 8).map(crc32fast::hash);
+            number(OURS_AT).cast_unsigned() == magic
+                && sum.is_some_and(|sum| u64::from(sum) == number(size - 8).cast_unsigned())
+        };
+        let valid = is_block(SIZE, MAGIC);
         let found = Self {
             read_ms: number(0),
             log_position: number(8),
             queue_offset: number(16),
             master_queue_offset: number(24),
             version: [number(32), number(40), number(48)],
-            known: valid.then(|| Known {
-                whole: number(OURS_AT + 8) == 1,
+            known: (valid || is_block(OLD_SIZE, OLD_MAGIC)).then(|| Known {
+                // Without a sum nothing shows that the wheel is what was left.
+                whole: valid && number(OURS_AT + 8) == 1,
                 precision_ms: number(OURS_AT + 16),
                 replay_until: number(OURS_AT + 24),
                 other_steps: [number(OURS_AT + 32), number(OURS_AT + 40)],
+                wheel_sum: u32::try_from(number(OURS_AT + 48))
+                    .ok()
+                    .filter(|_| valid)
+                    .unwrap_or(0),
             }),
         };
         let numbers = [found.read_ms, found.log_position, found.queue_offset];
@@ -150,7 +164,8 @@ impl TimerCheckpointFile {
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, TimerCheckpoint, JAVA_SIZE, OURS_AT, SIZE};
+    use super::{Known, TimerCheckpoint, JAVA_SIZE, OLD_MAGIC, OLD_SIZE, OURS_AT, SIZE};
+    use crate::checkpoint::fill;
 
     fn checkpoint() -> TimerCheckpoint {
         TimerCheckpoint {
@@ -164,6 +179,7 @@ mod tests {
                 precision_ms: 8,
                 replay_until: 9,
                 other_steps: [10, 11],
+                wheel_sum: 12,
             }),
         }
     }
@@ -215,6 +231,22 @@ mod tests {
         later[7] = 99;
         let found = TimerCheckpoint::decode(&later).expect("Java's numbers");
         assert_eq!((found.read_ms, found.known), (99, None));
+    }
+
+    #[test]
+    fn block_of_an_earlier_release_says_all_but_that_the_wheel_is_whole() {
+        let ours = checkpoint();
+        let mut bytes = ours.encode();
+        fill(&mut bytes, OURS_AT, &[OLD_MAGIC]);
+        let sum = crc32fast::hash(&bytes[..OLD_SIZE - 8]);
+        fill(&mut bytes, OLD_SIZE - 8, &[u64::from(sum), 0]);
+        let known = ours.known.map(|known| Known {
+            whole: false,
+            wheel_sum: 0,
+            ..known
+        });
+        let found = TimerCheckpoint::decode(&bytes);
+        assert_eq!(found, Some(TimerCheckpoint { known, ..ours }));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From the timer topic into the wheel.
 
 use super::unit::Unit;
-use super::{add, fire, recover, State, TimerConfig, Timers, TIMER_TOPIC};
+use super::{add, fire, recover, snapshot, State, TimerConfig, Timers, TIMER_TOPIC};
 use crate::java_hash;
 use crate::properties::find;
 use crate::record::{parse, Parsed, RecordView};
@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 
 /// The time at which a message is due, less one step.
 pub(super) const OUT_MS: &[u8] = b"TIMER_OUT_MS";
+/// The time that was asked for, of messages that name a point in time.
+const DELIVER_MS: &[u8] = b"TIMER_DELIVER_MS";
 /// The key of the message to cancel.
 pub(super) const CANCEL_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
 pub(super) const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
@@ -101,7 +103,12 @@ impl Timers {
             return Ok(true);
         };
         if !state.filed.is_empty() && state.filed.remove(&view.physical_offset) {
-            return Ok(true);
+            let last = state.log.before(state.log.end());
+            let is_last = last.is_some_and(|(_, it)| it.physical_offset == view.physical_offset);
+            return match last.filter(|(_, unit)| is_last && unit.cancels && !unit.rolls) {
+                Some((_, unit)) => self.file_twin(state, &view, offset, unit),
+                None => Ok(true),
+            };
         }
         let other = state.other_steps.filter(|(until, _)| offset < *until);
         let out_ms = other.map_or(out_ms, |(_, steps_ms)| {
@@ -138,7 +145,44 @@ impl Timers {
             return Ok(false);
         }
         count(state, view.properties, if cancels { -1 } else { 1 });
+        if cancels && !unit.rolls {
+            return self.file_twin(state, &view, offset, unit);
+        }
         Ok(true)
+    }
+
+    /// Files a request to cancel once more, where a message of before the last change of the steps
+    /// waits: its request names the time in the steps of today, which lead to another slot.
+    ///
+    /// A crash between the two units is mended when the request is met again, as the log's last.
+    fn file_twin(
+        &self,
+        state: &mut State,
+        view: &RecordView<'_>,
+        offset: i64,
+        unit: Unit,
+    ) -> Result<bool, StoreError> {
+        let steps = state.other_steps.filter(|(until, _)| offset >= *until);
+        let twin = steps.and_then(|(_, steps_ms)| {
+            let due_ms = number(view.properties, DELIVER_MS)?;
+            let old_ms = (due_ms - 1).div_euclid(steps_ms) * steps_ms;
+            Some(recover::later(&self.config, old_ms, steps_ms))
+        });
+        let other = twin.filter(|time_ms| *time_ms != unit.slot_ms());
+        let Some(time_ms) = other.filter(|time_ms| !self.has_passed(state, *time_ms)) else {
+            return Ok(true);
+        };
+        let place = place(&self.config, time_ms, unit.written_ms);
+        let twin = Unit {
+            rolls: place.rolls,
+            wait_ms: i32::try_from(place.slot_ms - unit.written_ms).unwrap_or(i32::MAX),
+            ..unit
+        };
+        let filed = file(state, &self.config, twin)?;
+        if filed {
+            count(state, view.properties, -1);
+        }
+        Ok(filed)
     }
 }
 
@@ -161,6 +205,10 @@ impl Timers {
     /// Starts over from the timer topic: a chain of the log led to what is no unit.
     pub(super) fn start_over(&self, state: &mut State) -> Result<(), StoreError> {
         add(&self.counters.broken_chains, 1);
+        snapshot::remove_all(self.store.env.disk.as_ref(), &self.store.config.root)?;
+        state.snapshot.1 = None;
+        // All that waits is counted again as it enters.
+        state.metrics.clear();
         state.log.find_end(0, |_, _| false)?;
         state.wheel.clear();
         state.replay_until = state.queue_offset;
@@ -211,7 +259,11 @@ pub(super) fn place(config: &TimerConfig, out_ms: i64, write_ms: i64) -> Place {
 }
 
 pub(super) fn out_ms(properties: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(find(properties, OUT_MS)?).ok()?;
+    number(properties, OUT_MS)
+}
+
+fn number(properties: &[u8], name: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(find(properties, name)?).ok()?;
     text.parse().ok().filter(|time| *time > 0)
 }
 

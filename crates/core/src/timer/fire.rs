@@ -1,7 +1,7 @@
 //! From the wheel to where messages were meant for.
 
 use super::enqueue::{count, out_ms, timer_record, whole, CANCEL_KEY, OUT_MS, REAL_TOPIC};
-use super::{add, recover, State, Timers, TIMER_TOPIC};
+use super::{add, recover, Slot, State, Timers, TIMER_TOPIC};
 use crate::commit_log::{Prepared, PutStatus};
 use crate::properties::{entries, find, push, UNIQ_KEY};
 use crate::record::{NewRecord, RecordView};
@@ -130,7 +130,7 @@ impl Timers {
         // While messages enter once more, the slots do not hold all that they should.
         while state.read_ms < state.write_ms && state.queue_offset >= state.replay_until {
             if let Some(slot) = state.wheel.get(state.read_ms) {
-                let Some(firing) = self.walk(state, slot.step, slot.last) else {
+                let Some(firing) = self.walk(state, slot) else {
                     self.start_over(state)?;
                     return Ok(None);
                 };
@@ -141,11 +141,15 @@ impl Timers {
         Ok(None)
     }
 
-    /// Collects the chain of a slot, oldest first; `None` when it leads to what is no unit of it.
-    fn walk(&self, state: &State, step: i64, last: i64) -> Option<Firing> {
+    /// Collects the chain of a slot, oldest first; `None` when it leads to what is no unit of it, or
+    /// is not as long as the slot says.
+    fn walk(&self, state: &State, slot: Slot) -> Option<Firing> {
+        let Slot { step, last, .. } = slot;
         let mut due = Vec::new();
         let mut cancelled = HashSet::new();
         let mut at = last;
+        let mut first = last;
+        let mut count = 0;
         while at >= state.log.min().cast_signed() {
             let unit = state.log.read(at.cast_unsigned()).filter(|unit| {
                 unit.slot_ms().div_euclid(self.config.precision_ms) == step && unit.previous < at
@@ -161,7 +165,13 @@ impl Timers {
             } else if let Some(key) = self.cancel_key(one) {
                 cancelled.insert(key);
             }
+            count += if unit.cancels { -1 } else { 1 };
+            first = at;
             at = unit.previous;
+        }
+        // One whose begin was removed with its messages cannot be told.
+        if at < 0 && (count, first) != (slot.count, slot.first) {
+            return None;
         }
         due.reverse();
         Some(Firing {

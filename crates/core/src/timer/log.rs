@@ -110,8 +110,7 @@ impl TimerLog {
             .find(|base| *base <= from)
             .unwrap_or_else(|| self.min());
         self.end = self.segments.last().map_or(self.end, |last| last.end());
-        while let Some(unit) = self.read(self.over_blank(at)) {
-            let here = self.over_blank(at);
+        for (here, unit) in self.units_from(at) {
             if !keep(here, &unit) {
                 break;
             }
@@ -252,9 +251,23 @@ impl TimerLog {
     /// All units from a position on, where one begins: (position, unit).
     pub fn units_from(&self, from: u64) -> impl Iterator<Item = (u64, Unit)> + '_ {
         let mut at = from.max(self.min());
+        let written = self.end - self.gathered.len() as u64;
+        let mut segment: Option<&Arc<Segment>> = None;
         std::iter::from_fn(move || {
-            let here = self.over_blank(at);
-            let unit = self.read(here)?;
+            if segment.is_none_or(|segment| segment.end() <= at) {
+                segment = self.segment_at(at);
+            }
+            // Most are found in place; what is not may be a filler, or not written yet.
+            let bytes = segment.and_then(|segment| segment.bytes(at, at + SIZE));
+            let in_place = bytes
+                .filter(|_| at + SIZE <= written)
+                .and_then(Unit::decode);
+            let (here, unit) = if let Some(unit) = in_place {
+                (at, unit)
+            } else {
+                let here = self.over_blank(at);
+                (here, self.read(here)?)
+            };
             at = here + SIZE;
             Some((here, unit))
         })

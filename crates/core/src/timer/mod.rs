@@ -17,15 +17,18 @@
 //! After anything but an orderly stop the wheel is made anew from the timer log, and what the timer
 //! log lacks from the timer topic.
 
+mod census;
 mod checkpoint;
 mod enqueue;
 mod fire;
 mod log;
 mod recover;
+mod snapshot;
 mod thread;
 mod unit;
 mod wheel;
 
+pub use census::Mended;
 pub use checkpoint::{Known, TimerCheckpoint, TimerCheckpointFile, JAVA_SIZE};
 pub use log::TimerLog;
 pub use thread::TimerThread;
@@ -35,7 +38,9 @@ pub use wheel::{Slot, Wheel, SLOTS, SLOT_SIZE};
 use crate::store::Store;
 use crate::store_error::{ErrorKind, StoreError};
 use crate::store_health::hold;
+use census::Census;
 use fire::Firing;
+use snapshot::Snapshot;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -149,6 +154,10 @@ struct State {
     /// Messages before this offset name times of a step of so many milliseconds.
     other_steps: Option<(i64, i64)>,
     metrics: HashMap<String, (i64, i64)>,
+    /// Waiting messages by topic as the start counted them, where it made the wheel anew.
+    rebuilt: Option<Census>,
+    /// When the last snapshot was made, and of how much of the timer log.
+    snapshot: (i64, Option<u64>),
     /// Whether the timer topic holds many more messages than have entered the wheel: no slot fires
     /// then, since a request to cancel may be among them.
     lags: bool,
@@ -164,6 +173,7 @@ impl State {
             precision_ms: config.precision_ms,
             replay_until: self.replay_until,
             other_steps: self.other_steps.map_or([0, 0], |(end, ms)| [end, ms]),
+            wheel_sum: if whole { self.wheel.sum() } else { 0 },
         }
     }
 }
@@ -175,6 +185,8 @@ pub struct Timers {
     state: Mutex<State>,
     enqueues: AtomicBool,
     dequeues: AtomicBool,
+    /// Milliseconds between two snapshots of the wheel; 0: none are made.
+    snapshot_ms: AtomicI64,
     /// What happened so far.
     pub counters: TimerCounters,
     /// What the start found.
@@ -197,6 +209,7 @@ impl Timers {
             state: Mutex::new(state),
             enqueues: AtomicBool::new(true),
             dequeues: AtomicBool::new(true),
+            snapshot_ms: AtomicI64::new(0),
             counters: TimerCounters::default(),
             recovered,
             trouble: Mutex::new(None),
@@ -213,6 +226,12 @@ impl Timers {
     /// Has due slots fire, or not (`timerStopDequeue`).
     pub fn set_dequeues(&self, on: bool) {
         self.dequeues.store(on, Ordering::Relaxed);
+    }
+
+    /// Has snapshots of the wheel made each so many milliseconds (`timerWheelSnapshotFlush`,
+    /// `timerWheelSnapshotIntervalMs`); 0 for none.
+    pub fn set_snapshots(&self, every_ms: i64) {
+        self.snapshot_ms.store(every_ms, Ordering::Relaxed);
     }
 
     /// Does a bounded amount of what is to be done; true when there may be more at once.
@@ -237,7 +256,31 @@ impl Timers {
             }
         }
         self.show(state);
+        let snapshot = self.snapshot(state, now)?;
+        drop(held);
+        if let Some(snapshot) = snapshot {
+            let env = &self.store.env;
+            self.note(snapshot.write(env.disk.as_ref(), &self.store.config.root))?;
+        }
         Ok(more)
+    }
+
+    /// Copies the wheel when it is time for a snapshot; all that it knows of is durable then.
+    fn snapshot(&self, state: &mut State, now: i64) -> Result<Option<Snapshot>, StoreError> {
+        let every_ms = self.snapshot_ms.load(Ordering::Relaxed);
+        let (at_ms, of) = state.snapshot;
+        let has_new = of != Some(state.log.end());
+        if every_ms <= 0 || !has_new || (now - at_ms).abs() < every_ms {
+            return Ok(None);
+        }
+        self.save(state, false)?;
+        let position = state.log.end();
+        state.snapshot = (now, Some(position));
+        Ok(Some(Snapshot {
+            position,
+            length: state.wheel.length(),
+            pages: state.wheel.copy(),
+        }))
     }
 
     /// Makes everything durable; with `whole` the next start takes the files as they are.
@@ -329,15 +372,6 @@ impl Timers {
         let rows = state.metrics.iter();
         rows.map(|(topic, (count, time))| (topic.clone(), *count, *time))
             .collect()
-    }
-
-    /// Takes over waiting messages by topic from the last run.
-    pub fn set_metrics(&self, rows: Vec<(String, i64, i64)>) {
-        let mut state = hold(&self.state);
-        let rows = rows.into_iter();
-        state.metrics = rows
-            .map(|(topic, count, time)| (topic, (count, time)))
-            .collect();
     }
 
     /// Java's 56 bytes of the checkpoint, for slaves.

@@ -4,11 +4,12 @@
 //! commit log does not have any more. The wheel is trusted after an orderly stop only; otherwise it
 //! is made anew from the log. Messages of the timer topic behind the last unit enter the wheel again.
 
+use super::census::Census;
 use super::enqueue::{file, place, timer_record};
 use super::wheel::Wheel;
 use super::{
-    State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered, Unit,
-    TIMER_TOPIC,
+    snapshot, State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered,
+    Unit, TIMER_TOPIC,
 };
 use crate::segment::make_folder;
 use crate::store::Store;
@@ -16,6 +17,8 @@ use crate::store_error::StoreError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+/// How far a clock may have been set back since Java wrote its numbers.
+const CLOCK_BACK_MS: i64 = 86_400_000;
 /// Units looked at, from the last one back, for one whose message is still there.
 const LOOK_BACK: usize = 20_000;
 
@@ -27,8 +30,9 @@ pub(super) fn open(
     let folder = root.join("config");
     make_folder(store.env.disk.as_ref(), &folder)?;
     let (file, found) = TimerCheckpointFile::open(store.env.disk.as_ref(), &folder)?;
+    let found = found.filter(|found| is_plausible(store, found));
     let (mut state, has_wheel) = load(store, config, file, found.unwrap_or_default())?;
-    let whole = has_wheel && was_whole(config, found);
+    let whole = has_wheel && was_whole(config, found, &state.wheel);
     let from = if whole {
         state.saved.log_position.cast_unsigned()
     } else {
@@ -51,17 +55,19 @@ pub(super) fn open(
             .other_steps
             .map_or(other_ms, |(_, ms)| ms.max(other_ms));
         state.other_steps = Some((end, longest_ms));
-        recovered.rebuilt_units = Some(refile(&mut state, config, other_ms)?);
+        snapshot::remove_all(store.env.disk.as_ref(), root)?;
+        recovered.rebuilt_units = Some(refile(store, &mut state, config, other_ms)?);
     } else if !trusted {
-        let (mut units, mut damaged) = rebuild(&mut state, config);
+        let (mut units, mut damaged) = rebuild(store, &mut state, config);
         if let Some(at) = damaged {
             recovered.cut_bytes += state.log.find_end(at, |here, _| here < at)?;
             find_queue_offset(store, &mut state, &mut recovered);
-            (units, damaged) = rebuild(&mut state, config);
+            (units, damaged) = rebuild(store, &mut state, config);
             debug_assert_eq!(damaged, None);
         }
         recovered.rebuilt_units = Some(units);
     }
+    snapshot::remove_beyond(store.env.disk.as_ref(), root, state.log.end())?;
     if state.read_ms == 0 {
         let times = state.wheel.used().map(|(time, _)| time);
         state.read_ms = times.min().unwrap_or(state.write_ms).min(state.write_ms);
@@ -71,6 +77,14 @@ pub(super) fn open(
     let mended = made_anew || recovered.cut_bytes > 0 || recovered.replayed > 0;
     state.changed = mended || !state.filed.is_empty();
     Ok((state, recovered))
+}
+
+/// Whether the numbers can be what Java left, where no checksum of ours vouches for them: damage that
+/// names a time or an offset to come would pass over messages that wait.
+fn is_plausible(store: &Store, found: &TimerCheckpoint) -> bool {
+    let end = store.queues().max(TIMER_TOPIC, 0).cast_signed();
+    let latest_ms = (store.env.clock)().saturating_add(CLOCK_BACK_MS);
+    found.known.is_some() || (found.read_ms <= latest_ms && found.queue_offset <= end)
 }
 
 /// Opens the files; nothing is mended yet. The second value tells whether there was a wheel.
@@ -100,6 +114,8 @@ fn load(
         filed: HashSet::new(),
         other_steps: None,
         metrics: HashMap::new(),
+        rebuilt: None,
+        snapshot: (0, None),
         lags: false,
         changed: true,
         flushed_ms: 0,
@@ -136,9 +152,12 @@ fn other_steps(config: &TimerConfig, found: Option<TimerCheckpoint>) -> Option<i
 }
 
 /// Whether wheel and log are as the last run left them on purpose. What Java left has no such mark.
-fn was_whole(config: &TimerConfig, found: Option<TimerCheckpoint>) -> bool {
+fn was_whole(config: &TimerConfig, found: Option<TimerCheckpoint>, wheel: &Wheel) -> bool {
     let known = found.and_then(|found| found.known);
-    known.is_some_and(|known| known.whole && known.precision_ms == config.precision_ms)
+    known.is_some_and(|known| {
+        let is_ours = known.whole && known.precision_ms == config.precision_ms;
+        is_ours && known.wheel_sum == wheel.sum()
+    })
 }
 
 /// Whether no slot that is still to fire leads behind the end of the log.
@@ -196,18 +215,28 @@ fn last_logged(store: &Store, log: &TimerLog) -> Option<i64> {
 ///
 /// Units have no checksum, but each names the one before it in its slot, and they are in the order of
 /// time and of their messages. The first that breaks this is returned: nothing from there on counts.
-fn rebuild(state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
+fn rebuild(store: &Store, state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
     state.wheel.clear();
+    let mut census = Census::default();
     let (mut units, mut before) = (0, None::<Unit>);
     let mut lasts: HashMap<i64, i64> = HashMap::new();
     let min = state.log.min().cast_signed();
     for (at, unit) in state.log.units() {
         let time_ms = unit.slot_ms();
         let step = time_ms.div_euclid(config.precision_ms);
-        let known = lasts.insert(step, at.cast_signed());
+        // What is open lies within one turn, so the wheel itself knows its last unit.
+        let known = if state.read_ms > 0 && time_ms >= state.read_ms {
+            state.wheel.get(time_ms).map(|slot| slot.last)
+        } else {
+            lasts.insert(step, at.cast_signed())
+        };
         let chained = unit.previous == known.unwrap_or(-1) || unit.previous < min;
         let ordered = before.is_none_or(|before| {
-            before.physical_offset < unit.physical_offset && before.written_ms <= unit.written_ms
+            // A request to cancel may stand in two slots.
+            let twins = before.cancels && unit.cancels;
+            let follows = before.physical_offset < unit.physical_offset
+                || (twins && before.physical_offset == unit.physical_offset);
+            follows && before.written_ms <= unit.written_ms
         });
         if !chained || !ordered || time_ms % config.precision_ms != 0 {
             return (units, Some(at));
@@ -217,8 +246,10 @@ fn rebuild(state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
             continue;
         }
         state.wheel.chain(&unit, at);
+        census.add(&unit, store);
         units += 1;
     }
+    state.rebuilt = Some(census);
     (units, None)
 }
 
@@ -227,8 +258,14 @@ fn rebuild(state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
 ///
 /// The time that a message names is one step early, of the steps it was stored with; a slot must not
 /// fire sooner than it would have with those.
-fn refile(state: &mut State, config: &TimerConfig, old_ms: i64) -> Result<u64, StoreError> {
+fn refile(
+    store: &Store,
+    state: &mut State,
+    config: &TimerConfig,
+    old_ms: i64,
+) -> Result<u64, StoreError> {
     state.wheel.clear();
+    let mut census = Census::default();
     let read_ms = state.read_ms - state.read_ms.rem_euclid(old_ms);
     let open: Vec<Unit> = state
         .log
@@ -248,8 +285,10 @@ fn refile(state: &mut State, config: &TimerConfig, old_ms: i64) -> Result<u64, S
         unit.wait_ms = i32::try_from(place.slot_ms - state.write_ms).unwrap_or(i32::MAX);
         let filed = file(state, config, unit)?;
         debug_assert!(filed, "two times in one slot");
+        census.add(&unit, store);
         units += u64::from(filed);
     }
+    state.rebuilt = Some(census);
     state.log.sync()?;
     Ok(units)
 }

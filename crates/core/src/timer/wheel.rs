@@ -32,6 +32,13 @@ pub struct Slot {
     pub count: i32,
 }
 
+/// A page of the wheel that is in use.
+pub(super) struct Page {
+    /// Where it begins in the file.
+    pub(super) at: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// The wheel and its file.
 pub struct Wheel {
     bytes: Vec<u8>,
@@ -154,14 +161,43 @@ impl Wheel {
 
     /// Every slot that was ever used, with the time it belongs to in milliseconds.
     pub fn used(&self) -> impl Iterator<Item = (i64, Slot)> + '_ {
-        let pages = self.bytes.chunks(PAGE).enumerate();
-        let used = pages.filter(|(_, page)| !all_zero(page));
-        used.flat_map(move |(number, page)| {
+        self.used_pages().flat_map(move |(number, page)| {
             (0..page.len() / 32).filter_map(move |place| {
                 let slot = self.read(number * PAGE + place * 32)?;
                 Some((slot.step.saturating_mul(self.precision_ms), slot))
             })
         })
+    }
+
+    /// A copy of the pages that are in use.
+    pub(super) fn copy(&self) -> Vec<Page> {
+        let pages = self.used_pages();
+        pages
+            .map(|(number, page)| Page {
+                at: (number * PAGE) as u64,
+                bytes: page.to_vec(),
+            })
+            .collect()
+    }
+
+    /// Bytes of the file.
+    pub(super) fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// A checksum of all slots.
+    pub(super) fn sum(&self) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        for (number, page) in self.used_pages() {
+            hasher.update(&(number as u64).to_be_bytes());
+            hasher.update(page);
+        }
+        hasher.finalize()
+    }
+
+    fn used_pages(&self) -> impl Iterator<Item = (usize, &[u8])> + '_ {
+        let pages = self.bytes.chunks(PAGE).enumerate();
+        pages.filter(|(_, page)| !all_zero(page))
     }
 
     /// Writes what has changed and makes it durable.

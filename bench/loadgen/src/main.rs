@@ -51,7 +51,10 @@ fn main() {
             std::thread::spawn(move || work(&options, index, &shared).map_err(|error| eprintln!("connection {index}: {error}")).is_ok())
         })
         .collect();
-    std::thread::sleep(Duration::from_secs(options.number("secs", 10)));
+    let end = start + Duration::from_secs(options.number("secs", 10));
+    while Instant::now() < end && !threads.iter().all(std::thread::JoinHandle::is_finished) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     shared.stop.store(true, Relaxed);
     let seconds = start.elapsed().as_secs_f64();
     let fine = threads.into_iter().all(|thread| thread.join().unwrap_or(false));

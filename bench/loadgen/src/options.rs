@@ -14,6 +14,8 @@ usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
          --size 1024  --header json|binary  --properties 3  --keys 0|1  --random 0|1
          --tags 0 (n: tags Tag0 .. Tag(n-1) in turn, and the property `part` with the number)
          --delay 0 (level)  --batched 0|1 (all that is in flight in one request)
+         --timer-within 0 (timer messages, due spread over so many ms)  --timer-from (Unix ms of the first; now)
+         --messages 0 (end after so many single messages, or --secs)
   transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)
          --filter none|tag|sql (Tag0, or an expression that is true for the same; counts what was delivered)

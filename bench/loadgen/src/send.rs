@@ -110,6 +110,15 @@ impl<'a> Frames<'a> {
             0 => {}
             level => properties.push_str(&format!("\u{2}DELAY\u{1}{level}")),
         }
+        match options.number("timer-within", 0) {
+            0 => {}
+            span_ms => {
+                // A stride prime to most spans: neighbours are due far from each other.
+                let shift_ms = (number * 7919 + self.conn * 104_729) % span_ms;
+                let from_ms = options.number("timer-from", now_ms() + 1);
+                properties.push_str(&format!("\u{2}TIMER_DELIVER_MS\u{1}{}", from_ms + shift_ms));
+            }
+        }
         if self.is_half {
             properties.push_str("\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}loadgen");
         }
@@ -125,6 +134,17 @@ impl<'a> Frames<'a> {
         ];
         let body = &self.bodies[number as usize % self.bodies.len()];
         push(out, options, 310, (number & 0x7FFF_FFFF) as u32, &fields, body);
+    }
+}
+
+/// How many messages a connection sends; the number of all is shared out.
+fn share(options: &Options, conn: u64) -> u64 {
+    match options.number("messages", 0) {
+        0 => u64::MAX,
+        all => {
+            let conns = options.number("conns", 1);
+            all / conns + u64::from(conn < all % conns)
+        }
     }
 }
 
@@ -152,7 +172,8 @@ fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: Stream
     let (mut frames, mut answers) = (Frames::new(options, conn), Answers::new());
     let mut sent_at = vec![Instant::now(); RING];
     let (mut out, mut times, mut in_flight) = (Vec::new(), Vec::new(), 0);
-    while shared.running() {
+    let limit = share(options, conn);
+    while shared.running() && (frames.count < limit || in_flight > 0) {
         out.clear();
         let start = Instant::now();
         if batched && in_flight == 0 {
@@ -161,7 +182,7 @@ fn closed_loop(options: &Options, conn: u64, shared: &Shared, mut stream: Stream
             in_flight = 1;
             stream.write_all(&out)?;
         } else if window || in_flight == 0 {
-            while in_flight < depth {
+            while in_flight < depth && frames.count < limit {
                 sent_at[frames.count as usize % RING] = start;
                 frames.push(&mut out);
                 in_flight += 1;

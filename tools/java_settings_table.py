@@ -20,9 +20,7 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "*ForNotification",
         "priorityOrderAsc",
     ),
-    "snapshots of the timer wheel": ("timerWheelSnapshot*",),
     "timers in RocksDB": ("timerRocksDB*", "timerRecallTo*", "timerReputService*"),
-    "checks of the counts of timer messages": ("timer*CheckMetrics*", "timerMetric*"),
     "consume queues and indexes in RocksDB": (
         "*[rR]ocks[dD][bB]*",
         "*[rR]ocksdb*",

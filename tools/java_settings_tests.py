@@ -394,6 +394,15 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "timerStopEnqueue",
         ),
         "test_wheel_is_saved_at_the_interval_of_the_settings": ("timerFlushIntervalMs",),
+        "test_snapshots_of_the_wheel_are_made_as_the_settings_say": (
+            "timerWheelSnapshotFlush",
+            "timerWheelSnapshotIntervalMs",
+        ),
+        "test_wrong_counts_are_corrected_in_the_hours_of_the_settings": (
+            "timerCheckMetricsWhen",
+            "timerEnableCheckMetrics",
+            "timerMetricSmallThreshold",
+        ),
     },
     "test_timers_broker.py": {
         "test_crowded_step_refuses_more_messages": ("timerCongestNumEachSlot",),

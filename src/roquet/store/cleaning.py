@@ -8,11 +8,11 @@ the clock has jumped ahead (`roquet.store.steady_time`).
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.base.clock import steady_ms
+from roquet.base.hours import hour_of
 from roquet.store.results import StoreFault
 from roquet.store.steady_time import HOUR_MS, KeptTime
 
@@ -136,7 +136,7 @@ class Cleaner:
 
     async def _round(self, now_ms: int, *, asked: bool) -> bool:
         """Delete once; tell whether the disk should be looked at again."""
-        hour = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).astimezone().hour
+        hour = hour_of(now_ms)
         disk = await asyncio.to_thread(self._files.disk_use)
         self._tell(disk)
         todo = plan(self._settings, disk, now_ms, hour, asked=asked)

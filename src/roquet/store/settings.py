@@ -6,18 +6,12 @@ import dataclasses
 from pathlib import Path
 
 from roquet.base.config import setting, settings
+from roquet.base.hours import hours, hours_fault
 
 GIB = 1 << 30
 FILE_MAX = 2**31 - 1
 LIGHT_QUEUES_MAX = 1_000_000
 """No store has more light queues."""
-
-
-def _hours_fault(text: str) -> str | None:
-    parts = [part.strip() for part in text.split(";") if part.strip()]
-    if all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
-        return None
-    return "must be hours within 0..23, separated by `;`"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +119,7 @@ class StoreSettings:
         "fileReservedTime", 72, "How long messages are kept.", unit="h", low=0, live=True
     )
     delete_when: str = setting(
-        "deleteWhen", "04", "Hours of the day to delete in, by `;`.", check=_hours_fault, live=True
+        "deleteWhen", "04", "Hours of the day to delete in, by `;`.", check=hours_fault, live=True
     )
     delete_batch: int = setting(
         "deleteFileBatchMax", 10, "Files deleted in one round.", low=1, high=10_000, live=True
@@ -259,7 +253,7 @@ class StoreSettings:
     @property
     def delete_hours(self) -> frozenset[int]:
         """The hours of the day in which expired files go."""
-        return frozenset(int(part) for part in self.delete_when.split(";") if part.strip())
+        return hours(self.delete_when)
 
     @property
     def sync_flush(self) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from roquet.store.store import MessageStore
 
-__all__ = ["TimerWheel", "close_wheel", "drop_wheel", "open_wheel"]
+__all__ = ["TimerWheel", "close_wheel", "drop_wheel", "open_wheel", "recount"]
 
 
 async def open_wheel(
@@ -46,6 +46,15 @@ async def open_wheel(
         raise StoreFault(*error.args) from error
 
 
+async def recount(wheel: TimerWheel, below: int) -> list[tuple[str, int, int]] | None:
+    """Count the waiting messages of topics with fewer than `below` in the log, while it turns.
+
+    Returns topic, old and new count of each that was wrong and is corrected now; None when the log
+    was made anew meanwhile, or a slot fired all the time. It may take seconds.
+    """
+    return await asyncio.to_thread(wheel.recount, below)
+
+
 async def close_wheel(wheel: TimerWheel) -> None:
     """Stop the wheel and make it durable. Raises StoreFault; the next start then makes it anew."""
     try:
@@ -59,5 +68,7 @@ def drop_wheel(folder: Path) -> None:
 
     The next start makes them anew from the timer topic.
     """
-    for path in (*sorted((folder / "timerlog").glob("*")), folder / "timerwheel"):
+    log, wheels = (folder / "timerlog").glob("*"), folder.glob("timerwheel.*")
+    # Snapshots first: they name positions of the log.
+    for path in (*sorted(wheels), *sorted(log), folder / "timerwheel"):
         path.unlink(missing_ok=True)

@@ -343,6 +343,7 @@ class Wheel:
         self.rows: list[tuple[str, int, int]] = []
         self.given: list[tuple[str, int, int]] = []
         self.allowed: tuple[bool, bool] | None = None
+        self.snapshots_ms: int | None = None
         self.fault: str | None = None
         self.said: list[str] = []
 
@@ -357,6 +358,9 @@ class Wheel:
 
     def allow(self, enqueue: bool, dequeue: bool) -> None:
         self.allowed = enqueue, dequeue
+
+    def set_snapshots(self, every_ms: int) -> None:
+        self.snapshots_ms = every_ms
 
     def start(self) -> None:
         self.said.append("start")
@@ -432,8 +436,10 @@ def test_wheel_is_opened_by_the_settings_and_closed(
             "key_has_topic": False,
         }
         assert service.wheel.allowed == (False, True)
-        it.follow(TimerRules(stop_dequeue=True))
+        assert service.wheel.snapshots_ms == 0
+        it.follow(TimerRules(stop_dequeue=True, snapshot=True, snapshot_ms=700))
         assert service.wheel.allowed == (True, False)
+        assert service.wheel.snapshots_ms == 700
         assert it.waiting_at(NOW_MS) == 7
         await it.stop()
         await it.stop()

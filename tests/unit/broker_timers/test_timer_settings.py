@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from remoting_harness import until
 from roquet.base.clock import SystemClock
+from roquet.base.hours import hour_of
+from roquet.broker.timers.rules import TimerRules
+from roquet.broker.timers.service import TimerService
+from roquet.model.data_version import DataVersion
 from roquet.protocol import properties as props
+from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.protocol.codes import RequestCode, ResponseCode
-from timer_desk import Desk, desk
+from roquet.store.files import JsonFile
+from roquet.testing.clock import FakeClock
+from timer_desk import STEP_MS, Desk, desk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +29,15 @@ async def queue_offset(running: Desk) -> int:
     """Return how many messages entered the wheel, as the last checkpoint has it."""
     answer = await running.ask(RequestCode.GET_TIMER_CHECK_POINT, {})
     return int.from_bytes(answer.body[16:24])
+
+
+async def entered(running: Desk, count: int) -> None:
+    """Wait until so many messages entered the wheel."""
+    for _ in range(400):
+        if await queue_offset(running) >= count:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("they did not enter the wheel")
 
 
 @pytest.mark.parametrize("key", ["timerStopEnqueue", "timerStopDequeue"])
@@ -71,6 +88,67 @@ def test_wheel_is_saved_at_the_interval_of_the_settings(
             await running.send(b"later", TIMER_DELAY_SEC="60")
             await asyncio.sleep(0.4)
             assert await queue_offset(running) == saved
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("flush", "made"), [("true", ["timerwheel.52"]), ("false", [])])
+def test_snapshots_of_the_wheel_are_made_as_the_settings_say(
+    tmp_path: Path, flush: str, made: list[str]
+) -> None:
+    async def story() -> None:
+        given = {"timerWheelSnapshotFlush": flush, "timerWheelSnapshotIntervalMs": "100"}
+        async with desk(tmp_path, timerFlushIntervalMs="50", **given) as running:
+            assert (await running.send(b"later", TIMER_DELAY_SEC="60")).code == 0
+            await entered(running, 1)
+            await until(lambda: len(list(tmp_path.glob("timerwheel.52"))) == len(made))
+            await asyncio.sleep(0.3)
+
+    asyncio.run(story())
+    found = [path.name for path in tmp_path.glob("timerwheel.*") if path.suffix != ".0"]
+    assert found == made
+    wheel = (tmp_path / "timerwheel").read_bytes()
+    assert all((tmp_path / name).read_bytes() == wheel for name in made)
+
+
+async def counted(folder: Path, *, hours_off: int = 0, **given: object) -> int:
+    """Wait 71 minutes with a count of 9 for 2 messages that wait, check it, return the count."""
+    clock = FakeClock(SystemClock().now_ms())
+    clock_hour = hour_of(clock.now_ms() + 71 * 60_000)
+    rules = TimerRules(
+        check_when=f"{(clock_hour + hours_off) % 24:02d}",
+        precision_ms=STEP_MS,
+        log_file_bytes=8192,
+    )
+    rules = dataclasses.replace(rules, **cast("dict[str, Any]", given))
+    file = JsonFile(folder / "config" / "timermetrics")
+    wrong = TimerMetricsBody(topics=(TopicTimers("Orders", 9, 5),), version=DataVersion())
+    file.path.write_bytes(wrong.encode())
+    async with desk(folder, timerWheelEnable="false") as running:
+        service = TimerService(running.broker.store, rules, file, clock)
+        await service.start()
+        try:
+            await service.check()
+            assert service._waiting() == {"Orders": 9.0}, "so soon after a start"
+            await clock.advance(71 * 60)
+            await service.check()
+            return int(service._waiting()["Orders"])
+        finally:
+            await service.stop()
+
+
+def test_wrong_counts_are_corrected_in_the_hours_of_the_settings(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with desk(tmp_path) as running:
+            for name in (b"one", b"two"):
+                sent = await running.send(name, TIMER_DELAY_SEC="86400")
+                assert sent.code == 0, sent.remark
+            await entered(running, 2)
+        assert await counted(tmp_path, hours_off=5) == 9
+        assert await counted(tmp_path, check_counts=False) == 9
+        assert await counted(tmp_path, stop_enqueue=True) == 9
+        assert await counted(tmp_path, check_below=9) == 9
+        assert await counted(tmp_path) == 2
 
     asyncio.run(story())
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.config import setting
+from roquet.base.hours import hours, hours_fault
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.store.results import PutResult, PutStatus
@@ -63,6 +64,42 @@ class TimerRules:
         low=10,
         high=60_000,
     )
+    snapshot: bool = setting(
+        "timerWheelSnapshotFlush",
+        False,
+        "Also keep snapshots of the wheel, for a Java broker that reads them.",
+        live=True,
+    )
+    snapshot_ms: int = setting(
+        "timerWheelSnapshotIntervalMs",
+        10_000,
+        "Between two snapshots.",
+        unit="ms",
+        low=100,
+        high=3_600_000,
+        live=True,
+    )
+    check_counts: bool = setting(
+        "timerEnableCheckMetrics",
+        True,
+        "Count waiting messages by topic anew, once a day, and correct what is wrong.",
+        live=True,
+    )
+    check_when: str = setting(
+        "timerCheckMetricsWhen",
+        "05",
+        "Hours of the day to count in, by `;`.",
+        check=hours_fault,
+        live=True,
+    )
+    check_below: int = setting(
+        "timerMetricSmallThreshold",
+        1_000_000,
+        "Topics with as many waiting messages or more are not counted anew.",
+        low=0,
+        high=_I32_MAX,
+        live=True,
+    )
     delay_max_s: int = setting(
         "timerMaxDelaySec", 259_200, "Longest delay.", unit="s", low=1, high=DELAY_MAX_S
     )
@@ -94,6 +131,11 @@ class TimerRules:
         "Whether that also holds while the broker takes no sends.",
         live=True,
     )
+
+    @property
+    def check_hours(self) -> frozenset[int]:
+        """The hours of the day in which waiting messages are counted anew."""
+        return hours(self.check_when)
 
 
 class Slots(Protocol):

@@ -11,12 +11,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Corrupt
+from roquet.base.hours import hour_of
 from roquet.model.data_version import DataVersion
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.service.lifecycle import Timer
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
-from roquet.store.timer_wheel import close_wheel, open_wheel
+from roquet.store.timer_wheel import close_wheel, open_wheel, recount
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -30,6 +31,11 @@ log = logging.getLogger(__name__)
 
 SAVE_S = 10.0
 RATES_S = 1.0
+CHECK_S = 45 * 60.0
+CHECK_PAUSE_MS = 70 * 60_000
+"""Least time between two counts of all waiting messages, and from the start to the first."""
+NAMED_MAX = 20
+"""Topics with wrong counts that are named in the log."""
 BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 """Bounds by which waiting messages are shown (`rocketmq_timer_message_snapshot`)."""
 _NOTHING: dict[str, int] = {}
@@ -63,12 +69,15 @@ class TimerService:
         self._before = (0, 0, clock.now_ms())
         self._trouble: str | None = None
         self._waits = 0
+        self._checked_ms = clock.now_ms()
+        self._corrected = 0
         self._rated = RateLog(log, clock, every_s=60.0)
 
     @property
     def timers(self) -> tuple[Timer, ...]:
-        """Saving the counts, and measuring rates."""
+        """Saving the counts, checking them, and measuring rates."""
         return (
+            Timer("check timer metrics", self.check, CHECK_S, CHECK_S),
             Timer("save timer metrics", self.persist, SAVE_S, SAVE_S),
             Timer("watch timers", self.look, RATES_S, RATES_S),
         )
@@ -93,7 +102,7 @@ class TimerService:
         )
         if body is not None:
             self._version, self._saved = body.version, body.topics
-            wheel.set_metrics([(row.topic, row.waiting, row.timestamp) for row in body.topics])
+        wheel.set_metrics([(row.topic, row.waiting, row.timestamp) for row in self._saved])
         stats = wheel.stats()
         if stats["rebuilt_units"] > 0 or stats["cut_bytes"] or stats["replayed"]:
             log.warning(
@@ -124,6 +133,7 @@ class TimerService:
         self._rules = rules
         if self._wheel is not None:
             self._wheel.allow(not rules.stop_enqueue, not rules.stop_dequeue)
+            self._wheel.set_snapshots(rules.snapshot_ms if rules.snapshot else 0)
 
     # --- what others ask ------------------------------------------------------------------------
 
@@ -182,6 +192,11 @@ class TimerService:
             "Messages of the timer topic that have not entered the wheel",
             functools.partial(self._stat, "behind"),
         )
+        metrics.watch(
+            "timer_counts_corrected",
+            "Counts of waiting timer messages of a topic that the daily check found wrong",
+            lambda: float(self._corrected),
+        )
         metrics.watch_many(
             "timer_waiting", "Timer messages that wait, by topic", "topic", self._waiting
         )
@@ -238,6 +253,27 @@ class TimerService:
                 log.warning("the timer wheel goes on")
             else:
                 log.error("the timer wheel has to wait: %s", trouble)
+
+    async def check(self) -> None:
+        """Count all waiting messages anew and correct the counts, in the hours that are set.
+
+        As with RocketMQ, not while no messages enter the wheel, and not soon after a start.
+        """
+        wheel, rules, now_ms = self._wheel, self._rules, self._clock.now_ms()
+        if wheel is None or not rules.check_counts or rules.stop_enqueue:
+            return
+        if hour_of(now_ms) not in rules.check_hours or now_ms - self._checked_ms <= CHECK_PAUSE_MS:
+            return
+        self._checked_ms = now_ms
+        wrong = await recount(wheel, rules.check_below)
+        if wrong is None:
+            log.warning("the counts of waiting timer messages were not checked: the wheel was busy")
+            return
+        self._corrected += len(wrong)
+        for topic, before, waiting in wrong[:NAMED_MAX]:
+            log.warning("%d timer messages wait for %s, not %d", waiting, topic, before)
+        if len(wrong) > NAMED_MAX:
+            log.warning("%d more counts of timer messages were wrong", len(wrong) - NAMED_MAX)
 
     async def persist(self) -> None:
         """Write the counts down; returns at once when none has changed."""

@@ -207,8 +207,9 @@ test-nightly: setup ## every folder of tests/nightly: what takes hours
 
 nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-spark-next ## what is too long for every change
 	$(MAKE) crash
-	$(MAKE) crash-pop
-	$(MAKE) crash-light
+	$(MAKE) crash MODE=pop
+	$(MAKE) crash MODE=timer
+	$(MAKE) crash MODE=lite
 	$(PY) -m tools.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills

@@ -9,6 +9,8 @@ With `--harm` one of the wheel's files is cut short, zeroed or removed before on
 The client is made of sockets and structs, and so is the reader of records. What is checked:
 
 * none arrives before its time, by the store time of the copy that arrived;
+* none is later than a bound of its time, or of the moment the broker served again, where it then
+  ran for so long without a kill (`--late-ms`);
 * every message whose send was answered SEND_OK arrives, unless its recall was sent;
 * none arrives whose recall was answered SUCCESS;
 * two copies of a message were stored in different runs of the broker; they are counted;
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import bisect
 import collections
 import contextlib
 import dataclasses
@@ -91,7 +94,13 @@ class Account:
         self.problems: list[str] = []
         self.refused: collections.Counter[str] = collections.Counter()
         self.kills_ms: list[int] = []
+        self.stops_ms: list[int] = []
+        """Orderly ends of the broker."""
+        self.served_ms: list[int] = []
+        """When the broker served again after each start."""
         self.duplicates = 0
+        self.latest_ms = 0
+        """The most that a message was late while the broker ran."""
 
     def found(self, copy: Copy) -> None:
         """Note a copy; the same place must hold the same message for ever."""
@@ -105,8 +114,9 @@ class Account:
         sent = self.sent.items()
         return [n for n, it in sent if it.stored and not it.recall_sent and n not in arrived]
 
-    def judge(self) -> None:
-        """Find everything that must not be."""
+    def judge(self, late_ms: int) -> None:
+        """Find everything that must not be; `late_ms` is the bound of how late a message may be."""
+        runs = self._runs()
         by_name: dict[str, list[Copy]] = {}
         for copy in self.copies.values():
             by_name.setdefault(copy.name, []).append(copy)
@@ -120,7 +130,17 @@ class Account:
             self.problems += [f"early by {timed.due_ms - it.stored_ms} ms: {it}" for it in early]
             if timed.recalled:
                 self.problems.append(f"recalled, and arrived: {timed} {copies}")
-            self._judge_again(sorted(copies, key=lambda copy: copy.stored_ms))
+            copies.sort(key=lambda copy: copy.stored_ms)
+            self._judge_again(copies)
+            late = _late_ms(runs, timed.due_ms, copies[0].stored_ms)
+            self.latest_ms = max(self.latest_ms, late)
+            if late > late_ms:
+                self.problems.append(f"late by {late} ms: {timed} {copies[0]}")
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """Return from when to when the broker served, Unix milliseconds."""
+        ends = sorted(self.kills_ms + self.stops_ms)
+        return [(at, ends[bisect.bisect(ends, at)]) for at in self.served_ms if at < ends[-1]]
 
     def _judge_again(self, copies: list[Copy]) -> None:
         for before, after in itertools.pairwise(copies):
@@ -136,7 +156,7 @@ class Account:
         say(
             f"{title}: sent {len(self.sent)}, acknowledged {stored}, recalled {recalled}, arrived"
             f" {len(self.copies)}, duplicates {self.duplicates}, kills {len(self.kills_ms)},"
-            f" violations {len(self.problems)}"
+            f" latest {self.latest_ms} ms after its time, violations {len(self.problems)}"
         )
         for answer, count in self.refused.most_common(5):
             say(f"  refused {count}: {answer}")
@@ -144,6 +164,12 @@ class Account:
             say(f"  {count} times: {kind}...")
         for problem in self.problems[:20]:
             say(f"  {problem}")
+
+
+def _late_ms(runs: list[tuple[int, int]], due_ms: int, stored_ms: int) -> int:
+    """Return the longest time of one run for which a message was due and not there."""
+    waits = (min(end, stored_ms) - max(begin, due_ms) for begin, end in runs)
+    return max(0, *waits) if runs else 0
 
 
 def now_ms() -> int:
@@ -303,6 +329,8 @@ class Campaign:
             "timerFlushIntervalMs": "200",
             "mappedFileSizeTimerLog": "8192",
             "recallMessageEnable": "true",
+            "timerWheelSnapshotFlush": "true",
+            "timerWheelSnapshotIntervalMs": "300",
         }
         self._broker = Broker(folder, port, flush, more=more)
 
@@ -332,7 +360,7 @@ class Campaign:
             sender.join()
         time.sleep(self._rng.choice((0, 0, 0, 1.5)))
 
-    def last(self) -> None:
+    def last(self, late_ms: int) -> None:
         """Wait until everything was due, and read it; again after an orderly stop."""
         self._start()
         end = time.monotonic() + SETTLE_S
@@ -343,12 +371,13 @@ class Campaign:
                 time.sleep(0.5)
                 self._reader.catch_up(client)
         self._broker.kill(signal.SIGTERM)
+        self.account.stops_ms.append(now_ms())
         self._start()
         with RawClient(self._broker.address) as client:
             time.sleep(1.5)
             self._reader.catch_up(client, whole=True)
         self._broker.kill(signal.SIGTERM)
-        self.account.judge()
+        self.account.judge(late_ms)
 
     def end(self) -> None:
         """Leave no process behind."""
@@ -357,6 +386,7 @@ class Campaign:
     def _start(self) -> None:
         self._broker.start()
         asyncio.run(self._broker.booted())
+        self.account.served_ms.append(now_ms())
 
     def _kill(self) -> None:
         self._broker.kill()
@@ -388,7 +418,7 @@ def campaign(folder: Path, flush: str, options: argparse.Namespace) -> bool:
     try:
         for number in range(options.cycles):
             work.cycle(number, harm=options.harm)
-        work.last()
+        work.last(options.late_ms)
     finally:
         work.end()
     work.account.report(f"{flush} flush, {options.precision} ms")
@@ -403,6 +433,7 @@ def main() -> int:
     parser.add_argument("--flush", choices=("sync", "async", "both"), default="both")
     parser.add_argument("--precision", type=int, choices=(100, 200, 500, 1000), default=100)
     parser.add_argument("--harm", action="store_true", help="damage the files of the wheel too")
+    parser.add_argument("--late-ms", type=int, default=5000, help="the latest while it runs")
     parser.add_argument("--keep", type=Path, help="a folder for the stores")
     options = parser.parse_args()
     kept = True

@@ -35,22 +35,23 @@ def test_timer_messages_survive_a_few_kills() -> None:
         (Timed(100, stored=True), [99], "early by 1 ms: "),
         (Timed(100, stored=True, recall_sent=True, recalled=True), [100], "recalled, and arrived"),
         (Timed(100, stored=True), [100, 149], "twice in one run: "),
+        (Timed(100, stored=True), [131], "late by 31 ms: "),
     ],
 )
 def test_account_of_timers_notices_a_fault(timed: Timed, arrived_ms: list[int], why: str) -> None:
     account = Account()
-    account.kills_ms = [50, 150]
+    account.served_ms, account.kills_ms = [20, 80], [50, 150]
     account.sent["a"] = timed
     for offset, stored_ms in enumerate(arrived_ms):
         account.found(Copy(0, offset, stored_ms, "a"))
-    account.judge()
+    account.judge(30 if arrived_ms == [131] else 60)
     (problem,) = account.problems
     assert problem.startswith(why)
 
 
 def test_account_of_timers_takes_what_is_right_and_notices_an_offset_given_twice() -> None:
     account = Account()
-    account.kills_ms = [150]
+    account.served_ms, account.kills_ms = [20, 155], [150, 200]
     account.sent = {
         "a": Timed(100, stored=True),
         "b": Timed(100, stored=True, recall_sent=True),
@@ -58,7 +59,7 @@ def test_account_of_timers_takes_what_is_right_and_notices_an_offset_given_twice
     }
     account.found(Copy(0, 0, 100, "a"))
     account.found(Copy(0, 1, 160, "a"))
-    account.judge()
+    account.judge(60)
     assert (account.problems, account.duplicates) == ([], 1)
     account.found(Copy(0, 1, 160, "c"))
     assert account.problems[0].startswith("an offset given twice: ")

@@ -165,6 +165,30 @@ def test_message_acknowledged_behind_a_smaller_pop_does_not_come_again(tmp_path:
     told(tmp_path, tell)
 
 
+def test_search_by_time_is_about_the_light_topic(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        async def found(**fields: str) -> tuple[int, str | None]:
+            asked = {"topic": PARENT, "queueId": "3", "timestamp": "0", **fields}
+            answer = await it.call(Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext=asked))
+            return int(answer.code), ext(answer).get("offset") if answer.ext else answer.remark
+
+        await send(it, "b", b"other")
+        await send(it, "a", b"0", b"1")
+        await asyncio.sleep(0.01)
+        middle = str(now_ms())
+        await asyncio.sleep(0.01)
+        await send(it, "a", b"2")
+        assert await found(liteTopic="a") == (0, "0")
+        assert await found(liteTopic="a", timestamp=middle) == (0, "2")
+        assert await found(liteTopic="b", timestamp=middle, boundaryType="UPPER") == (0, "0")
+        # Without a name it is the parent's queue, which the test sends nothing to.
+        assert await found(liteTopic=" ", timestamp=middle) == await found(timestamp=middle)
+        for name in ("a$b", "a,b", "a/b"):
+            assert await found(liteTopic=name) == (29, f"{name!r} is no name of a light topic")
+
+    told(tmp_path, tell)
+
+
 def test_same_attempt_gets_the_same_messages_again(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         await subscribe(it, "a")

@@ -13,6 +13,7 @@ from roquet.broker.api.offsets import (
 )
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.remoting.refusals import refusal_reply
+from roquet.protocol import light_topics
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.offset import (
@@ -88,9 +89,17 @@ class OffsetAdapter:
     def by_time(self, request: Request) -> Command:
         """Answer 29: the offset for a store time."""
         header = SearchOffsetRequest.decode(request.command.ext)
+        topic, queue_id = header.topic, header.queue_id
+        name = (header.lite_topic or "").strip()
+        if name:
+            if not light_topics.is_name(name):
+                text = f"{name[:80]!r} is no name of a light topic"
+                raise Refusal(Reason.INVALID_ARGUMENT, text)
+            # The guard has asked for the right to the parent, which is what counts.
+            topic, queue_id = light_topics.queue_of(topic, name), light_topics.QUEUE_ID
         wanted = OffsetByTimeRequest(
-            topic=header.topic,
-            queue_id=header.queue_id,
+            topic=topic,
+            queue_id=queue_id,
             time_ms=header.timestamp,
             upper=header.boundary_type == "UPPER",
         )

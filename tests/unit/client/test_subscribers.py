@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from roquet.testing.cluster import Cluster
 
 FAST = ConsumerOptions(rebalance_every_s=0.5, commit_every_s=0.2, handover_s=0.0)
+PATIENT = ConsumerOptions(rebalance_every_s=0.5, commit_every_s=0.2, handover_s=2.0)
+"""Leaves other members the time that they need to commit, on a busy machine too."""
 
 
 def told(
@@ -141,7 +143,7 @@ def test_members_hear_which_queues_come_and_go(tmp_path: Path) -> None:
         }
         async with (
             roquet.connect(f"rmq://{it.name_servers}") as other,
-            other.consumer("g", "orders", start="earliest", options=FAST) as second,
+            other.consumer("g", "orders", start="earliest", options=PATIENT) as second,
         ):
             while not second.assigned:  # noqa: ASYNC110  (what is waited for has no event)
                 await asyncio.sleep(0.05)

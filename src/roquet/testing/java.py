@@ -298,6 +298,7 @@ class Driver:
         mode: str = "sync",
         group: str = "driver_producers",
         pause_ms: int = 0,
+        namespace: str | None = None,
     ) -> list[dict[str, Any]]:
         """Send by the Java producer; modes: sync, batch, oneway, ordered (by property shard).
 
@@ -305,7 +306,7 @@ class Driver:
         """
         encoded = [{**one, "body": base64.b64encode(one["body"]).decode()} for one in messages]
         request: dict[str, Any] = {"do": "send", "namesrv": namesrv, "topic": topic}
-        request.update(group=group, mode=mode)
+        request.update(group=group, mode=mode, namespace=namespace)
         request["pause_ms"] = pause_ms
         timeout_s = 60.0 + pause_ms * len(encoded) / 1000
         answer = self.ask({**request, "messages": encoded}, timeout_s)
@@ -325,6 +326,7 @@ class Driver:
         timeout_s: float = 40.0,
         linger_s: float = 0.3,
         pop_invisible_ms: int | None = None,
+        namespace: str | None = None,
     ) -> list[dict[str, Any]]:
         """Consume by the Java push consumer until `count` came, and `linger_s` longer.
 
@@ -345,6 +347,7 @@ class Driver:
             "linger_ms": int(linger_s * 1000),
             "pop": pop_invisible_ms is not None,
             "invisible_ms": pop_invisible_ms,
+            "namespace": namespace,
         }
         answer = cast("list[dict[str, Any]]", self.ask(request, timeout_s + 30))
         for one in answer:

@@ -172,6 +172,9 @@ public final class Driver {
         producer.setInstanceName("driver-" + instances++);
         producer.setSendMsgTimeout(10_000);
         producer.setVipChannelEnabled(request.getBooleanValue("fast"));
+        if (request.getString("namespace") != null) {
+            producer.setNamespace(request.getString("namespace"));
+        }
         producer.start();
         try {
             String topic = request.getString("topic");
@@ -249,6 +252,9 @@ public final class Driver {
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName("driver-" + instances++);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (request.getString("namespace") != null) {
+            consumer.setNamespace(request.getString("namespace"));
+        }
         if (request.getBooleanValue("pop")) {
             consumer.setClientRebalance(false);
             consumer.setPopInvisibleTime(request.getLongValue("invisible_ms"));

@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         *,
-        owner: ConnectionOwner,
+        owner: ConnectionOwner[Connection],
         key: int,
         address: str,
         ingest: Ingest,

@@ -313,7 +313,7 @@ class NativePort:
         self,
         own: socket.socket,
         *,
-        owner: ConnectionOwner,
+        owner: ConnectionOwner[Connection],
         key: int,
         address: str,
         budget: Budget,

@@ -33,18 +33,31 @@ class Form(NamedTuple):
 # What brokers ask of a consumer, and what it asks of its parts, is for nobody else.
 _INNER = ("describe", "reset_offsets", "progress", "running_info", "consume_directly")
 FORMS = {
-    "producer.py": Form("_producer", "Producer", frozenset({"submit", "reply", "send_encoded"})),
+    "producer.py": Form(
+        "_producer",
+        "Producer",
+        frozenset(
+            {"submit", "prepared", "accept", "hasten", "note", "reply", "send_encoded"},
+        ),
+    ),
     "transactions.py": Form("_transactions", "Transaction"),
     "consumer.py": Form(
         "_push_consumer",
         "Consumer",
-        frozenset({"receive", "receive_many", "run", "run_batches", "rebalance_soon", *_INNER}),
+        frozenset(
+            {"receive", "ready", "receive_many", "run", "run_batches", "rebalance_soon", *_INNER}
+        ),
     ),
     "pull_consumer.py": Form("_pull_consumer", "PullConsumer", frozenset({"describe"})),
     "simple_consumer.py": Form(
         "_simple_consumer", "SimpleConsumer", frozenset({"rebalance_soon", *_INNER})
     ),
-    "received.py": Form("_received", "Received", frozenset({"process"}), is_still=True),
+    "received.py": Form(
+        "_received",
+        "Received",
+        frozenset({"process", "watch", "ack", "retry", "dead_letter", "is_settled"}),
+        is_still=True,
+    ),
 }
 _HEAD = '''\
 """Blocking form of {name}: written by `python -m tools.sync_client`, do not edit."""

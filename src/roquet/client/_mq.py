@@ -40,6 +40,7 @@ from roquet.client._signals import until_signal
 from roquet.client._simple_consumer import SimpleConsumer
 from roquet.client._subscribers import Subscribers
 from roquet.client._subscriptions import subscribed
+from roquet.client._tracing.tracer import Tracer
 from roquet.client._transactions import TransactionProducer
 from roquet.protocol import names
 from roquet.protocol.message_id import UniqueIds
@@ -75,6 +76,7 @@ class MQ:
         tls: TlsOptions | None = None,
         credentials: Credentials | None = None,
         events: Events | None = None,
+        trace: bool | str = False,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -119,6 +121,9 @@ class MQ:
         )
         self._calls = BrokerCalls(self._session)
         self._ids = UniqueIds(socket.inet_aton(address), os.getpid(), self._rng.getrandbits(32))
+        if trace:
+            topic = names.TRACE_TOPIC if trace is True else self._namespace.topic(trace)
+            self._session.tracer = Tracer(self._session, topic, self._ids, self._rng)
         self._made: weakref.WeakSet[_Made] = weakref.WeakSet()
         self._started = False
 
@@ -136,6 +141,8 @@ class MQ:
         if not self._started:
             self._started = True
             await self._session.start()
+            if self._session.tracer is not None:
+                self._session.tracer.start()
 
     async def close(self) -> None:
         """Close producers and consumers still open, then all connections. Twice is once."""
@@ -143,6 +150,8 @@ class MQ:
             self._started = False
             for made in tuple(self._made):
                 await made.close()
+            if self._session.tracer is not None:
+                await self._session.tracer.stop()
             await self._session.stop()
 
     @property
@@ -421,6 +430,7 @@ def connect(
     credentials: Credentials | None = None,
     on_error: Callable[[RoquetError], None] | None = None,
     on_disconnect: Callable[[str], None] | None = None,
+    trace: bool | str = False,
 ) -> MQ:
     """Make a client of the cluster behind name servers: `rmq://host:port[;host:port]`.
 
@@ -436,8 +446,14 @@ def connect(
 
     `on_error` is called with what goes wrong in the background: heartbeats that are refused, and
     troubles of consumers that have no `on_error` of their own. `on_disconnect` is called with the
-    address of a server whose connection is gone; a new one is made when it is needed. Raises
-    UsageError for a bad URL or environment; a name server that is away shows at the first use.
+    address of a server whose connection is gone; a new one is made when it is needed.
+
+    With `trace` producers and consumers write what becomes of each message to a topic, as Java's
+    clients do: RMQ_SYS_TRACE_TOPIC for True (brokers have it with traceTopicEnable=true), else the
+    topic named. `roquet msg trace` and RocketMQ's tools show it.
+
+    Raises UsageError for a bad URL or environment; a name server that is away shows at the first
+    use.
     """
     target = _target.parse(url)
     if tls is None:
@@ -450,7 +466,9 @@ def connect(
         tls = TlsOptions() if tls else None
     if credentials is None and target.credentials is None:
         credentials = from_environment(os.environ)
-    return MQ(url, tls=tls, credentials=credentials, events=Events(on_error, on_disconnect))
+    return MQ(
+        url, tls=tls, credentials=credentials, events=Events(on_error, on_disconnect), trace=trace
+    )
 
 
 def _local_address(name_server: str) -> str:

@@ -36,6 +36,11 @@ class Namespace:
         """Return the name that brokers know."""
         return group if names.is_system_group(group) else self._wrapped(group)
 
+    def bare(self, name: str) -> str:
+        """Return a topic's or group's name as the application knows it."""
+        kind, rest = _split(name)
+        return kind + rest.removeprefix(self._prefix) if self._prefix else name
+
     def message(self, message: Message) -> Message:
         """Return the message as it is sent."""
         topic = self.topic(message.topic)

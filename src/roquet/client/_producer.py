@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from roquet.client._replies import Replies
     from roquet.client._sending.accumulator import Promise
     from roquet.client._sending.choosing import Chooser
-    from roquet.client._sending.due import Due
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client._session import Session
     from roquet.client.codecs.base import Codec
@@ -63,13 +62,14 @@ class Producer:
     ) -> None:
         """Take what `MQ.producer` gives."""
         self.group = group
+        self.in_flight_max: int = options.in_flight_max
         self._session = session
         self._options = options
         self._ids = ids
         self._replies = replies
         self._delivery = Delivery(session, options, group, rng)
         self._slots = asyncio.Semaphore(options.in_flight_max)
-        self._accumulator = Accumulator(self._delivery, options, self._settled)
+        self._accumulator = Accumulator(self._delivery, options)
         self._failed: RoquetError | None = None
         """The first failure since the last flush."""
         self._open = False
@@ -175,6 +175,8 @@ class Producer:
         address = self._session.master(handle.broker_name)
         command = make_request(RequestCode.RECALL_MESSAGE, header)
         await self._session.ask(address, command, timeout_s)
+        if self._session.tracer is not None:
+            self._session.tracer.recalled(self.group, handle.topic, handle.unique_key)
 
     async def send_batch(
         self,
@@ -267,12 +269,21 @@ class Producer:
             self._accumulator.hasten()
         await self._slots.acquire()
         try:
-            self._check_open()
-            message = self._composed(
-                topic, body, tag, keys, user_properties=properties, codec=codec
-            )
             future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
-            one = self._submission(message, due_of(delay, at), order_key, queue, future)
+            one = self.prepared(
+                topic,
+                body,
+                tag=tag,
+                keys=keys,
+                properties=properties,
+                codec=codec,
+                delay=delay,
+                at=at,
+                order_key=order_key,
+                queue=queue,
+                promise=future,
+                settled=self._settled,
+            )
         except BaseException:
             self._slots.release()
             raise
@@ -281,15 +292,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait for everything submitted. Raises the first failure since the last flush."""
-        self._accumulator.hasten()
-        taken = 0
-        try:
-            for _ in range(self._options.in_flight_max):
-                await self._slots.acquire()
-                taken += 1
-        finally:
-            for _ in range(taken):
-                self._slots.release()
+        await self._accumulator.flush()
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
@@ -365,27 +368,48 @@ class Producer:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _submission(
+    def prepared(
         self,
-        message: Message,
-        due: Due | None,
+        topic: str | Message,
+        body: object,
+        *,
+        tag: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        codec: Codec | None,
+        delay: timedelta | float | None,
+        at: datetime | None,
         order_key: str | None,
         queue: MessageQueue | None,
         promise: Promise,
+        settled: Callable[[RoquetError | None], None],
     ) -> Submission:
+        """Make a message ready for `accept`; any thread may. For the blocking client."""
+        self._check_open()
+        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
+        due = due_of(delay, at)
         encoded = encode_one(message, self._next_id(), self._options, due=due)
-        return Submission(
-            encoded,
-            choose_by(message, order_key, queue, None),
-            promise,
-            asyncio.get_running_loop().time() + self._options.timeout_s,
-            self._options.batch_bytes > 0 and may_share(message, encoded),
-            message.wait_store_ok,
-            len(encoded.body) + len(encoded.properties) + 22,
-        )
+        chooser = choose_by(message, order_key, queue, None)
+        shares = self._options.batch_bytes > 0 and may_share(message, encoded)
+        return Submission(encoded, chooser, promise, settled, shares, message.wait_store_ok)
+
+    def accept(self, one: Submission) -> None:
+        """Send what is prepared; whoever calls bounds how many are under way."""
+        if self._open:
+            self._accumulator.add(one)
+        else:
+            one.fail(not_started("producer"))
+
+    def hasten(self) -> None:
+        """Send what lingers now, without waiting for it."""
+        self._accumulator.hasten()
+
+    def note(self, error: RoquetError | None) -> None:
+        """Keep a failure for `flush`, which raises the first."""
+        self._failed = self._failed or error
 
     def _settled(self, error: RoquetError | None) -> None:
-        self._failed = self._failed or error
+        self.note(error)
         self._slots.release()
 
     async def _deliver(

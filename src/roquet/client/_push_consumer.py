@@ -67,7 +67,9 @@ class Consumer:
         self._ordered = ordered
         self._locks = Locks(helpers.calls, group, helpers.session.clock)
         self._listener = Listener(options)
-        self._handout = Handout(self._is_ours)
+        tracer = helpers.session.tracer
+        given = None if tracer is None else tracer.consumed_by(group)
+        self._handout = Handout(self._is_ours, given)
         self._settlings = asyncio.Event()
         self._in_order = InOrder(
             session=self._session,
@@ -203,6 +205,11 @@ class Consumer:
                 return await self._handout.next()
         except TimeoutError:
             return None
+
+    def ready(self) -> Received | None:
+        """Return a message that is here already, if there is one; any thread may ask."""
+        self._check_open()
+        return self._handout.ready()
 
     async def receive_many(
         self, max_messages: int = 32, timeout_s: float | None = None, *, linger_s: float = 0.0

@@ -117,6 +117,16 @@ class Received:
         """Whether the application has said what became of it."""
         return self._outcome is not None
 
+    def watch(self, settled: Callable[[Outcome], None]) -> None:
+        """Have `settled` called with the outcome too; for traces, not for applications."""
+        before = self._on_settled
+
+        def both(received: Received, outcome: Outcome, delay_level: int) -> None:
+            settled(outcome)
+            before(received, outcome, delay_level)
+
+        self._on_settled = both
+
     def ack(self) -> None:
         """Done: the group does not get it again."""
         self._settle(Outcome.ACK, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._requests import DEFAULT_TIMEOUT_S, ask, request
@@ -59,6 +59,10 @@ class Session:
         self.book = book
         self.members = members
         self.clock = clock
+        self.tracer: Any = None
+        """The client's `_tracing.Tracer`, where it traces; set before producers are made.
+
+        Not named as a type: it sends by the session and stands above it."""
         self._tasks = Tasks()
         self._wanted: set[str] = set()
         self._asking: dict[str, asyncio.Lock] = {}

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 class Received(received.Received):
     """One delivery, blocking."""
 
+    _is_said = False
+
     @override
     def __repr__(self) -> str:
         """Return what a log line needs."""
@@ -37,6 +39,28 @@ class Received(received.Received):
     def queue(self) -> MessageQueue:
         """The queue it was read from."""
         return self._inner.queue
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the application has said what became of it."""
+        return self._is_said or self._inner.is_settled
+
+    # Nothing is waited for: what is asked of the consumer after it finds the message settled.
+
+    def ack(self) -> None:
+        """Done: the group does not get it again."""
+        self._is_said = True
+        self._loop.post(self._inner.ack)
+
+    def retry(self, delay_level: int = 0) -> None:
+        """Not done: again later. Level 0 lets the broker grow the pause with each attempt."""
+        self._is_said = True
+        self._loop.post(lambda: self._inner.retry(delay_level))
+
+    def dead_letter(self) -> None:
+        """Not done and never will be: to the group's dead-letter topic."""
+        self._is_said = True
+        self._loop.post(self._inner.dead_letter)
 
     @contextlib.contextmanager
     def process(self, *, delay_level: int = 0, reraise: bool = False) -> Generator[Received]:
@@ -63,7 +87,10 @@ class Consumer(consumer.Consumer):
 
     def receive(self, timeout_s: float | None = None) -> Received | None:
         """Return the next message, or None when none comes in time."""
-        found = self._loop.run(self._inner.receive(timeout_s))
+        # A message that is here already needs no change of threads.
+        found = None if self._loop.is_closed else self._inner.ready()
+        if found is None:
+            found = self._loop.run(self._inner.receive(timeout_s))
         return None if found is None else Received(found, self._loop)
 
     def receive_many(

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import UsageError
 from roquet.client._sync_client import producer
 from roquet.client._sync_receive import Received
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
+    from roquet.base.errors import RoquetError
+    from roquet.client import _producer
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
+    from roquet.service.loop_thread import LoopThread
 
 
 class Producer(producer.Producer):
     """Sends messages, blocking."""
+
+    def __init__(self, inner: _producer.Producer, loop: LoopThread) -> None:
+        """Wrap."""
+        super().__init__(inner, loop)
+        # The asyncio producer's own are for its loop alone.
+        self._slots = threading.Semaphore(inner.in_flight_max)
 
     def submit(
         self,
@@ -36,34 +46,39 @@ class Producer(producer.Producer):
         order_key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> concurrent.futures.Future[SendReceipt]:
-        """Begin a send and return the future of its receipt; waits while too many are under way."""
-        result: concurrent.futures.Future[SendReceipt] = concurrent.futures.Future()
+        """Begin a send and return the future of its receipt; waits while too many are under way.
 
-        def finished(future: asyncio.Future[SendReceipt]) -> None:
-            if future.cancelled():
-                result.cancel()
-            elif (error := future.exception()) is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(future.result())
+        Batches, order, failures and arguments are as in `roquet.Producer.submit`.
+        """
+        self._loop.check()
+        promise: concurrent.futures.Future[SendReceipt] = concurrent.futures.Future()
+        one = self._inner.prepared(
+            topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            codec=codec,
+            delay=delay,
+            at=at,
+            order_key=order_key,
+            queue=queue,
+            promise=promise,
+            settled=self._settled,
+        )
+        if not self._slots.acquire(blocking=False):
+            self._loop.post(self._inner.hasten)
+            self._slots.acquire()
+        try:
+            self._loop.post(lambda: self._inner.accept(one))
+        except UsageError:
+            self._slots.release()
+            raise
+        return promise
 
-        async def submitting() -> None:
-            future = await self._inner.submit(
-                topic,
-                body,
-                tag=tag,
-                keys=keys,
-                properties=properties,
-                codec=codec,
-                delay=delay,
-                at=at,
-                order_key=order_key,
-                queue=queue,
-            )
-            future.add_done_callback(finished)
-
-        self._loop.run(submitting())
-        return result
+    def _settled(self, error: RoquetError | None) -> None:
+        self._inner.note(error)
+        self._slots.release()
 
     def reply(
         self,

@@ -185,6 +185,7 @@ class TransactionProducer(Producer):
         async def end(state: TransactionState) -> None:
             address = self._session.master(receipt.queue.broker_name)
             await self._session.ask(address, self._end_command(state, half))
+            self._trace(state, half)
 
         if not receipt.is_durable:
             await end(TransactionState.ROLLBACK)
@@ -228,6 +229,7 @@ class TransactionProducer(Producer):
         await self._session.beat_new()
         command = self._end_command(state, _Half(topic, message_id, log_offset, half_offset))
         await self._session.ask(self._session.master(broker_name), command)
+        self._trace(state, _Half(topic, message_id, log_offset, half_offset))
 
     async def asked(
         self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
@@ -248,8 +250,17 @@ class TransactionProducer(Producer):
         )
         try:
             await self._session.tell(address, self._end_command(state, half, checked=True))
+            unique = message.unique_key or half.message_id
+            self._trace(state, dataclasses.replace(half, message_id=unique), checked=True)
         except RoquetError as error:
             log.warning("the end of %s was not told: %s", message.unique_key, error)
+
+    def _trace(self, state: TransactionState, half: _Half, *, checked: bool = False) -> None:
+        if self._session.tracer is not None:
+            name = f"{state.name}_MESSAGE"
+            self._session.tracer.ended(
+                self.group, half.topic, half.message_id, name, from_check=checked
+            )
 
     def _end_command(
         self, state: TransactionState, half: _Half, *, checked: bool = False

@@ -63,13 +63,19 @@ def connect(
     credentials: Credentials | None = None,
     on_error: Callable[[RoquetError], None] | None = None,
     on_disconnect: Callable[[str], None] | None = None,
+    trace: bool | str = False,
 ) -> MQ:
     """Make a client, as `roquet.connect` does; use it as `with roquet.sync.connect(...) as mq:`.
 
     `on_error` and `on_disconnect` are called on the client's thread: they must not wait.
     """
     made = _mq.connect(
-        url, tls=tls, credentials=credentials, on_error=on_error, on_disconnect=on_disconnect
+        url,
+        tls=tls,
+        credentials=credentials,
+        on_error=on_error,
+        on_disconnect=on_disconnect,
+        trace=trace,
     )
     return MQ(made)
 
@@ -264,7 +270,7 @@ class MQ:
 
     def stop_consumers(self) -> None:
         """Have consumers give out no more messages; `run` does it at a signal."""
-        self._loop.soon(self._inner.stop_consumers)
+        self._loop.post(self._inner.stop_consumers)
 
     def run(self, work: Callable[[], T]) -> T:
         """Call `work` and return its result; SIGTERM and SIGINT end its consumers' loops.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import itertools
 
 _HEX = frozenset("0123456789ABCDEFabcdef")
 
@@ -44,17 +45,17 @@ class UniqueIds:
         self._prefix = (
             address + (pid & 0xFFFF).to_bytes(2, "big") + (process_hash & 0xFFFFFFFF).to_bytes(4)
         )
-        self._counter = 0
-        self._start_ms = 0
-        self._next_ms = 0
+        # One step each: producers of the blocking client make ids on threads of their own.
+        self._counter = itertools.count(1)
+        self._month = (0, 0)
 
     def make(self, now_ms: int) -> str:
         """Return the next id, upper-case hex of 32 or 56 digits."""
-        if not self._start_ms <= now_ms < self._next_ms:
-            self._start_ms, self._next_ms = _month_around(now_ms)
-        since = max(0, now_ms - self._start_ms) & 0xFFFFFFFF
-        self._counter = (self._counter + 1) & 0xFFFF
-        tail = since.to_bytes(4, "big") + self._counter.to_bytes(2, "big")
+        start_ms, next_ms = self._month
+        if not start_ms <= now_ms < next_ms:
+            start_ms, next_ms = self._month = _month_around(now_ms)
+        since = max(0, now_ms - start_ms) & 0xFFFFFFFF
+        tail = since.to_bytes(4, "big") + (next(self._counter) & 0xFFFF).to_bytes(2, "big")
         return (self._prefix + tail).hex().upper()
 
 

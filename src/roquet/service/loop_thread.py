@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roquet.base.errors import UsageError
 
@@ -12,6 +15,40 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class _Call(Generic[T]):
+    """One coroutine on the loop and the thread that waits for it."""
+
+    __slots__ = ("_ended", "_loop", "_task", "_work")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        # A bare lock: a future of threads costs as much as all the rest of a call.
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def begin(self) -> None:
+        """Start, on the loop."""
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Cancel, on the loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> T:
+        """Wait, on the other thread; return what the coroutine did or raise what it raised."""
+        self._ended.acquire()
+        assert self._task is not None
+        return self._task.result()
+
+    def _end(self, _: asyncio.Task[T]) -> None:
+        self._ended.release()
 
 
 class LoopThread:
@@ -20,6 +57,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start the thread and its loop."""
         self._loop = asyncio.new_event_loop()
+        self._posted: deque[Callable[[], object]] = deque()
+        self._is_awake = False
+        """Whether the loop looks at what is posted soon."""
         self._thread = threading.Thread(  # noqa: TID251  (this is the place for it)
             target=self._serve, name=name, daemon=True
         )
@@ -27,15 +67,24 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result; an interrupt cancels it."""
-        if threading.current_thread() is self._thread or self._loop.is_closed():
-            work.close()
-            raise UsageError("the blocking client is closed, or called from its own callback")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
-        except BaseException:
-            future.cancel()
+            self.check()
+        except UsageError:
+            work.close()
             raise
+        call = _Call(self._loop, work)
+        self.post(call.begin)
+        try:
+            return call.result()
+        except BaseException:
+            with contextlib.suppress(UsageError):
+                self.post(call.cancel)
+            raise
+
+    def check(self) -> None:
+        """Raise UsageError where nothing can be waited for: closed, or on this very thread."""
+        if threading.current_thread() is self._thread or self._loop.is_closed():
+            raise UsageError("the blocking client is closed, or called from its own callback")
 
     def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
         """Yield what an asynchronous generator does; leaving the loop early closes it."""
@@ -61,9 +110,19 @@ class LoopThread:
 
         return self.run(calling())
 
-    def soon(self, function: Callable[[], None]) -> None:
-        """Have a plain function called on the loop's thread, without waiting."""
-        self._loop.call_soon_threadsafe(function)
+    def post(self, function: Callable[[], object]) -> None:
+        """Have a plain function called on the loop's thread, without waiting, in order of posts.
+
+        Many that are posted while the loop is busy wake it once. `run` and `call` are posts, too.
+        Raises UsageError when the loop is closed.
+        """
+        self._posted.append(function)
+        if not self._is_awake:
+            self._is_awake = True
+            try:
+                self._loop.call_soon_threadsafe(self._work)
+            except RuntimeError:
+                raise UsageError("the blocking client is closed") from None
 
     @property
     def is_closed(self) -> bool:
@@ -77,6 +136,15 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _work(self) -> None:
+        # Before the look: what is posted after it wakes the loop again.
+        self._is_awake = False
+        for _ in range(len(self._posted)):
+            try:
+                self._posted.popleft()()
+            except Exception:
+                log.exception("a call on the loop's thread failed")
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 import roquet
 from roquet import client
 from roquet.base.errors import UsageError
-from roquet.client import sync
+from roquet.client import ProducerOptions, sync
 from roquet.service.loop_thread import LoopThread
+from roquet.testing import Broker
+
+if TYPE_CHECKING:
+    from roquet.client import SendReceipt
 
 PAIRS = [
     (client.MQ, sync.MQ),
@@ -41,6 +48,14 @@ ASYNC_ONLY = {
     # Starts concurrent tasks; threads of the application's own do the same here.
     "run",
     "run_batches",
+    # What the blocking client is made of.
+    "prepared",
+    "accept",
+    "hasten",
+    "note",
+    "in_flight_max",
+    "ready",
+    "watch",
 }
 
 
@@ -66,6 +81,79 @@ def test_connect_takes_the_same() -> None:
     assert (
         inspect.signature(client.connect).parameters == inspect.signature(sync.connect).parameters
     )
+
+
+def test_posts_and_runs_are_done_in_order() -> None:
+    loop = LoopThread("test")
+    seen: list[int] = []
+
+    async def run(number: int) -> None:
+        seen.append(number)
+
+    def fails() -> None:
+        raise ValueError("as planned")
+
+    for number in range(0, 300, 3):
+        loop.post(functools.partial(seen.append, number))
+        loop.post(fails)
+        loop.run(run(number + 1))
+        loop.post(functools.partial(seen.append, number + 2))
+    assert loop.call(lambda: len(seen)) == 300
+    assert seen == list(range(300))
+    loop.close()
+    with pytest.raises(UsageError, match="closed"):
+        loop.post(fails)
+
+
+def test_submits_of_many_threads_share_batches_and_their_bound() -> None:
+    with Broker() as broker, sync.connect(broker.url) as mq:
+        options = ProducerOptions(in_flight_max=64)
+        with mq.producer(options=options) as producer:
+
+            def work(name: int) -> list[SendReceipt]:
+                keyed = [
+                    producer.submit("orders", f"{name}", order_key=f"{name}") for _ in range(200)
+                ]
+                return [it.result(30) for it in keyed]
+
+            with ThreadPoolExecutor(8) as pool:
+                receipts = list(pool.map(work, range(8)))
+            producer.flush()
+            assert len({it.message_id for own in receipts for it in own}) == 1600
+            for own in receipts:
+                offsets = [it.queue_offset for it in own]
+                assert offsets == sorted(offsets)
+            with pytest.raises(UsageError):
+                producer.submit("orders", b"")
+            # What was refused took no place: all 64 are free.
+            assert all(producer._slots.acquire(blocking=False) for _ in range(64))
+            assert not producer._slots.acquire(blocking=False)
+            producer._slots.release(64)
+            waiting = producer.submit("orders", b"last")
+        assert waiting.result(0).is_durable
+        with pytest.raises(UsageError, match="not started"):
+            producer.submit("orders", b"x")
+
+
+def test_what_is_acknowledged_is_committed_by_the_next_call() -> None:
+    with Broker() as broker, sync.connect(broker.url) as mq, mq.producer() as producer:
+        for number in range(100):
+            producer.submit("orders", f"{number}", order_key="k")
+        producer.flush()
+        with mq.consumer("g", "orders", start="earliest") as consumer:
+            seen = [consumer.receive(30) for _ in range(60)]
+            for received in seen:
+                assert received is not None
+                received.ack()
+                assert received.is_settled
+            consumer.commit()
+        with mq.consumer("g", "orders", start="earliest") as consumer:
+            first = consumer.receive(30)
+            assert first is not None
+            assert first.body == b"60"
+            assert not first.is_settled
+            first.retry()
+            assert first.is_settled
 
 
 def test_a_loop_thread() -> None:

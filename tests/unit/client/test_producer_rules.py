@@ -93,6 +93,7 @@ class World:
         )
         session = SimpleNamespace(
             namespace=Namespace(),
+            tracer=None,
             members=members,
             book=book,
             client=SimpleNamespace(call=self._call),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,26 +16,39 @@ if TYPE_CHECKING:
 class Handout:
     """A queue of messages that ends: closed, stopped, or with a failure that its readers raise."""
 
-    def __init__(self, is_ours: Callable[[Received], bool]) -> None:
-        """`is_ours` tells whether a message is still to be given out."""
+    def __init__(
+        self,
+        is_ours: Callable[[Received], bool],
+        given: Callable[[Received], None] | None = None,
+    ) -> None:
+        """`is_ours` tells whether a message is still to be given out; `given` hears of each."""
         self._is_ours = is_ours
-        self._ready: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._given = given
+        self._here: deque[Received] = deque()
+        self._readers: deque[asyncio.Future[None]] = deque()
+        """Loops that wait for a message."""
+        self._ended = False
+        """Whether nothing comes after what is here."""
         self._stopping = False
         self._failure: RoquetError | None = None
 
     def open(self) -> None:
         """Begin anew, with nothing of before: neither messages nor their end."""
-        self._stopping, self._failure = False, None
+        self._stopping = self._ended = False
+        self._failure = None
         while not self._ready.empty():
             self._ready.get_nowait()
 
     def put(self, received: Received) -> None:
         """Add a message."""
-        self._ready.put_nowait(received)
+        self._here.append(received)
+        if self._readers:
+            self._wake(1)
 
     def end(self) -> None:
         """Wake all readers: there will be nothing more after what is here."""
-        self._ready.put_nowait(None)
+        self._ended = True
+        self._wake(len(self._readers))
 
     def stop(self) -> None:
         """Give out nothing more, not even what is here."""
@@ -52,14 +66,21 @@ class Handout:
     async def next(self) -> Received | None:
         """Return the next message that is ours, None at the end. Raises the failure."""
         while True:
-            received = None if self._stopping else await self._ready.get()
-            if received is None or self._stopping:
-                self.end()  # for the other loops
+            received = self._taken()
+            if received is not None:
+                return self._shown(received)
+            if self._ended:
                 if self._failure is not None:
                     raise self._failure
                 return None
-            if self._is_ours(received):
-                return received
+            await self._news()
+
+    def ready(self) -> Received | None:
+        """Return a message that is here already, None when there is none; any thread may ask.
+
+        With something that hears of each message nothing is ready: that is for the loop alone.
+        """
+        return self._taken() if self._given is None else None
 
     async def next_many(
         self, count: int, timeout_s: float | None, linger_s: float
@@ -90,22 +111,50 @@ class Handout:
     def withdraw(self) -> list[Received]:
         """Give out nothing more, and return what was not given out."""
         self.stop()
-        found: list[Received] = []
-        while not self._ready.empty():
-            received = self._ready.get_nowait()
-            if received is not None and self._is_ours(received):
-                found.append(received)
-        self.end()
-        return found
+        left, self._here = self._here, deque()
+        return [received for received in left if self._is_ours(received)]
 
     def waiting(self, count: int) -> list[Received]:
         """Return up to `count` messages that are here already."""
         found: list[Received] = []
-        while len(found) < count and not self._stopping and not self._ready.empty():
-            received = self._ready.get_nowait()
-            if received is None:
-                self.end()
-                break
-            if self._is_ours(received):
-                found.append(received)
+        while len(found) < count and (received := self._taken()) is not None:
+            found.append(self._shown(received))
         return found
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _taken(self) -> Received | None:
+        """Take the next message that is ours, None when there is none now."""
+        while not self._stopping:
+            try:
+                received = self._here.popleft()  # another thread may be quicker
+            except IndexError:
+                return None
+            if self._is_ours(received):
+                return received
+        return None
+
+    def _shown(self, received: Received) -> Received:
+        if self._given is not None:
+            self._given(received)
+        return received
+
+    async def _news(self) -> None:
+        reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers.append(reader)
+        try:
+            await reader
+        except asyncio.CancelledError:
+            if reader.done() and not reader.cancelled() and self._here:
+                self._wake(1)  # what this one was woken for is another's
+            raise
+        finally:
+            if reader in self._readers:
+                self._readers.remove(reader)
+
+    def _wake(self, count: int) -> None:
+        while self._readers and count > 0:
+            reader = self._readers.popleft()
+            if not reader.done():
+                reader.set_result(None)
+                count -= 1

@@ -12,10 +12,10 @@ import asyncio
 import concurrent.futures
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError, Unreachable
-from roquet.client._sending.encode import BATCH_MAX, Encoded, batch_of
+from roquet.client._sending.encode import BATCH_MAX, batch_of
 from roquet.protocol.codes import ResponseCode
 from roquet.service.background import Tasks, give_way
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roquet.client._options import ProducerOptions
     from roquet.client._sending.choosing import Chooser
     from roquet.client._sending.delivery import Delivery
+    from roquet.client._sending.encode import Encoded
     from roquet.client._sending.receipt import SendReceipt
     from roquet.model.queue import MessageQueue
 
@@ -37,18 +38,53 @@ _QUICKER = contextlib.suppress(concurrent.futures.InvalidStateError)
 """The owner of a promise, on another thread, may give it up while it is settled."""
 
 
-class Submission(NamedTuple):
-    """One message, the promise of its receipt, and until when it may be sent (loop's time)."""
+class Submission:
+    """One message and the promise of its receipt."""
 
-    encoded: Encoded
-    chooser: Chooser | None
-    promise: Promise
-    ends_s: float
-    may_share: bool
-    """Whether a batch may have it."""
-    waits: bool
-    """Whether its answer waits for the store: a batch's messages all do, or none."""
-    size: int
+    __slots__ = (
+        "chooser",
+        "encoded",
+        "ends_s",
+        "may_share",
+        "promise",
+        "round",
+        "settled",
+        "size",
+        "waits",
+    )
+
+    def __init__(  # noqa: PLR0917  (made for each message)
+        self,
+        encoded: Encoded,
+        chooser: Chooser | None,
+        promise: Promise,
+        settled: Callable[[RoquetError | None], None],
+        may_share: bool,
+        waits: bool,
+    ) -> None:
+        """`may_share` a batch or not; `waits` for the store: a batch's messages all do, or none.
+
+        `settled` is called once, on the loop, with what the message failed with.
+        """
+        self.encoded: Encoded = encoded
+        self.chooser: Chooser | None = chooser
+        self.promise: Promise = promise
+        self.settled: Callable[[RoquetError | None], None] = settled
+        self.may_share: bool = may_share
+        self.waits: bool = waits
+        self.size: int = len(encoded.body) + len(encoded.properties) + 22
+        self.ends_s: float = 0.0
+        """Until when it may be sent, by the loop's time."""
+        self.round: int = 0
+        """Between which flushes it came."""
+
+    def fail(self, error: RoquetError) -> None:
+        """Settle it with an error, without sending it."""
+        if not self.promise.done():
+            with _QUICKER:
+                self.promise.set_exception(error)
+                self.promise.exception()  # flush reports it, too
+        self.settled(error)
 
 
 class _Lane:
@@ -70,22 +106,18 @@ class _Lane:
 class Accumulator:
     """Gathers and sends what one producer submits. The loop's thread alone calls it."""
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        options: ProducerOptions,
-        settled: Callable[[RoquetError | None], None],
-    ) -> None:
-        """`settled` is called once for each message, with what it failed with."""
+    def __init__(self, delivery: Delivery, options: ProducerOptions) -> None:
+        """Hold nothing yet."""
         self._delivery = delivery
         self._options = options
-        self._settled = settled
         self._tasks = Tasks()
         self._lanes: dict[tuple[str, MessageQueue | None], _Lane] = {}
         self._unplaced: dict[str, deque[Submission]] = {}
         """By topic whose queues are not known yet."""
-        self._count = 0
-        self._idle: asyncio.Future[None] | None = None
+        self._round = 0
+        self._open: dict[int, int] = {}
+        """Messages that are not settled, by round."""
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._is_closed = False
         self._has_batches = True
         """False once a broker did not know batches."""
@@ -96,7 +128,9 @@ class Accumulator:
 
     def add(self, one: Submission) -> None:
         """Take a message; it goes out in this turn of the loop or after the linger time."""
-        self._count += 1
+        one.round = self._round
+        self._open[one.round] = self._open.get(one.round, 0) + 1
+        one.ends_s = asyncio.get_running_loop().time() + self._options.timeout_s
         topic = one.encoded.topic
         if one.chooser is None:
             self._put(one, None)
@@ -113,13 +147,25 @@ class Accumulator:
         for lane in tuple(self._lanes.values()):
             self._pump(lane)
 
+    async def flush(self) -> None:
+        """Send what is here now, and wait until all that came before is settled."""
+        self.hasten()
+        if not self._open:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        flush = (self._round, done)
+        self._round += 1
+        self._flushes.append(flush)
+        try:
+            await done
+        finally:
+            if flush in self._flushes:
+                self._flushes.remove(flush)
+
     async def close(self, within_s: float) -> None:
         """Send what is here; after `within_s` cancel what is left."""
-        self.hasten()
-        if self._count:
-            self._idle = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._idle,), timeout=within_s)
-            self._idle = None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.flush(), within_s)
         self._is_closed = True
         await give_way()  # a task that is cancelled before it begins would settle nothing
         await self._tasks.stop()
@@ -225,7 +271,8 @@ class Accumulator:
                 if not one.promise.done():
                     with _QUICKER:
                         one.promise.set_result(receipt)
-                self._done(None)
+                one.settled(None)
+                self._done(one)
 
     async def _receipts(
         self, these: Sequence[Submission], chooser: Chooser | None
@@ -249,18 +296,22 @@ class Accumulator:
 
     def _fail(self, these: Sequence[Submission], error: RoquetError) -> None:
         for one in these:
-            if not one.promise.done():
-                with _QUICKER:
-                    one.promise.set_exception(error)
-                    one.promise.exception()  # flush reports it, too
-            self._done(error)
+            one.fail(error)
+            self._done(one)
 
     def _cancel(self, one: Submission) -> None:
         one.promise.cancel()
-        self._done(None)
+        one.settled(None)
+        self._done(one)
 
-    def _done(self, error: RoquetError | None) -> None:
-        self._count -= 1
-        self._settled(error)
-        if not self._count and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+    def _done(self, one: Submission) -> None:
+        left = self._open[one.round] = self._open[one.round] - 1
+        if left:
+            return
+        del self._open[one.round]
+        for flush in tuple(self._flushes):
+            number, done = flush
+            if all(it > number for it in self._open):
+                self._flushes.remove(flush)
+                if not done.done():
+                    done.set_result(None)

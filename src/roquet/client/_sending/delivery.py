@@ -11,13 +11,13 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
-from roquet.client._requests import request as make_request
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._routes import auto_created, publish_queues
 from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.receipt import SendReceipt, receipts_of
 from roquet.client._sending.retry import may_retry, tells_of_broker
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
 from roquet.protocol.headers.message import SendMessageRequest
 from roquet.remoting.refusals import cannot_heal
 
@@ -29,22 +29,38 @@ if TYPE_CHECKING:
     from roquet.client._sending.encode import Encoded
     from roquet.client._session import Session
     from roquet.model.queue import MessageQueue
-    from roquet.protocol.command import Command
 
 _RESTART_PAUSE_S = 0.1
+_FIELDS_MAX = 4096
+"""Queues whose fields are kept."""
+_SYS_FLAG, _BORN, _FLAG, _PROPERTIES, _BATCH = (
+    SendMessageRequest.SHORT_NAMES[name]
+    for name in ("sysFlag", "bornTimestamp", "flag", "properties", "batch")
+)
 
 
 class Delivery:
     """Sends what is encoded, for one producer."""
 
     def __init__(
-        self, session: Session, options: ProducerOptions, group: str, rng: random.Random
+        self,
+        session: Session,
+        options: ProducerOptions,
+        group: str,
+        rng: random.Random,
+        *,
+        traced: bool = True,
     ) -> None:
-        """Begin at a queue of chance, so that producers share the load."""
+        """Begin at a queue of chance, so that producers share the load.
+
+        Sends are traced where the client traces, unless they are traces themselves.
+        """
+        self._tracer = session.tracer if traced else None
         self._session = session
         self._options = options
         self._group = group
         self._latency = LatencyBook() if options.latency_aware else None
+        self._fields: dict[MessageQueue, dict[str, str]] = {}
         self._turns = itertools.count(rng.randrange(1 << 16))
 
     async def deliver(
@@ -54,6 +70,20 @@ class Delivery:
 
         Raises as `Producer.send` does.
         """
+        if self._tracer is None:
+            return await self._deliver(encoded, chooser, timeout_s)
+        begun_ms = self._session.clock.now_ms()
+        try:
+            receipts = await self._deliver(encoded, chooser, timeout_s)
+        except RoquetError:
+            self._tracer.sent(encoded, self._group, begun_ms, None)
+            raise
+        self._tracer.sent(encoded, self._group, begun_ms, receipts)
+        return receipts
+
+    async def _deliver(
+        self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
+    ) -> list[SendReceipt]:
         budget_s = self._options.timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
         end = loop.time() + budget_s
@@ -110,31 +140,49 @@ class Delivery:
         answer = await self._session.client.call(
             address, self.request(encoded, queue), max(0.001, timeout_s)
         )
+        if self._tracer is not None:
+            self._tracer.heard(queue.broker_name, answer.ext)
         return receipts_of(answer, encoded, queue)
 
     def request(self, encoded: Encoded, queue: MessageQueue) -> Command:
         """Return the frame for a queue."""
-        header = SendMessageRequest(
-            producer_group=self._group,
-            topic=encoded.topic,
-            default_topic=self._options.template_topic,
-            default_topic_queue_nums=self._options.template_queues,
-            queue_id=queue.queue_id,
-            sys_flag=encoded.sys_flag,
-            born_timestamp=self._session.clock.now_ms(),
-            flag=encoded.flag,
-            properties=encoded.properties,
-            reconsume_times=0,
-            unit_mode=False,
-            batch=encoded.is_batch,
-            broker_name=queue.broker_name,
-        )
+        ext = {
+            **self._fields_of(queue),
+            _SYS_FLAG: str(encoded.sys_flag),
+            _BORN: str(self._session.clock.now_ms()),
+            _FLAG: str(encoded.flag),
+            _PROPERTIES: encoded.properties,
+            _BATCH: "true" if encoded.is_batch else "false",
+        }
         code = RequestCode.SEND_MESSAGE_V2
         if encoded.is_batch:
             code = RequestCode.SEND_BATCH_MESSAGE
         elif encoded.is_reply:
             code = RequestCode.SEND_REPLY_MESSAGE_V2
-        return make_request(code, header, encoded.body, short=True)
+        return Command(code, ext, encoded.body)
+
+    def _fields_of(self, queue: MessageQueue) -> dict[str, str]:
+        """Return the header's fields that all messages to a queue share, written once."""
+        fields = self._fields.get(queue)
+        if fields is None:
+            if len(self._fields) >= _FIELDS_MAX:
+                self._fields.clear()
+            header = SendMessageRequest(
+                producer_group=self._group,
+                topic=queue.topic,
+                default_topic=self._options.template_topic,
+                default_topic_queue_nums=self._options.template_queues,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                born_timestamp=0,
+                flag=0,
+                reconsume_times=0,
+                unit_mode=False,
+                batch=False,
+                broker_name=queue.broker_name,
+            )
+            fields = self._fields[queue] = header.encode(short=True)
+        return fields
 
     async def choose(
         self,

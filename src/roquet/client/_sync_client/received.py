@@ -67,20 +67,3 @@ class Received:
     def attempt(self) -> int:
         """1 at the first delivery, 2 at the second, and so on."""
         return self._inner.attempt
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the application has said what became of it."""
-        return self._inner.is_settled
-
-    def ack(self) -> None:
-        """Done: the group does not get it again."""
-        self._loop.call(self._inner.ack)
-
-    def retry(self, delay_level: int = 0) -> None:
-        """Not done: again later. Level 0 lets the broker grow the pause with each attempt."""
-        self._loop.call(lambda: self._inner.retry(delay_level))
-
-    def dead_letter(self) -> None:
-        """Not done and never will be: to the group's dead-letter topic."""
-        self._loop.call(self._inner.dead_letter)

@@ -1,0 +1,1 @@
+"""What clients that trace write about their messages, in RocketMQ's format."""

@@ -126,7 +126,7 @@ browser: setup ## the live page in a real browser (chromium)
 partition: setup ## brokers and relay on hosts of their own, cut from one another (root, iproute2)
 	$(PY) -m pytest tests/partition --timeout 200
 
-deploy: setup ## the systemd units, verified by systemd; the wheel, installed by itself
+deploy: setup ## the systemd units, verified by systemd; compose file and Helm chart; the wheel, installed by itself
 	$(PY) -m pytest tests/deploy
 
 crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message; MODE=pop, timer or lite

@@ -15,6 +15,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/guide/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -42,6 +44,46 @@ def test_every_page_can_be_reached_by_links_from_the_readme() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert [str(link) for link in links(page) if not link.exists()] == []
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as they are made of their words."""
+    found: set[str] = set()
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+        count, other = 0, anchor
+        while other in found:
+            count += 1
+            other = f"{anchor}-{count}"
+        found.add(other)
+    return found
+
+
+def lost_anchors(page: Path, text: str) -> list[str]:
+    """Return the anchors that a page's text links to and that are no heading there."""
+    lost: list[str] = []
+    for link, anchor in ANCHOR.findall(FENCE.sub("", text)):
+        target = (page.parent / link).resolve() if link else page
+        if "://" in link or target.suffix != ".md":
+            continue
+        there = text if target == page else target.read_text()
+        if anchor not in anchors(there):
+            lost.append(f"{link}#{anchor}")
+    return lost
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_anchors_that_a_page_links_to_are_headings(page: Path) -> None:
+    assert lost_anchors(page, page.read_text()) == []
+
+
+def test_an_anchor_that_is_no_heading_is_found() -> None:
+    text = "# A page\n## Who may: do `x`?\n## Again\n## Again\n```\n# no heading\n```\n"
+    assert anchors(text) == {"a-page", "who-may-do-x", "again", "again-1"}
+    linked = "[a](#again-1) [b](#nowhere) [c](README.md#nowhere) [d](https://a.example/b#c)"
+    found = lost_anchors(ROOT / "CHANGELOG.md", text + linked)
+    assert found == ["#nowhere", "README.md#nowhere"]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=name)

@@ -14,13 +14,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from roquet.acl.files import AclRules
+from roquet.acl.files import AclConfig
 from roquet.acl.signature import sign
 from roquet.broker.app import Broker, build
-from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
+from roquet.broker.config import BrokerConfig, IdentityConfig, ListenConfig, settled
 from roquet.model.topic import TopicConfig
 from roquet.remoting.codec import encode
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.testing.cluster import send_command
 
 KEY, SECRET = "bench-producer", "secret-of-bench"
@@ -45,10 +45,10 @@ def make(folder: Path, *, accounts: bool, fast: bool) -> Broker:
     """Build a broker over a folder."""
     (folder / "plain_acl.yml").write_text(ACCOUNTS)
     config = BrokerConfig(
-        identity=IdentityRules(name="bench", ip1="127.0.0.1"),
-        server=ServerRules(port=0, bind_address="127.0.0.1", fast_path=fast),
-        store=StoreSettings(root=str(folder / "store"), commit_log_file_bytes=1 << 28),
-        acl=AclRules(enabled=accounts, file=str(folder / "plain_acl.yml")),
+        identity=IdentityConfig(name="bench", ip1="127.0.0.1"),
+        server=ListenConfig(port=0, bind_address="127.0.0.1", fast_path=fast),
+        store=StoreConfig(root=str(folder / "store"), commit_log_file_bytes=1 << 28),
+        acl=AclConfig(enabled=accounts, file=str(folder / "plain_acl.yml")),
     )
     return build(settled(config, from_file=False))
 

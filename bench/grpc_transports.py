@@ -24,7 +24,7 @@ from roquet.model.topic import TopicConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.app import build_local
 from roquet.proxy.rules.context import Head
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.rules.methods import RECEIVE, SERVICE
 from roquet.testing.cluster import running_broker
 
@@ -88,7 +88,7 @@ async def serve(transport: str, folder: Path) -> None:
     """Run a broker with its front; say the port."""
     async with running_broker(folder, changes=LARGE_FILES) as broker:
         broker.metadata.topics.put(TopicConfig(name="Bench", read_queues=4, write_queues=4))
-        built = build_local(broker.local, "127.0.0.1", ProxyRules(port=0))
+        built = build_local(broker.local, "127.0.0.1", ProxyLimits(port=0))
         async with built.app:
             port = built.port.port
             if transport == "grpcio":

@@ -28,7 +28,7 @@ from roquet.broker.services.admin.offsets import OffsetAdmin
 from roquet.broker.services.admin.progress import Progress
 from roquet.broker.services.admin.queues import QueueUnits
 from roquet.broker.services.admin.runtime import Paths, RuntimeInfo
-from roquet.broker.services.admin.settings import LiveSettings
+from roquet.broker.services.admin.settings import LiveConfig
 from roquet.broker.services.admin.settings import Settings as SettingsService
 from roquet.broker.services.admin.upkeep import Upkeep
 from roquet.broker.services.groups import Groups
@@ -42,12 +42,12 @@ from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.store.cleaning import Cleaner
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.store.store import MessageStore
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Broker:
     store: MessageStore
     stats: BrokerStats
     state: BrokerState
-    settings: LiveSettings[Settings]
+    settings: LiveConfig[Settings]
     server: Server
     client: Client
 
@@ -127,10 +127,12 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
     clock = FakeClock()
     topics = TopicTable(
         JsonFile(root / "config" / "topics.json"),
-        TopicRules(cluster="DefaultCluster", broker_name="broker-a"),
+        TopicTableConfig(cluster="DefaultCluster", broker_name="broker-a"),
         clock,
     )
-    groups = GroupTable(JsonFile(root / "config" / "subscriptionGroup.json"), GroupRules(), clock)
+    groups = GroupTable(
+        JsonFile(root / "config" / "subscriptionGroup.json"), GroupTableConfig(), clock
+    )
     offsets = OffsetTable(JsonFile(root / "config" / "consumerOffset.json"), clock)
     for table in (topics, groups, offsets):
         table.load()
@@ -158,7 +160,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
     )
     lanes = Lanes([LaneConfig("admin", 16, 10_000), LaneConfig("send", 4, 10_000, 200)], clock)
     dropped: list[str] = []
-    settings = LiveSettings(Settings(), root / "conf" / "broker.conf")
+    settings = LiveConfig(Settings(), root / "conf" / "broker.conf")
     runtime = RuntimeInfo(
         store,
         stats,
@@ -199,7 +201,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
         BrokerAdapter(SettingsService(settings, no_role), topics, runtime, callers),
         QueueUnitAdapter(QueueUnits(topics, registry, store), callers),
         UpkeepAdapter(
-            Upkeep(topics, store, Cleaner(store, StoreSettings(delete_interval_ms=0), clock)),
+            Upkeep(topics, store, Cleaner(store, StoreConfig(delete_interval_ms=0), clock)),
             callers,
         ),
     ]

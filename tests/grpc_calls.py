@@ -11,7 +11,7 @@ from roquet.model.topic import TopicConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.app import build_local
 from roquet.proxy.rules.context import Head
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.rules.methods import SERVICE
 from roquet.testing.cluster import running_broker
 
@@ -180,7 +180,7 @@ def producer(*topics: str) -> Any:
 
 @contextlib.asynccontextmanager
 async def fronted(
-    folder: Path, rules: ProxyRules | None = None, **changes: str
+    folder: Path, rules: ProxyLimits | None = None, **changes: str
 ) -> AsyncGenerator[Calls]:
     """Run a broker with a front of gRPC; `changes` are the broker's settings."""
     async with running_broker(folder, changes={"brokerName": "b", **changes}) as broker:
@@ -189,7 +189,7 @@ async def fronted(
                 name=name, read_queues=1, write_queues=1, attributes={"message.type": kind}
             )
             broker.metadata.topics.put(config)
-        rules = rules or ProxyRules(port=0)
+        rules = rules or ProxyLimits(port=0)
         built = build_local(broker.local, "127.0.0.1", rules)
         async with built.app:
             yield Calls(built.front, broker, built.port)

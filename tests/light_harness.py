@@ -11,7 +11,7 @@ from pop_harness import now_ms
 from roquet.base.clock import SystemClock
 from roquet.base.overriding import override
 from roquet.broker.light.facts import LightFacts
-from roquet.broker.light.rules import LightTopicRules
+from roquet.broker.light.rules import LightTopicConfig
 from roquet.broker.light.subscriptions import LightSubscriptions
 from roquet.broker.light.upkeep import LightUpkeep
 from roquet.broker.pop.receive.orders import PopOrders
@@ -220,6 +220,6 @@ def light_upkeep(it: Cluster, clock: SystemClock) -> LightUpkeep:
         offsets=tables.offsets,
         orders=PopOrders(None, clock),
         leaving=set(),
-        rules=LightTopicRules(idle_min_ms=0),
+        rules=LightTopicConfig(idle_min_ms=0),
         clock=clock,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from roquet.base.clock import SystemClock
-from roquet.ha.config import HaRules
+from roquet.ha.config import HaConfig
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.testing.cluster import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.app import Broker
-    from roquet.ha.feed import FeedRules
+    from roquet.ha.feed import FeedConfig
     from roquet.protocol.codes import RequestCode
 
 SOON = {
@@ -145,9 +145,9 @@ async def connect(
     return await asyncio.open_connection(host, int(port), ssl=tls)
 
 
-def feed_rules(**changes: int) -> FeedRules:
+def feed_rules(**changes: int) -> FeedConfig:
     """Return how a slave is fed with the defaults of the settings, but for `changes`."""
-    return dataclasses.replace(HaRules().feed(1 << 30), **changes)
+    return dataclasses.replace(HaConfig().feed(1 << 30), **changes)
 
 
 class Transport(asyncio.Transport):

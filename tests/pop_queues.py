@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from roquet.broker.api.pop import PopRequest
 from roquet.broker.clients.expressions import EVERYTHING
-from roquet.broker.pop.buffer.rules import BufferRules
+from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.broker.pop.buffer.service import PopBuffer
 from roquet.broker.pop.receive.browse import PopBrowser
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.locks import PopLocks
 from roquet.broker.pop.receive.orders import PopOrders
 from roquet.broker.pop.receive.reads import Draws
-from roquet.broker.pop.receive.rules import PopRules
+from roquet.broker.pop.receive.rules import PopConfig
 from roquet.broker.pop.receive.service import PopService
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
@@ -154,7 +154,7 @@ class World:
         self.locks = PopLocks()
         self.orders = PopOrders(JsonFile(folder / "orders.json"), self.clock)
         self.in_flight = PopInFlight(self.clock, is_enabled=True)
-        self.rules = PopRules(**({"limits_in_flight": False} | rules))
+        self.rules = PopConfig(**({"limits_in_flight": False} | rules))
         offsets = SimpleNamespace(
             begin=self._begin,
             passed=self._commit,
@@ -190,7 +190,7 @@ class World:
                 cast("Any", SimpleNamespace()),
                 cast("Any", SimpleNamespace()),
                 is_gone=lambda *_: False,
-                rules=BufferRules(),
+                rules=BufferConfig(),
                 clock=self.clock,
             ),
             in_flight=self.in_flight,

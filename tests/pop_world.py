@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
-from roquet.broker.pop.revive_rules import ReviveRules
+from roquet.broker.pop.revive_rules import ReviveConfig
 from roquet.broker.state import Identity
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
@@ -286,7 +286,7 @@ class PopWorld:
         self.log = Log(self.clock, self.rng)
         self.tables = Tables()
         self.counted = Counted()
-        self.rules = dataclasses.replace(ReviveRules(), **rules)  # type: ignore[arg-type]
+        self.rules = dataclasses.replace(ReviveConfig(), **rules)  # type: ignore[arg-type]
         self.service = self._made()
 
     def _made(self) -> ReviveService:

@@ -10,7 +10,7 @@ import pytest
 from roquet.broker.api.receive import ReceiveForbidden, ReceiveRequest
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.clients.expressions import Expressions
-from roquet.broker.pull_rules import PullRules
+from roquet.broker.pull_rules import PullConfig
 from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
 from roquet.broker.state import BrokerState
 from roquet.model.group import SubscriptionGroupConfig
@@ -19,8 +19,8 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol.tags import subscribe
 from roquet.store.files import JsonFile
 from roquet.store.filters import FilterTable
-from roquet.store.groups import GroupRules, GroupTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.groups import GroupTable, GroupTableConfig
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class Members:
 class World:
     """The checks over real tables; `readers` have members that subscribe to `orders`."""
 
-    def __init__(self, folder: Path, rules: PullRules | None = None) -> None:
+    def __init__(self, folder: Path, rules: PullConfig | None = None) -> None:
         clock = FakeClock()
         self.topics = TopicTable(
-            JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), clock
+            JsonFile(folder / "topics.json"), TopicTableConfig(cluster="c", broker_name="b"), clock
         )
         for name in ("orders", "%RETRY%readers"):
             self.topics.put(TopicConfig(name=name, read_queues=2, write_queues=4))
-        self.groups = GroupTable(JsonFile(folder / "groups.json"), GroupRules(), clock)
+        self.groups = GroupTable(JsonFile(folder / "groups.json"), GroupTableConfig(), clock)
         self.group()
         self.filters = FilterTable(JsonFile(folder / "filters.json"), clock)
         self.members = Members()
@@ -65,7 +65,7 @@ class World:
             self.filters,
             self.members,
             state=self.state,
-            rules=rules or PullRules(),
+            rules=rules or PullConfig(),
             expressions=self.expressions,
         )
 

@@ -23,7 +23,7 @@ from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
-from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol import properties as props
 from roquet.protocol.hosts import host_bytes
 from roquet.protocol.message_id import offset_id
@@ -31,7 +31,7 @@ from roquet.protocol.records import encode_record
 from roquet.store.files import JsonFile
 from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft, Found
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 GROUP = "tx_producers"
 SENDER = "127.0.0.1:10911"
 HOST = host_bytes(SENDER)
-RULES = TransactionRules(timeout_ms=1000, checks_max=3, interval_ms=1000, op_interval_ms=60_000)
+RULES = TransactionConfig(timeout_ms=1000, checks_max=3, interval_ms=1000, op_interval_ms=60_000)
 IDENTITY = Identity(cluster="c", name="b", broker_id=0, ip="127.0.0.1", ha_ip="", port=1, ha_port=2)
 
 
@@ -128,7 +128,7 @@ class World:
     def __init__(
         self,
         folder: Path,
-        rules: TransactionRules = RULES,
+        rules: TransactionConfig = RULES,
         *,
         rights: Rights | None = None,
         keep_hours: int = 72,
@@ -140,7 +140,9 @@ class World:
         self.clock = FakeClock()
         self.store = Log(self.clock, DelayLevels())
         self.topics = TopicTable(
-            JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), self.clock
+            JsonFile(folder / "topics.json"),
+            TopicTableConfig(cluster="c", broker_name="b"),
+            self.clock,
         )
         self.state = BrokerState()
         self.registry = Registry()

@@ -19,9 +19,9 @@ from roquet.namesrv.kv import KeyValues
 from roquet.relay.servers import LastGood
 from roquet.store.files import JsonFile
 from roquet.store.filters import FilterTable, compiled
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.offsets import OffsetTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,8 +131,12 @@ def tables() -> Iterator[tuple[str, Reader]]:
 
         return f"table.{name}", read
 
-    yield loading("topics", lambda path: TopicTable(JsonFile(path), TopicRules(), clock).load())
-    yield loading("groups", lambda path: GroupTable(JsonFile(path), GroupRules(), clock).load())
+    yield loading(
+        "topics", lambda path: TopicTable(JsonFile(path), TopicTableConfig(), clock).load()
+    )
+    yield loading(
+        "groups", lambda path: GroupTable(JsonFile(path), GroupTableConfig(), clock).load()
+    )
     yield loading("offsets", lambda path: OffsetTable(JsonFile(path), clock).load())
     yield loading("filters", lambda path: FilterTable(JsonFile(path), clock).load())
     yield loading("servers", lambda path: LastGood(path, 100).load())

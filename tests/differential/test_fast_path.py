@@ -31,14 +31,14 @@ from differential_frames import (
     unsigned,
 )
 from differential_world import LINES, Quiet, connect, free_ports, logged, seen
-from roquet.acl.files import AclRules
+from roquet.acl.files import AclConfig
 from roquet.broker.app import Broker, build
-from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
-from roquet.broker.messages.broker_properties import SendRules
-from roquet.broker.network.fast_fail import FastFailRules
-from roquet.broker.pull_rules import PullRules
-from roquet.broker.timers.rules import TimerRules
-from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.config import BrokerConfig, IdentityConfig, ListenConfig, settled
+from roquet.broker.messages.broker_properties import SendConfig
+from roquet.broker.network.fast_fail import FastFailConfig
+from roquet.broker.pull_rules import PullConfig
+from roquet.broker.timers.rules import TimerConfig
+from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
@@ -46,7 +46,7 @@ from roquet.protocol.command import Command
 from roquet.protocol.names import SCHEDULE_TOPIC
 from roquet.protocol.tags import subscribe
 from roquet.remoting.codec import decode, encode
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -94,20 +94,20 @@ class Outcome:
     counters: dict[str, int]
 
 
-def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: bool) -> BrokerConfig:
+def config(folder: Path, port: int, flush: str, accounts: AclConfig, *, fast: bool) -> BrokerConfig:
     return settled(
         BrokerConfig(
-            identity=IdentityRules(name="broker-a", ip1="127.0.0.1"),
-            server=ServerRules(
+            identity=IdentityConfig(name="broker-a", ip1="127.0.0.1"),
+            server=ListenConfig(
                 port=port,
                 fast_path=fast,
                 bind_address="127.0.0.1",
                 io_threads=IO_THREADS if fast else 0,
             ),
             # How late a loop runs on a busy machine is nobody's difference.
-            fast_fail=FastFailRules(enabled=False),
-            send=SendRules(message_size_max=BODY_MAX),
-            store=StoreSettings(
+            fast_fail=FastFailConfig(enabled=False),
+            send=SendConfig(message_size_max=BODY_MAX),
+            store=StoreConfig(
                 root=str(folder),
                 commit_log_file_bytes=1 << 20,
                 queue_file_bytes=20_000,
@@ -122,11 +122,11 @@ def config(folder: Path, port: int, flush: str, accounts: AclRules, *, fast: boo
                 disk_count=40,
                 disk_bytes=9_000,
             ),
-            pull=PullRules(property_filter=True),
+            pull=PullConfig(property_filter=True),
             # Nobody is asked what became of a half message, which would be stored once more.
-            transactions=TransactionRules(interval_ms=10**9),
+            transactions=TransactionConfig(interval_ms=10**9),
             # When a timer message is stored once more depends on the machine's clock.
-            timers=TimerRules(stop_dequeue=True),
+            timers=TimerConfig(stop_dequeue=True),
             acl=accounts,
         ),
         from_file=False,
@@ -409,7 +409,7 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
 
 
 def compared(
-    folder: Path, told: Script, seed: int, flush: str, accounts: AclRules | None = None
+    folder: Path, told: Script, seed: int, flush: str, accounts: AclConfig | None = None
 ) -> dict[str, int]:
     """Play a script to both brokers: all has to be equal. Return the counts of the fast one."""
     # Records repeat the ports, so both runs use the same; the broker has neighbours as well.
@@ -418,7 +418,7 @@ def compared(
     for fast in (False, True):
         store = folder / str(fast)
         told.cuts.seed(seed)
-        settings = config(store, port, flush, accounts or AclRules(), fast=fast)
+        settings = config(store, port, flush, accounts or AclConfig(), fast=fast)
         outcomes.append(asyncio.run(play(told, settings)))
         shutil.rmtree(store)
     slow, quick = outcomes
@@ -462,7 +462,7 @@ def test_frames_signed_well_and_badly_are_answered_as_the_guard_says(tmp_path: P
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACCOUNTS)
     told = script(seed := 5, SIGNED_ROUNDS, signed)
-    counters = compared(tmp_path, told, seed, "async", AclRules(enabled=True, file=str(file)))
+    counters = compared(tmp_path, told, seed, "async", AclConfig(enabled=True, file=str(file)))
     assert told.frames > 4_000
     assert counters["sends"] > told.frames // 24
     assert counters["pulls"] > told.frames // 400

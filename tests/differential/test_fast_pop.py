@@ -23,14 +23,14 @@ from differential_frames import unsigned
 from differential_pop import Flight, drawn_pop, plain_ack, settles
 from differential_world import Quiet, connect, free_ports, logged, seen
 from pop_harness import popped
-from roquet.acl.files import AclRules
+from roquet.acl.files import AclConfig
 from roquet.broker.app import Broker, build
-from roquet.broker.config import BrokerConfig, IdentityRules, ServerRules, settled
-from roquet.broker.network.fast_fail import FastFailRules
-from roquet.broker.pop.buffer.rules import BufferRules
-from roquet.broker.pop.revive_rules import ReviveRules
-from roquet.broker.timers.rules import TimerRules
-from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.config import BrokerConfig, IdentityConfig, ListenConfig, settled
+from roquet.broker.network.fast_fail import FastFailConfig
+from roquet.broker.pop.buffer.rules import BufferConfig
+from roquet.broker.pop.revive_rules import ReviveConfig
+from roquet.broker.timers.rules import TimerConfig
+from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
@@ -39,7 +39,7 @@ from roquet.protocol.command import Command
 from roquet.protocol.pop.handle import real_topic
 from roquet.remoting.codec import decode, encode
 from roquet.store.results import Draft
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class Outcome:
 
 
 def config(
-    folder: Path, port: int, flush: str, accounts: AclRules, *, fast: bool, merges: bool = False
+    folder: Path, port: int, flush: str, accounts: AclConfig, *, fast: bool, merges: bool = False
 ) -> BrokerConfig:
     return settled(
         BrokerConfig(
-            identity=IdentityRules(name="broker-a", ip1="127.0.0.1"),
-            server=ServerRules(
+            identity=IdentityConfig(name="broker-a", ip1="127.0.0.1"),
+            server=ListenConfig(
                 port=port,
                 fast_path=fast,
                 bind_address="127.0.0.1",
@@ -93,8 +93,8 @@ def config(
                 metrics_port=port + 7,
                 io_threads=IO_THREADS if fast else 0,
             ),
-            fast_fail=FastFailRules(enabled=False),
-            store=StoreSettings(
+            fast_fail=FastFailConfig(enabled=False),
+            store=StoreConfig(
                 root=str(folder),
                 commit_log_file_bytes=1 << 20,
                 queue_file_bytes=20_000,
@@ -102,12 +102,12 @@ def config(
                 flush="SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
                 sync_flush_timeout_ms=120_000,
             ),
-            transactions=TransactionRules(interval_ms=10**9),
+            transactions=TransactionConfig(interval_ms=10**9),
             # When the wheel fires depends on the machine's clock.
-            timers=TimerRules(stop_dequeue=True, log_file_bytes=1 << 16),
+            timers=TimerConfig(stop_dequeue=True, log_file_bytes=1 << 16),
             # When something is redelivered depends on the wheel.
-            revive=ReviveRules(interval_ms=REVIVE_MS),
-            pop_buffer=BufferRules(enabled=merges, stay_ms=3_000),
+            revive=ReviveConfig(interval_ms=REVIVE_MS),
+            pop_buffer=BufferConfig(enabled=merges, stay_ms=3_000),
             acl=accounts,
         ),
         from_file=False,
@@ -330,7 +330,7 @@ def compared(
     seed: int,
     flush: str,
     *,
-    accounts: AclRules | None = None,
+    accounts: AclConfig | None = None,
     sign: Sign = unsigned,
     administered: bool = True,
     merges: bool = False,
@@ -340,7 +340,7 @@ def compared(
     outcomes: list[Outcome] = []
     for fast in (False, True):
         store = folder / str(fast)
-        rules = accounts or AclRules()
+        rules = accounts or AclConfig()
         settings = config(store, port, flush, rules, fast=fast, merges=merges)
         outcomes.append(asyncio.run(play(settings, seed, sign, administered=administered)))
         shutil.rmtree(store)
@@ -380,7 +380,7 @@ def test_acks_are_answered_and_stored_as_by_the_processors(
 def test_signed_acks_are_answered_as_the_guard_says(tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACCOUNTS)
-    rules = AclRules(enabled=True, file=str(file))
+    rules = AclConfig(enabled=True, file=str(file))
     quick = compared(tmp_path, 4, "async", accounts=rules, sign=signed, administered=False)
     assert quick.counters["acks"] > 200
     assert (quick.counters["pops"] > 20) == (IO_THREADS == 0)

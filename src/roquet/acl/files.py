@@ -35,7 +35,7 @@ TOOLS_FILE = "tools.yml"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AclRules:
+class AclConfig:
     """Whether requests need an account, and where the accounts are."""
 
     enabled: bool = setting("aclEnable", False, "Whether requests need the key of an account.")
@@ -47,7 +47,7 @@ class AclRules:
     )
 
 
-def accounts_path(rules: AclRules, config_file: Path | None) -> Path:
+def accounts_path(rules: AclConfig, config_file: Path | None) -> Path:
     """Return the main file: below RocketMQ's folder, or else beside the property file.
 
     Raises UsageError when there is neither.

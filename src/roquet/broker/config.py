@@ -10,34 +10,34 @@ from pathlib import Path  # noqa: TC003  (the loader looks at the types)
 from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import VARIABLES, Credentials, from_environment
-from roquet.acl.files import AclRules, accounts_path
+from roquet.acl.files import AclConfig, accounts_path
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
-from roquet.broker.clients.lock_votes import LockRules
-from roquet.broker.light.rules import LightTopicRules
-from roquet.broker.messages.broker_properties import SendRules
-from roquet.broker.messages.schedule import ScheduleRules
-from roquet.broker.metrics.watch import SlowGroupRules
-from roquet.broker.network.fast_fail import FastFailRules
-from roquet.broker.network.registration import RegistrationRules
-from roquet.broker.pop.buffer.rules import BufferRules
-from roquet.broker.pop.receive.rules import PopRules
-from roquet.broker.pop.revive_rules import ReviveRules
-from roquet.broker.pull_rules import PullRules
-from roquet.broker.services.clients.assignments import AssignmentRules
-from roquet.broker.services.offsets import OffsetRules
-from roquet.broker.services.query import QueryRules
-from roquet.broker.timers.rules import TimerRules
-from roquet.broker.transactions.verdict import TransactionRules
-from roquet.ha.config import HaRules
+from roquet.broker.clients.lock_votes import LockConfig
+from roquet.broker.light.rules import LightTopicConfig
+from roquet.broker.messages.broker_properties import SendConfig
+from roquet.broker.messages.schedule import ScheduleConfig
+from roquet.broker.metrics.watch import SlowGroupConfig
+from roquet.broker.network.fast_fail import FastFailConfig
+from roquet.broker.network.registration import RegistrationConfig
+from roquet.broker.pop.buffer.rules import BufferConfig
+from roquet.broker.pop.receive.rules import PopConfig
+from roquet.broker.pop.revive_rules import ReviveConfig
+from roquet.broker.pull_rules import PullConfig
+from roquet.broker.services.clients.assignments import AssignmentConfig
+from roquet.broker.services.offsets import OffsetConfig
+from roquet.broker.services.query import QueryLimits
+from roquet.broker.timers.rules import TimerConfig
+from roquet.broker.transactions.verdict import TransactionConfig
+from roquet.ha.config import HaConfig
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
-from roquet.remoting.tls import TlsRules, with_tls_file
-from roquet.service.address_server import AddressLookup, AddressServerRules
-from roquet.store.groups import GroupRules
-from roquet.store.plugins import PluginRules
-from roquet.store.settings import StoreSettings
-from roquet.store.topics import TopicRules
+from roquet.remoting.tls import TlsConfig, with_tls_file
+from roquet.service.address_server import AddressLookup, AddressServerConfig
+from roquet.store.groups import GroupTableConfig
+from roquet.store.plugins import PluginConfig
+from roquet.store.settings import StoreConfig
+from roquet.store.topics import TopicTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ def _ip_fault(text: str | None) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityRules:
+class IdentityConfig:
     """Who the broker is."""
 
     cluster: str = setting("brokerClusterName", "DefaultCluster", "Cluster of this broker.")
@@ -104,7 +104,7 @@ class IdentityRules:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ServerRules:
+class ListenConfig:
     """Where the broker listens, and how much it lets wait."""
 
     bind_address: str | None = setting(
@@ -251,7 +251,7 @@ class ServerRules:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientsConfig:
     """How clients are looked after."""
 
     expire_ms: int = setting(
@@ -269,34 +269,34 @@ class ClientSettings:
 class BrokerConfig:
     """All settings of a broker."""
 
-    identity: IdentityRules = dataclasses.field(default_factory=IdentityRules)
-    server: ServerRules = dataclasses.field(default_factory=ServerRules)
-    registration: RegistrationRules = dataclasses.field(default_factory=RegistrationRules)
-    topics: TopicRules = dataclasses.field(default_factory=TopicRules)
-    groups: GroupRules = dataclasses.field(default_factory=GroupRules)
-    store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
-    plugins: PluginRules = dataclasses.field(default_factory=PluginRules)
-    send: SendRules = dataclasses.field(default_factory=SendRules)
-    locks: LockRules = dataclasses.field(default_factory=LockRules)
-    transactions: TransactionRules = dataclasses.field(default_factory=TransactionRules)
-    query: QueryRules = dataclasses.field(default_factory=QueryRules)
-    offsets: OffsetRules = dataclasses.field(default_factory=OffsetRules)
-    schedule: ScheduleRules = dataclasses.field(default_factory=ScheduleRules)
-    timers: TimerRules = dataclasses.field(default_factory=TimerRules)
-    assignments: AssignmentRules = dataclasses.field(default_factory=AssignmentRules)
-    revive: ReviveRules = dataclasses.field(default_factory=ReviveRules)
-    pull: PullRules = dataclasses.field(default_factory=PullRules)
-    pop_buffer: BufferRules = dataclasses.field(default_factory=BufferRules)
+    identity: IdentityConfig = dataclasses.field(default_factory=IdentityConfig)
+    server: ListenConfig = dataclasses.field(default_factory=ListenConfig)
+    registration: RegistrationConfig = dataclasses.field(default_factory=RegistrationConfig)
+    topics: TopicTableConfig = dataclasses.field(default_factory=TopicTableConfig)
+    groups: GroupTableConfig = dataclasses.field(default_factory=GroupTableConfig)
+    store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
+    plugins: PluginConfig = dataclasses.field(default_factory=PluginConfig)
+    send: SendConfig = dataclasses.field(default_factory=SendConfig)
+    locks: LockConfig = dataclasses.field(default_factory=LockConfig)
+    transactions: TransactionConfig = dataclasses.field(default_factory=TransactionConfig)
+    query: QueryLimits = dataclasses.field(default_factory=QueryLimits)
+    offsets: OffsetConfig = dataclasses.field(default_factory=OffsetConfig)
+    schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
+    timers: TimerConfig = dataclasses.field(default_factory=TimerConfig)
+    assignments: AssignmentConfig = dataclasses.field(default_factory=AssignmentConfig)
+    revive: ReviveConfig = dataclasses.field(default_factory=ReviveConfig)
+    pull: PullConfig = dataclasses.field(default_factory=PullConfig)
+    pop_buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)
     """Checkpoints of POP that wait in memory."""
-    pop: PopRules = dataclasses.field(default_factory=PopRules)
-    light_topics: LightTopicRules = dataclasses.field(default_factory=LightTopicRules)
-    clients: ClientSettings = dataclasses.field(default_factory=ClientSettings)
-    fast_fail: FastFailRules = dataclasses.field(default_factory=FastFailRules)
-    ha: HaRules = dataclasses.field(default_factory=HaRules)
-    tls: TlsRules = dataclasses.field(default_factory=TlsRules)
-    acl: AclRules = dataclasses.field(default_factory=AclRules)
-    address_server: AddressServerRules = dataclasses.field(default_factory=AddressServerRules)
-    slow_groups: SlowGroupRules = dataclasses.field(default_factory=SlowGroupRules)
+    pop: PopConfig = dataclasses.field(default_factory=PopConfig)
+    light_topics: LightTopicConfig = dataclasses.field(default_factory=LightTopicConfig)
+    clients: ClientsConfig = dataclasses.field(default_factory=ClientsConfig)
+    fast_fail: FastFailConfig = dataclasses.field(default_factory=FastFailConfig)
+    ha: HaConfig = dataclasses.field(default_factory=HaConfig)
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
+    acl: AclConfig = dataclasses.field(default_factory=AclConfig)
+    address_server: AddressServerConfig = dataclasses.field(default_factory=AddressServerConfig)
+    slow_groups: SlowGroupConfig = dataclasses.field(default_factory=SlowGroupConfig)
     file: Path | None = None
     """The property file that was read: settings changed while running are written down there."""
     credentials: Credentials | None = None
@@ -367,7 +367,7 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
     )
 
 
-def _with_memory_percent(store: StoreSettings, *, is_slave: bool) -> StoreSettings:
+def _with_memory_percent(store: StoreConfig, *, is_slave: bool) -> StoreConfig:
     """Fill in how much of memory recent messages have; a slave leaves some to its master's."""
     if store.memory_percent is not None:
         return store

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from roquet.service.lanes import LaneConfig
 
 if TYPE_CHECKING:
-    from roquet.broker.config import ServerRules
+    from roquet.broker.config import ListenConfig
 
 WAITING_SENDS = 8192
 """Sends that may wait for a flush at once; a group commit takes them all together."""
 
 
-def lane_configs(rules: ServerRules) -> list[LaneConfig]:
+def lane_configs(rules: ListenConfig) -> list[LaneConfig]:
     """Return the lanes in the order of Java's list of pools."""
     admin_ms = rules.admin_age_ms
     return [

@@ -8,7 +8,7 @@ from roquet.base.config import setting
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PullRules:
+class PullConfig:
     """Settings of pulls."""
 
     lite_pull: bool = setting(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roquet._native import PairTls
 from roquet.base.config import setting
 from roquet.base.errors import UsageError
-from roquet.ha.feed import CopierRules, FeedRules
+from roquet.ha.feed import CopierConfig, FeedConfig
 from roquet.protocol.hosts import split_addresses
 from roquet.remoting.tls import FILE_SIZE_MAX, Certificates
 
@@ -35,7 +35,7 @@ def _secret_fault(text: str | None) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class HaRules:
+class HaConfig:
     """How master and slave meet."""
 
     master_address: str | None = setting(
@@ -121,9 +121,9 @@ class HaRules:
         address = self.master_address
         return address if address and len(address) >= ADDRESS_MIN else None
 
-    def feed(self, file_bytes: int) -> FeedRules:
+    def feed(self, file_bytes: int) -> FeedConfig:
         """Return how a master feeds its slaves."""
-        return FeedRules(
+        return FeedConfig(
             batch=self.batch,
             heartbeat_ms=self.heartbeat_ms,
             housekeeping_ms=self.housekeeping_ms,
@@ -131,9 +131,9 @@ class HaRules:
             bytes_per_second=self.rate_max if self.flow_control else 0,
         )
 
-    def copier(self) -> CopierRules:
+    def copier(self) -> CopierConfig:
         """Return how a slave follows its master."""
-        return CopierRules(self.heartbeat_ms, self.housekeeping_ms)
+        return CopierConfig(self.heartbeat_ms, self.housekeeping_ms)
 
     def server_tls(self, clock: Clock) -> Certificates[PairTls] | None:
         """Return how the master speaks TLS, None when it does not. Raises UsageError."""

@@ -12,7 +12,7 @@ from roquet.ha.frames import PeerFault
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FeedRules:
+class FeedConfig:
     """How a slave is fed. Times are milliseconds, sizes bytes."""
 
     batch: int
@@ -24,7 +24,7 @@ class FeedRules:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CopierRules:
+class CopierConfig:
     """How a slave behaves. Times are milliseconds."""
 
     heartbeat_ms: int

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet._native import LogLink, PairTls
-    from roquet.ha.feed import CopierRules, FeedRules
+    from roquet.ha.feed import CopierConfig, FeedConfig
     from roquet.store.store import Durability, MessageStore
 
 _P = ParamSpec("_P")
@@ -50,14 +50,14 @@ class ReplicatedLog(Protocol):
         """Make everything written durable. Raises StoreFault."""
         ...
 
-    def feed(self, fd: int, rules: FeedRules, tls: PairTls | None, *, loud: bool) -> LogLink:
+    def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None, *, loud: bool) -> LogLink:
         """Have a thread feed the slave at the other end of a socket, which is the thread's now.
 
         With `loud` each acknowledgement is news. Raises OSError; the socket is closed then.
         """
         ...
 
-    def follow(self, fd: int, rules: CopierRules, tls: PairTls | None) -> LogLink:
+    def follow(self, fd: int, rules: CopierConfig, tls: PairTls | None) -> LogLink:
         """Have a thread copy the log of the master at the other end of a socket.
 
         Raises OSError; the socket is closed then.
@@ -102,7 +102,7 @@ class StoreLog:
         """Make everything written durable. Raises StoreFault."""
         await self._store.flush()
 
-    def feed(self, fd: int, rules: FeedRules, tls: PairTls | None, *, loud: bool) -> LogLink:
+    def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None, *, loud: bool) -> LogLink:
         """Have a thread feed the slave at the other end of a socket. Raises OSError."""
         return _native.feed_log(
             self._store.native,
@@ -117,7 +117,7 @@ class StoreLog:
             loud=loud,
         )
 
-    def follow(self, fd: int, rules: CopierRules, tls: PairTls | None) -> LogLink:
+    def follow(self, fd: int, rules: CopierConfig, tls: PairTls | None) -> LogLink:
         """Have a thread copy the log of the master at the other end of a socket. Raises OSError."""
         return _native.follow_log(
             self._store.native,

@@ -29,7 +29,7 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from roquet._native import PairTls
     from roquet.base.clock import Clock
-    from roquet.ha.feed import FeedRules
+    from roquet.ha.feed import FeedConfig
     from roquet.ha.log import ReplicatedLog
     from roquet.ha.replicas import Replicas
     from roquet.remoting.tls import Certificates
@@ -68,7 +68,7 @@ class HaMaster:
         self,
         log_: ReplicatedLog,
         replicas: Replicas,
-        rules: FeedRules,
+        rules: FeedConfig,
         *,
         entrance: Entrance,
         clock: Clock,
@@ -97,7 +97,7 @@ class HaMaster:
             raise UsageError(f"cannot listen for slaves on {host}:{port}: {error}") from error
         return port_of(self._server, host, port)
 
-    def follow(self, rules: FeedRules) -> None:
+    def follow(self, rules: FeedConfig) -> None:
         """Go by other rules from now on, on the connections that there are as well."""
         self.rules = rules
         for link in self._places.all():
@@ -213,7 +213,7 @@ class SlaveLink(asyncio.Protocol):
 
     # --- what the master does -------------------------------------------------------------------
 
-    def follow(self, rules: FeedRules) -> None:
+    def follow(self, rules: FeedConfig) -> None:
         """Go by other rules from now on."""
         if self._thread is not None:
             self._thread.tune(rules, loud=self._master.replicas.wanted > 0)

@@ -27,7 +27,7 @@ _NO_PROOF = "no slave has proven to have a copy"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReplicaRules:
+class ReplicaConfig:
     """How many copies an acknowledgement asks for, and how long it waits for them."""
 
     slaves: int = 0
@@ -40,7 +40,7 @@ class ReplicaRules:
 class Replicas:
     """The slaves of a master, and the sends that wait for them. Only the loop uses it."""
 
-    def __init__(self, rules: ReplicaRules) -> None:
+    def __init__(self, rules: ReplicaConfig) -> None:
         self._rules = rules
         self._acked: dict[object, tuple[str, int]] = {}
         self._watermark = 0
@@ -52,7 +52,7 @@ class Replicas:
         self._unproven = (0, 0)
         """Offsets above the first and up to the second are nobody's by proof."""
 
-    def follow(self, rules: ReplicaRules) -> None:
+    def follow(self, rules: ReplicaConfig) -> None:
         """Ask for other copies from now on; what waits goes on waiting as long as it was told."""
         self._rules = rules
         self._changed(members=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from roquet._native import PairTls
     from roquet.base.clock import Clock
-    from roquet.ha.config import HaRules
+    from roquet.ha.config import HaConfig
     from roquet.ha.log import ReplicatedLog
     from roquet.remoting.tls import Certificates
 
@@ -56,7 +56,7 @@ class HaSlave:
     def __init__(
         self,
         log_: ReplicatedLog,
-        rules: HaRules,
+        rules: HaConfig,
         clock: Clock,
         *,
         broker_id: int,
@@ -103,7 +103,7 @@ class HaSlave:
         if self._address is None:
             self._known.clear()
 
-    def follow(self, rules: HaRules) -> None:
+    def follow(self, rules: HaConfig) -> None:
         """Go by other times from now on, on the connection that there is as well."""
         self.rules = rules
         if self._link is not None:

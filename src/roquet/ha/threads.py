@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet._native import LogLink
-    from roquet.ha.feed import FeedRules
+    from roquet.ha.feed import FeedConfig
 
 
 HANDSHAKE_MS = 3_000
@@ -86,7 +86,7 @@ class LogThread:
         """Milliseconds since the last read and since the last write."""
         return self.native.view()[3:]
 
-    def tune(self, rules: FeedRules, *, loud: bool = False) -> None:
+    def tune(self, rules: FeedConfig, *, loud: bool = False) -> None:
         """Go by other rules from now on; with `loud` each acknowledgement is news."""
         self.native.tune(
             batch=rules.batch,

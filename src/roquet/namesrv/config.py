@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import VARIABLES
-from roquet.acl.files import AclRules, accounts_path
+from roquet.acl.files import AclConfig, accounts_path
 from roquet.base.config import (
     Report,
     as_properties,
@@ -28,7 +28,7 @@ from roquet.namesrv.checks import invalid
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.router import Route
-from roquet.remoting.tls import TlsRules, with_tls_file
+from roquet.remoting.tls import TlsConfig, with_tls_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -143,8 +143,8 @@ class NamesrvConfig:
     metrics_port: int = setting(
         "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65_535
     )
-    tls: TlsRules = dataclasses.field(default_factory=TlsRules)
-    acl: AclRules = dataclasses.field(default_factory=AclRules)
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
+    acl: AclConfig = dataclasses.field(default_factory=AclConfig)
     file: Path | None = None
     """The property file that was read."""
 

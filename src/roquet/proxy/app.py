@@ -11,7 +11,7 @@ from roquet.service.lifecycle import App, Part, Timer
 
 if TYPE_CHECKING:
     from roquet.broker.operations.local import LocalBroker
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
 
 SWEEP_S = 5.0
@@ -26,7 +26,7 @@ class LocalProxy:
     front: Front
 
 
-def build_local(broker: LocalBroker, host: str, rules: ProxyRules) -> LocalProxy:
+def build_local(broker: LocalBroker, host: str, rules: ProxyLimits) -> LocalProxy:
     """Wire the front of a broker. Raises UsageError without the message definitions."""
     front = Front(broker, rules)
     port = GrpcPort(front, host, rules)

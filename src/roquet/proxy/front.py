@@ -18,7 +18,7 @@ from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code, Rejected, status_of
 from roquet.proxy.rules.context import AUTHORIZATION, DATE_TIME, Context, Head, context_of
 from roquet.proxy.rules.fields import check_size
-from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyRules
+from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyLimits
 from roquet.proxy.rules.methods import (
     FAMILIES,
     RECEIVE,
@@ -63,7 +63,7 @@ class Answer(Protocol):
 class Front:
     """Answers calls of gRPC before one broker."""
 
-    def __init__(self, broker: LocalBroker, rules: ProxyRules) -> None:
+    def __init__(self, broker: LocalBroker, rules: ProxyLimits) -> None:
         self._broker = broker
         self._rules = rules
         self.routes = Routes(broker, rules)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from roquet.proxy.front import Front, Telemetry
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ UNREAD_MAX = 64
 class GrpcPort:
     """Listens, and hands calls to the front."""
 
-    def __init__(self, front: Front, host: str, rules: ProxyRules) -> None:
+    def __init__(self, front: Front, host: str, rules: ProxyLimits) -> None:
         self._front = front
         self._host = host
         self._rules = rules

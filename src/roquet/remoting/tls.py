@@ -56,7 +56,7 @@ def _protocols_fault(text: str) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TlsRules:
+class TlsConfig:
     """TLS of a server process: of its ports, and of the connections it opens itself."""
 
     file: str = setting(FILE_KEY, _FILE_DEFAULT, "Property file with the settings below, if there.")
@@ -205,7 +205,7 @@ class Certificates(Generic[_Context]):
 class ServerTls:
     """What a port does with TLS. A service; `timer` keeps the certificate current."""
 
-    def __init__(self, rules: TlsRules, clock: Clock) -> None:
+    def __init__(self, rules: TlsConfig, clock: Clock) -> None:
         """Check what can be checked without reading. Raises UsageError."""
         self._rules = rules
         self.required = rules.mode == "enforcing"
@@ -376,9 +376,9 @@ def environment_options(env: Mapping[str, str]) -> TlsOptions | None:
 
     Raises UsageError.
     """
-    names = {env_name(about.java) for _, about, _ in settings(TlsRules)}
+    names = {env_name(about.java) for _, about, _ in settings(TlsConfig)}
     ours = {name: value for name, value in env.items() if name in names}
-    rules, _ = load(TlsRules, with_tls_file({}, ours, {}), ours)
+    rules, _ = load(TlsConfig, with_tls_file({}, ours, {}), ours)
     return rules.options() if rules.enable else None
 
 

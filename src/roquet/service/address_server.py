@@ -33,7 +33,7 @@ _PORT = 8080
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AddressServerRules:
+class AddressServerConfig:
     """Whether and where the list of name servers is looked up when none is configured."""
 
     enabled: bool = setting(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.store.files import JsonFile
     from roquet.store.results import DiskUse
-    from roquet.store.settings import StoreSettings
+    from roquet.store.settings import StoreConfig
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class LogFiles(Protocol):
 
 
 def plan(
-    settings: StoreSettings, disk: DiskUse, now_ms: int, hour: int, *, asked: bool = False
+    settings: StoreConfig, disk: DiskUse, now_ms: int, hour: int, *, asked: bool = False
 ) -> Plan | None:
     """Decide what a round may delete; None: nothing. `asked` when somebody wants a round now.
 
@@ -80,7 +80,7 @@ class Cleaner:
     def __init__(
         self,
         files: LogFiles,
-        settings: StoreSettings,
+        settings: StoreConfig,
         clock: Clock,
         time_file: JsonFile | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class Cleaner:
         self._again_ms = 0
         self._was_full = False
 
-    def follow(self, settings: StoreSettings) -> None:
+    def follow(self, settings: StoreConfig) -> None:
         """Delete by other settings from now on."""
         self._settings = settings
         self._time.keep_for(settings.reserved_hours * HOUR_MS)

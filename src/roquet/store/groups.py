@@ -46,7 +46,7 @@ PREDEFINED_GROUPS = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRules:
+class GroupTableConfig:
     """When a group that nobody created comes to be."""
 
     auto_create: bool = setting(
@@ -74,7 +74,7 @@ class GroupTable:
     """Group name -> configuration, with its data version and its file."""
 
     def __init__(
-        self, file: JsonFile, rules: GroupRules, clock: Clock, *, light_queues: bool = False
+        self, file: JsonFile, rules: GroupTableConfig, clock: Clock, *, light_queues: bool = False
     ) -> None:
         """Begin with the predefined groups; `load` adds those of the file.
 
@@ -212,7 +212,7 @@ class GroupTable:
         for listener in self._listeners:
             listener({*old, *self._groups})
 
-    def follow(self, rules: GroupRules) -> None:
+    def follow(self, rules: GroupTableConfig) -> None:
         """Let first uses create groups by other rules from now on."""
         self._rules = rules
 

@@ -122,7 +122,7 @@ class PluginMaker(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PluginRules:
+class PluginConfig:
     """Which plugins stand around the store."""
 
     names: str = setting(
@@ -137,7 +137,7 @@ class PluginRules:
         return tuple(part.strip() for part in self.names.split(",") if part.strip())
 
 
-def find_plugins(rules: PluginRules) -> list[PluginMaker]:
+def find_plugins(rules: PluginConfig) -> list[PluginMaker]:
     """Load the plugins that are asked for. Raises UsageError for one that is not there."""
     makers: list[PluginMaker] = []
     known = {point.name: point for point in entry_points(GROUP)} if rules.chosen else {}

@@ -15,7 +15,7 @@ LIGHT_QUEUES_MAX = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+class StoreConfig:
     """What the store is told. The core checks the same limits once more."""
 
     root: str = setting("storePathRootDir", "~/store", "Folder of everything a broker keeps.")

@@ -41,7 +41,7 @@ _TOPIC_SIZE = 220
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRules:
+class TopicTableConfig:
     """What the table needs to know about its broker."""
 
     cluster: str = setting("brokerClusterName", "DefaultCluster", "Cluster of this broker.")
@@ -77,7 +77,7 @@ class TopicTable:
     """Topic name -> configuration, with its data version and its file."""
 
     def __init__(
-        self, file: JsonFile, rules: TopicRules, clock: Clock, *, light_queues: bool = False
+        self, file: JsonFile, rules: TopicTableConfig, clock: Clock, *, light_queues: bool = False
     ) -> None:
         """Begin with the built-in topics; `load` adds those of the file.
 
@@ -271,7 +271,7 @@ class TopicTable:
         for listener in self._listeners:
             listener(changed)
 
-    def follow(self, rules: TopicRules) -> None:
+    def follow(self, rules: TopicTableConfig) -> None:
         """Let sends create topics by other rules from now on."""
         self._rules = rules
 
@@ -371,7 +371,7 @@ class TopicTable:
             listener(changed)
 
 
-def built_in_topics(rules: TopicRules) -> list[TopicConfig]:
+def built_in_topics(rules: TopicTableConfig) -> list[TopicConfig]:
     """Return the topics of a fresh broker, in no order (spec: wire §16.4)."""
     inherit = int(Perm.INHERIT)
     everything = READ_WRITE | inherit

@@ -13,7 +13,7 @@ from durable_calls import DurableCalls
 from roquet.acl import accounts, addresses, files
 from roquet.acl.accounts import Account, Perm, build, check_keys, check_perms, texts
 from roquet.acl.addresses import compile_pattern, peer_parts
-from roquet.acl.files import AccountFiles, AclRules, accounts_path
+from roquet.acl.files import AccountFiles, AclConfig, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import topic
 from roquet.acl.rights import Caller
@@ -339,9 +339,9 @@ def test_changed_file_is_synced_then_named_then_its_folder_is_synced(
 def test_accounts_are_below_the_home_or_beside_the_settings(
     rules: dict[str, Any], beside: str | None, path: str
 ) -> None:
-    found = accounts_path(AclRules(**rules), None if beside is None else Path(beside))
+    found = accounts_path(AclConfig(**rules), None if beside is None else Path(beside))
     assert found == Path(path)
-    refused(lambda: accounts_path(AclRules(), None), "needs rocketmq.acl.plain.file")
+    refused(lambda: accounts_path(AclConfig(), None), "needs rocketmq.acl.plain.file")
 
 
 def test_file_that_cannot_be_read_stops_the_start_with_its_name(

@@ -28,7 +28,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.relay.config import RelayConfig
 from roquet.relay.config import load_config as load_relay
-from roquet.remoting.tls import TlsRules
+from roquet.remoting.tls import TlsConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ def test_configuration_that_is_read_and_sent_back_keeps_the_secret(tmp_path: Pat
 
 @looped
 async def test_name_server_answers_show_no_secret(tmp_path: Path) -> None:
-    tls = TlsRules(server_password="canary-of-a-server", client_password="canary-of-a-client")
+    tls = TlsConfig(server_password="canary-of-a-server", client_password="canary-of-a-client")
     async with serving(tmp_path, tls=tls) as served:
         asker = await served.connect()
         for code in matrix.CODES:

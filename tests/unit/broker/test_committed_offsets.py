@@ -16,7 +16,7 @@ from roquet.broker.api.offsets import (
     QueueRequest,
 )
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.services.offsets import OffsetRules, Offsets
+from roquet.broker.services.offsets import OffsetConfig, Offsets
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.store.files import JsonFile
@@ -130,7 +130,7 @@ def test_group_without_an_offset_begins_at_zero_or_is_told_why_not(
     new_queue_zero: bool,
 ) -> None:
     world = World(tmp_path, store)
-    world.service.follow(OffsetRules(new_queue_zero=new_queue_zero))
+    world.service.follow(OffsetConfig(new_queue_zero=new_queue_zero))
     if not why:
         assert world.committed(queue, **asked) == 0
         return
@@ -142,7 +142,7 @@ def test_group_without_an_offset_begins_at_zero_or_is_told_why_not(
 def test_rules_of_a_fresh_broker_begin_new_queues_at_zero(tmp_path: Path) -> None:
     assert World(tmp_path).committed() == 0
     with pytest.raises(Refusal, match=BOOT_FIRST):
-        World(tmp_path, rules=OffsetRules(new_queue_zero=False)).committed()
+        World(tmp_path, rules=OffsetConfig(new_queue_zero=False)).committed()
 
 
 @pytest.mark.parametrize("offset", [0, 7])

@@ -13,10 +13,10 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.clients.expressions import Choice
 from roquet.broker.fastpath.core_pops import CorePops
 from roquet.broker.pop.buffer.merge import MergeBuffer
-from roquet.broker.pop.buffer.rules import BufferRules
+from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.broker.pop.receive.locks import PopLocks
 from roquet.broker.pop.receive.reads import Draws
-from roquet.broker.pop.receive.rules import PopRules
+from roquet.broker.pop.receive.rules import PopConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.remoting.fast_ingest import PopHere, Wish
@@ -44,7 +44,7 @@ class World:
         self.refused = False
         self.wanted = Choice(codes=[7])
         self.locks = PopLocks()
-        self.merge = MergeBuffer(BufferRules(**rules), self._commit)
+        self.merge = MergeBuffer(BufferConfig(**rules), self._commit)
         self.draws = Draws(cast("Any", SimpleNamespace(randrange=lambda _: number)))
         self.turns = 0
         self.woken: list[tuple[str, str, int]] = []
@@ -67,7 +67,7 @@ class World:
             ),
             draws=self.draws,
             broker_name="b",
-            rules=PopRules(),
+            rules=PopConfig(),
             clock=self.clock,
             wake=lambda *key: self.woken.append(key),
         )
@@ -216,13 +216,13 @@ def test_positions_in_memory_go_before_the_committed_offset() -> None:
 def test_the_buffer_says_whether_it_takes_all_checkpoints_of_a_pop(
     rules: dict[str, Any], invisible_ms: int, admitted: bool | None
 ) -> None:
-    merge = MergeBuffer(BufferRules(**rules), lambda *_: None)
+    merge = MergeBuffer(BufferConfig(**rules), lambda *_: None)
     keys = [("T", "g", 0), ("T", "g", 1)]
     assert merge.admits(keys, 1_000_000 + invisible_ms, 1_000_000) is admitted
 
 
 def test_a_buffer_that_is_full_for_one_queue_says_so() -> None:
-    merge = MergeBuffer(BufferRules(enabled=True, queue_max=1), lambda *_: None)
+    merge = MergeBuffer(BufferConfig(enabled=True, queue_max=1), lambda *_: None)
     checkpoint = PopCheckpoint(
         topic="T",
         group="g",
@@ -237,6 +237,6 @@ def test_a_buffer_that_is_full_for_one_queue_says_so() -> None:
     keys = [("T", "g", 0), ("T", "g", 1)]
     assert merge.admits(keys, 1_060_000, 1_000_000) is None
     assert merge.admits(keys[1:], 1_060_000, 1_000_000) is True
-    full = dataclasses.replace(BufferRules(enabled=True), checkpoints_max=1)
+    full = dataclasses.replace(BufferConfig(enabled=True), checkpoints_max=1)
     merge.follow(full)
     assert merge.admits(keys[1:], 1_060_000, 1_000_000) is False

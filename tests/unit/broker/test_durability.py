@@ -13,7 +13,7 @@ from broker_harness import dispatched, ext, play, records
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.store.results import StoreFault
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.testing.cluster import pull_command
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_a_sync_master_without_a_slave_does_not_say_that_there_is_a_copy(tmp_pat
 
 def wait_for_flushes(store: MessageStore, monkeypatch: pytest.MonkeyPatch, wait_ms: int) -> None:
     """Let the facade wait although the core flushes only with ASYNC_FLUSH's next round."""
-    rules = StoreSettings(flush="SYNC_FLUSH", sync_flush_timeout_ms=wait_ms)
+    rules = StoreConfig(flush="SYNC_FLUSH", sync_flush_timeout_ms=wait_ms)
     monkeypatch.setattr(store, "_durability", rules)
 
 

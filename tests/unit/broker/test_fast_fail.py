@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.config import ServerRules
+from roquet.broker.config import ListenConfig
 from roquet.broker.lanes import lane_configs
-from roquet.broker.network.fast_fail import STUCK_MS, FastFail, FastFailRules
+from roquet.broker.network.fast_fail import STUCK_MS, FastFail, FastFailConfig
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.state import BrokerState
 from roquet.remoting.waits import KernelWaits
@@ -31,12 +31,12 @@ class Story:
         self.clock = FakeClock()
         self.state = BrokerState()
         configs = [
-            dataclasses.replace(config, concurrency=2) for config in lane_configs(ServerRules())
+            dataclasses.replace(config, concurrency=2) for config in lane_configs(ListenConfig())
         ]
         self.lanes = Lanes(configs, self.clock)
         self.waits = KernelWaits(self.look, lambda: 0.0)
         self.fast_fail = FastFail(
-            rules=FastFailRules(enabled=enabled),
+            rules=FastFailConfig(enabled=enabled),
             appends=self,
             lag=self,
             waits=self.waits,
@@ -114,7 +114,7 @@ def test_other_settings_hold_at_once() -> None:
     story = Story(enabled=False)
     story.busy_ms = 500
     assert story.refusal() is None
-    story.fast_fail.follow(FastFailRules(enabled=True, page_cache_busy_ms=499))
+    story.fast_fail.follow(FastFailConfig(enabled=True, page_cache_busy_ms=499))
     assert story.refusal() == REJECTED
     assert not story.fast_fail.takes_sends()
     assert asyncio.run(story.lag(10_000)) == REJECTED

@@ -15,7 +15,7 @@ from roquet.broker.api.receive import Filter, ReceiveRequest, ReceiveStatus
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.metrics.stats import BrokerStats
-from roquet.broker.pull_rules import PullRules
+from roquet.broker.pull_rules import PullConfig
 from roquet.broker.services.receive import Receives
 from roquet.store.files import JsonFile
 from roquet.store.offsets import OffsetTable
@@ -76,7 +76,7 @@ class Traffic(BrokerStats):
 class Reads:
     """The service over a store that answers what it is told to."""
 
-    def __init__(self, folder: Path, rules: PullRules | None = None) -> None:
+    def __init__(self, folder: Path, rules: PullConfig | None = None) -> None:
         self.clock = FakeClock()
         self.store, self.traffic = Script(self.clock), Traffic(self.clock)
         self.holds = LongPolling(self.clock, random.Random(7))
@@ -87,7 +87,7 @@ class Reads:
             offsets=OffsetTable(JsonFile(folder / "offsets.json"), self.clock),
             holds=self.holds,
             traffic=self.traffic,
-            rules=rules or PullRules(),
+            rules=rules or PullConfig(),
             clock=self.clock,
         )
 
@@ -221,7 +221,7 @@ def test_held_read_with_tags_is_woken_by_a_message_that_it_wants(tmp_path: Path)
 
 def test_reads_follow_settings_that_change(tmp_path: Path) -> None:
     it = Reads(tmp_path)
-    it.service.follow(PullRules(slave_read=True))
+    it.service.follow(PullConfig(slave_read=True))
     it.world.group(broker_id=0, which_broker_when_consume_slowly=7)
     it.store.answers = [FOUND._replace(suggest_slave=True)]
     result = it.service.resume(it.request(), CALLER)

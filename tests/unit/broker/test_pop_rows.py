@@ -10,7 +10,7 @@ import pytest
 from roquet.broker.fastpath.pop_rows import PopRows
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.state import BrokerState
-from roquet.broker.timers.rules import TimerConversion, TimerRules
+from roquet.broker.timers.rules import TimerConfig, TimerConversion
 from roquet.model.topic import TopicConfig
 from roquet.testing.clock import FakeClock
 
@@ -29,7 +29,7 @@ class World:
         self.in_flight = PopInFlight(FakeClock(), is_enabled=False)
         self.slots = SimpleNamespace(is_turning=True)
         self.wheel = TimerConversion(
-            TimerRules(), cast("Any", self.slots), FakeClock(), cast("Any", None)
+            TimerConfig(), cast("Any", self.slots), FakeClock(), cast("Any", None)
         )
         self.buffer = SimpleNamespace(is_used=False)
         self.acks_async = False
@@ -101,11 +101,11 @@ def _stopped_wheel(world: World) -> None:
 
 
 def _no_wheel(world: World) -> None:
-    world.wheel.rules = TimerRules(enabled=False)
+    world.wheel.rules = TimerConfig(enabled=False)
 
 
 def _crowds(world: World) -> None:
-    world.wheel.rules = TimerRules(congestion=10)
+    world.wheel.rules = TimerConfig(congestion=10)
 
 
 def _no_revive_topic(world: World) -> None:

@@ -19,7 +19,7 @@ from roquet.broker.clients.expressions import Expressions
 from roquet.broker.remoting.offsets import OffsetAdapter
 from roquet.broker.remoting.receive import ReceiveAdapter
 from roquet.broker.remoting.refusals import refused
-from roquet.broker.services.offsets import OffsetRules
+from roquet.broker.services.offsets import OffsetConfig
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
@@ -422,5 +422,5 @@ def test_commit_says_whether_it_was_stored_or_a_reset_is_pending(tmp_path: Path)
 def test_where_a_group_begins_follows_a_setting_that_changes(tmp_path: Path) -> None:
     it = World(tmp_path)
     assert it.ask(RequestCode.QUERY_CONSUMER_OFFSET).code == 0
-    it.services.offsets.follow(OffsetRules(new_queue_zero=False))
+    it.services.offsets.follow(OffsetConfig(new_queue_zero=False))
     assert it.ask(RequestCode.QUERY_CONSUMER_OFFSET).code == 22

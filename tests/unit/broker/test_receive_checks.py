@@ -10,7 +10,7 @@ from receive_world import World
 from roquet.broker.api.receive import Filter, Forbids
 from roquet.broker.api.refusal import Reason
 from roquet.broker.clients.expressions import Choice
-from roquet.broker.pull_rules import PullRules
+from roquet.broker.pull_rules import PullConfig
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import Perm, TopicConfig
@@ -20,7 +20,7 @@ from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 if TYPE_CHECKING:
     from pathlib import Path
 
-SQL = PullRules(property_filter=True)
+SQL = PullConfig(property_filter=True)
 ABSENT = f"the consumer's group info not exist, group: readers{FAQ}"
 
 
@@ -32,12 +32,12 @@ def test_read_of_a_slave_is_for_those_that_may_read_there(tmp_path: Path) -> Non
     it.state.is_slave = True
     text = "[REJECTREQUEST]system busy, start flow control for a while"
     assert it.refusal() == (Reason.BUSY, text)
-    it.checks.follow(PullRules(slave_read=True))
+    it.checks.follow(PullConfig(slave_read=True))
     assert it.admit().topic.name == "orders"
 
 
 def test_read_that_the_broker_does_not_serve_is_forbidden(tmp_path: Path) -> None:
-    it = World(tmp_path, PullRules(lite_pull=False))
+    it = World(tmp_path, PullConfig(lite_pull=False))
     assert it.admit().group.name == "readers"
     text = "the broker does not serve lite pulls"
     assert it.refusal(is_lite=True) == (Forbids.BROKER, text)
@@ -139,7 +139,7 @@ def test_read_of_a_group_that_chooses_by_sql_needs_its_filter(tmp_path: Path) ->
 def test_read_that_chooses_in_a_way_that_is_not_served_is_refused(
     tmp_path: Path, kind: str
 ) -> None:
-    it = World(tmp_path, PullRules() if kind == "SQL92" else SQL)
+    it = World(tmp_path, PullConfig() if kind == "SQL92" else SQL)
     it.keep_filter("a = 1", 5)
     it.members.subscriptions["orders"] = SubscriptionData(
         topic="orders", expression="a = 1", expression_type=kind, version=5
@@ -190,7 +190,7 @@ def test_read_with_an_expression_that_means_nothing_is_refused(
 def test_read_with_an_expression_is_refused_to_absent_groups_where_the_settings_say_so(
     tmp_path: Path,
 ) -> None:
-    it = World(tmp_path, PullRules(reject_pull_consumers=True))
+    it = World(tmp_path, PullConfig(reject_pull_consumers=True))
     assert it.admit(filter=Filter(expression="b")).codes == [ord("b")]
     it.members.group = None
     assert it.refusal(filter=Filter(expression="b")) == (Reason.NOT_SUBSCRIBED, ABSENT)
@@ -206,7 +206,7 @@ def test_read_with_an_expression_is_refused_to_absent_groups_where_the_settings_
 def test_retried_messages_are_filtered_by_their_origin_where_the_settings_say_so(
     tmp_path: Path, topic: str, *, filters: bool, has_filter: bool
 ) -> None:
-    it = World(tmp_path, PullRules(filter_retries=filters))
+    it = World(tmp_path, PullConfig(filter_retries=filters))
     it.subscribe(topic, "*")
     assert it.admit(topic=topic).filter_by is None
     it.keep_filter("a = 1", 5, topic="orders")

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Unreachable
-from roquet.broker.network.registration import Registration, RegistrationRules
+from roquet.broker.network.registration import Registration, RegistrationConfig
 from roquet.broker.state import BrokerState, Identity
 from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.stats import encode_kv_table
@@ -15,7 +15,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import VERSION, Command, reply_to
 from roquet.protocol.register_body import RegisterBody, crc32_of
 from roquet.store.files import JsonFile
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Story:
         self.servers = NameServers()
         self.results: list[str | None] = []
         clock = FakeClock()
-        self.topics = TopicTable(JsonFile(folder / "topics.json"), TopicRules(), clock)
+        self.topics = TopicTable(JsonFile(folder / "topics.json"), TopicTableConfig(), clock)
         self.state = BrokerState()
         self.registration = Registration(
             caller=self.servers,
@@ -78,7 +78,7 @@ class Story:
             ),
             topics=self.topics,
             state=self.state,
-            rules=RegistrationRules(name_servers=addresses, **rules),  # type: ignore[arg-type]
+            rules=RegistrationConfig(name_servers=addresses, **rules),  # type: ignore[arg-type]
             clock=clock,
             on_result=self.results.append,
         )

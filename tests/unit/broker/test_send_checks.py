@@ -18,8 +18,8 @@ from roquet.broker.state import BrokerState
 from roquet.model.topic import TOPIC_SYS_FLAG_UNIT, TopicConfig
 from roquet.protocol import names
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.groups import GroupTable, GroupTableConfig
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class World:
         self.clock = FakeClock(NOW_MS)
         self.state = BrokerState()
         self.file = JsonFile(folder / "topics.json")
-        settings = TopicRules(cluster="c", broker_name="b", **rules)
+        settings = TopicTableConfig(cluster="c", broker_name="b", **rules)
         self.topics = TopicTable(self.file, settings, self.clock)
         self.put(TopicConfig(name="t", read_queues=2, write_queues=3))
         self.checks = SendChecks(
@@ -209,9 +209,9 @@ def test_clients_make_topics_up_to_their_share_and_the_broker_its_own(tmp_path: 
 
 def test_group_is_found_or_made_or_refused(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "groups.json")
-    table = GroupTable(file, GroupRules(auto_create=True), FakeClock())
+    table = GroupTable(file, GroupTableConfig(auto_create=True), FakeClock())
     assert group_for(table, "g").name == "g"
-    table.follow(GroupRules(auto_create=False))
+    table.follow(GroupTableConfig(auto_create=False))
     assert group_for(table, "g").name == "g"
     with pytest.raises(Refusal, match=r"subscription group \[h\] does not exist") as caught:
         group_for(table, "h")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from remoting_harness import on_loop
 from roquet.broker.app import explain
 from roquet.broker.config import load_config
-from roquet.broker.metrics.watch import SlowGroupRules, Watch
+from roquet.broker.metrics.watch import SlowGroupConfig, Watch
 from roquet.cli.app import run
 from roquet.model.subscription import SubscriptionData
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
@@ -113,7 +113,7 @@ async def test_what_waits_is_said_with_the_age_of_the_head(
     async with cluster(tmp_path) as it:
         metadata = it.broker.metadata
         watch = Watch(
-            rules=SlowGroupRules(),
+            rules=SlowGroupConfig(),
             lanes=lanes,
             store=it.broker.store,
             groups=metadata.groups,

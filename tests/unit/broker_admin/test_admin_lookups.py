@@ -13,7 +13,7 @@ from roquet.protocol.bodies.groups import decode_group
 from roquet.protocol.bodies.topics import decode_topic_list
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.groups import GroupRules
+from roquet.store.groups import GroupTableConfig
 from roquet.testing.cluster import Cluster, cluster
 
 if TYPE_CHECKING:
@@ -51,12 +51,14 @@ def test_group_config_of_a_new_group_is_created_durably(tmp_path: Path) -> None:
         assert "new_group" in on_disk["subscriptionGroupTable"]
         for bad in ("", "a b", "g" * 121):
             assert (await broker.ask(code, group=bad)).code == 26, bad
-        broker.groups.follow(GroupRules(auto_create_max=len(broker.groups.all())))
+        broker.groups.follow(GroupTableConfig(auto_create_max=len(broker.groups.all())))
         assert (await broker.ask(code, group="one_too_many")).code == 26
-        broker.groups.follow(GroupRules(auto_create=False))
+        broker.groups.follow(GroupTableConfig(auto_create=False))
         assert (await broker.ask(code, group="forbidden")).code == 26
         assert (await broker.ask(code, group="CID_RMQ_SYS_OWN")).code == 0
-        none, _ = load(GroupRules, {}, {}, {"autoCreateSubscriptionGroup": False, **NO_SYSTEM})
+        none, _ = load(
+            GroupTableConfig, {}, {}, {"autoCreateSubscriptionGroup": False, **NO_SYSTEM}
+        )
         broker.groups.follow(none)
         assert (await broker.ask(code, group="CID_RMQ_SYS_OTHER")).code == 26
 

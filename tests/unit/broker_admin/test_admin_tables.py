@@ -19,7 +19,7 @@ from roquet.protocol.bodies.topics import (
     encode_topic_configs,
 )
 from roquet.protocol.codes import RequestCode
-from roquet.store.groups import GroupRules
+from roquet.store.groups import GroupTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -255,7 +255,7 @@ def test_groups(tmp_path: Path) -> None:
         assert (await broker.ask(delete, groupName="G", cleanOffset="true")).code == 0
         assert (await broker.ask(delete, groupName="G0")).code == 0
         assert (broker.offsets.topics_of("G"), broker.offsets.topics_of("G0")) == ([], ["T"])
-        broker.groups.follow(GroupRules(auto_create=False))
+        broker.groups.follow(GroupTableConfig(auto_create=False))
         gone = await broker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
         assert (gone.code, gone.remark) == (26, "No group in this broker. group: G")
         on_disk = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_bytes())

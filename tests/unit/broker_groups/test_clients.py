@@ -25,7 +25,7 @@ from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.clients.queue_locks import LockAdapter
 from roquet.broker.remoting.refusals import refused
 from roquet.broker.services.clients import heartbeats as clients_module
-from roquet.broker.services.clients.heartbeats import ClientRules, Clients
+from roquet.broker.services.clients.heartbeats import Clients, HeartbeatConfig
 from roquet.broker.services.clients.queue_locks import Locks
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
@@ -42,8 +42,8 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.router import Request
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.groups import GroupTable, GroupTableConfig
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 
@@ -60,8 +60,8 @@ class Desk:
         self,
         folder: Path,
         *,
-        rules: ClientRules | None = None,
-        group_rules: GroupRules | None = None,
+        rules: HeartbeatConfig | None = None,
+        group_rules: GroupTableConfig | None = None,
         at_once: bool = True,
         notify: bool = True,
     ) -> None:
@@ -69,11 +69,13 @@ class Desk:
         self.clock = FakeClock()
         self.registry = Registry()
         self.groups = GroupTable(
-            JsonFile(folder / "subscriptionGroup.json"), group_rules or GroupRules(), self.clock
+            JsonFile(folder / "subscriptionGroup.json"),
+            group_rules or GroupTableConfig(),
+            self.clock,
         )
         self.topics = TopicTable(
             JsonFile(folder / "topics.json"),
-            TopicRules(cluster="DefaultCluster", broker_name="broker-a"),
+            TopicTableConfig(cluster="DefaultCluster", broker_name="broker-a"),
             self.clock,
         )
         self.notices = GroupNotices(self.registry, self.groups, enabled=notify, at_once=at_once)
@@ -83,7 +85,7 @@ class Desk:
             self.groups,
             self.topics,
             self.clock,
-            rules=rules or ClientRules(),
+            rules=rules or HeartbeatConfig(),
         )
         callers = Callers(EVERYBODY)
         locks = Locks(QueueLocks(), self.registry, self.topics, "broker-a")
@@ -245,7 +247,7 @@ def test_tables_that_heartbeats_grow_are_written_for_a_tenth_of_the_time_at_most
 @pytest.mark.parametrize("group", ["unknown", "../../etc", "", "a" * 121, "g\n"])
 def test_a_group_that_may_not_be_created_is_passed_over(tmp_path: Path, group: str) -> None:
     async def story() -> None:
-        rules = GroupRules(auto_create=False) if group == "unknown" else None
+        rules = GroupTableConfig(auto_create=False) if group == "unknown" else None
         desk = Desk(tmp_path, group_rules=rules)
         peer = await desk.join("one", group)
         assert peer.notices() == []
@@ -257,7 +259,7 @@ def test_a_group_that_may_not_be_created_is_passed_over(tmp_path: Path, group: s
 
 def test_pull_consumers_are_passed_over_where_they_are_not_wanted(tmp_path: Path) -> None:
     async def story() -> None:
-        desk = Desk(tmp_path, rules=ClientRules(reject_pull_consumers=True))
+        desk = Desk(tmp_path, rules=HeartbeatConfig(reject_pull_consumers=True))
         await desk.join("one", "pulls", consume_type=ConsumeType.ACTIVELY)
         await desk.join("two", "pushed", consume_type=ConsumeType.PASSIVELY)
         assert list(desk.registry.consumer_groups) == ["pushed"]
@@ -384,7 +386,7 @@ def test_a_subscription_is_checked_before_it_is_used(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"does not support consumer to filter .* SQL92") as no:
             await desk.ask(FakePeer(), 46, body("SQL92"))
         assert no.value.code == 1
-        sql = Desk(tmp_path, rules=ClientRules(sql_filters=True))
+        sql = Desk(tmp_path, rules=HeartbeatConfig(sql_filters=True))
         assert (await sql.ask(FakePeer(), 46, body("SQL92"))).code == 0
         with pytest.raises(Refused):
             await sql.ask(FakePeer(), 46, body("PYTHON"))
@@ -452,7 +454,7 @@ def test_heartbeat_without_room_for_a_retry_topic_lets_the_others_in_and_says_wh
     async def story() -> None:
         desk = Desk(tmp_path)
         desk.topics.put(TopicConfig(name="orders"))
-        desk.topics.follow(TopicRules(auto_create_max=len(desk.topics.all()) + 1))
+        desk.topics.follow(TopicTableConfig(auto_create_max=len(desk.topics.all()) + 1))
         consumers = tuple(
             consumer for group in ("a", "b") for consumer in heartbeat("one", group).consumers
         )
@@ -716,7 +718,7 @@ def test_answers_and_notices_are_those_that_java_gave(tmp_path: Path) -> None:
     """Every recorded heartbeat, list, lock and goodbye is asked again, in the recorded order."""
 
     async def story() -> int:
-        desk = Desk(tmp_path, rules=ClientRules(sql_filters=True))
+        desk = Desk(tmp_path, rules=HeartbeatConfig(sql_filters=True))
         desk.topics.put(TopicConfig(name="GoldenTopic"))
         peers: dict[int, FakePeer] = {}
         recorded = frames()

@@ -15,7 +15,7 @@ from roquet.broker.clients.registry import Registry
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.clients.heartbeats import ClientAdapter
 from roquet.broker.remoting.refusals import translated
-from roquet.broker.services.clients.heartbeats import ClientRules, Clients
+from roquet.broker.services.clients.heartbeats import Clients, HeartbeatConfig
 from roquet.model.subscription import SubscriptionData
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData, decode_consumer_ids
 from roquet.protocol.codes import RequestCode
@@ -25,8 +25,8 @@ from roquet.remoting.router import Ports, Request, Route, Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.groups import GroupTable, GroupTableConfig
+from roquet.store.topics import TopicTable, TopicTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,11 +75,11 @@ class Consumer:
 async def desk(folder: Path) -> AsyncIterator[Desk]:
     clock = SystemClock()
     registry = Registry()
-    groups = GroupTable(JsonFile(folder / "subscriptionGroup.json"), GroupRules(), clock)
-    rules = TopicRules(cluster="c", broker_name="b")
+    groups = GroupTable(JsonFile(folder / "subscriptionGroup.json"), GroupTableConfig(), clock)
+    rules = TopicTableConfig(cluster="c", broker_name="b")
     topics = TopicTable(JsonFile(folder / "topics.json"), rules, clock)
     notices = GroupNotices(registry, groups, enabled=True, at_once=True)
-    clients = Clients(registry, notices, groups, topics, clock, rules=ClientRules())
+    clients = Clients(registry, notices, groups, topics, clock, rules=HeartbeatConfig())
     adapter = ClientAdapter(clients, Callers(EVERYBODY), clock)
     routes = adapter.routes()
     names = dict.fromkeys(route.lane for route in routes)

@@ -12,7 +12,7 @@ from roquet.acl.needs import lock_needs
 from roquet.base.errors import Refused, Unreachable
 from roquet.broker.api.caller import Caller
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.clients.lock_votes import LockRules, LockVotes
+from roquet.broker.clients.lock_votes import LockConfig, LockVotes
 from roquet.broker.clients.locks import LOCK_EXPIRES_MS, QueueLocks
 from roquet.broker.clients.registry import Client, Consuming, Registry
 from roquet.broker.services.access import Access
@@ -307,7 +307,7 @@ def test_without_a_name_server_that_answers_there_is_no_majority(name_servers: l
         cast("Any", SimpleNamespace(call=call)),
         cast("Any", SimpleNamespace(cluster="c", name="b", broker_id=0)),
         name_servers,
-        LockRules(strict=True, replicas=3),
+        LockConfig(strict=True, replicas=3),
     )
     assert asyncio.run(votes.confirm(asked(), T)) == []
     asyncio.run(votes.release(asked()))

@@ -11,7 +11,7 @@ import pytest
 
 from roquet.acl.rights import EVERYBODY
 from roquet.base.clock import SystemClock, steady_ms
-from roquet.broker.clients.lock_votes import LockRules, LockVotes
+from roquet.broker.clients.lock_votes import LockConfig, LockVotes
 from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.registry import Client as Member
 from roquet.broker.clients.registry import Consuming, Registry
@@ -32,7 +32,7 @@ from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.store.files import JsonFile
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from transaction_harness import until
 
@@ -102,12 +102,12 @@ async def replicas(
             port=0,
             ha_port=0,
         )
-        rules = LockRules(strict=strict, replicas=3)
+        rules = LockConfig(strict=strict, replicas=3)
         votes = LockVotes(it.client, identity, [f"127.0.0.1:{name_server.port}"], rules)
         registry = Registry()
         topics = TopicTable(
             JsonFile(folder / f"topics{number}.json"),
-            TopicRules(cluster="c", broker_name="b"),
+            TopicTableConfig(cluster="c", broker_name="b"),
             clock,
         )
         topics.put(TopicConfig(name="t", read_queues=3, write_queues=3))

@@ -16,7 +16,7 @@ from roquet.broker.messages.schedule import (
     DelayLevels,
     DelaySchedule,
     Progress,
-    ScheduleRules,
+    ScheduleConfig,
 )
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.protocol import names
@@ -459,7 +459,7 @@ async def test_delivered_messages_are_counted_if_that_is_set(it: Story) -> None:
     await schedule.start()
     for counts in (None, False, True):
         if counts is not None:
-            schedule.follow(ScheduleRules(counts=counts))
+            schedule.follow(ScheduleConfig(counts=counts))
         await it.send(1)
         await it.clock.advance(2)
         traffic.told.clear()

@@ -25,11 +25,11 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.message import ConsumerSendMsgBackRequest
 from roquet.remoting.router import Request
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.records import Record, read_records
 from roquet.store.results import Draft, GetStatus
 from roquet.store.store import MessageStore
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 
@@ -84,10 +84,10 @@ class Desk:
             ProvenMessages(self.store, SystemClock()),
             TopicTable(
                 JsonFile(config / "topics.json"),
-                TopicRules(cluster="c", broker_name="b"),
+                TopicTableConfig(cluster="c", broker_name="b"),
                 self.clock,
             ),
-            GroupTable(JsonFile(config / "subscriptionGroup.json"), GroupRules(), self.clock),
+            GroupTable(JsonFile(config / "subscriptionGroup.json"), GroupTableConfig(), self.clock),
             returns=BrokerStats("c", self.clock),
             identity=self.identity,
             state=state,

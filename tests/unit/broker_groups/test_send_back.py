@@ -35,9 +35,9 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.message import ConsumerSendMsgBackRequest
 from roquet.remoting.router import Request
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.results import Draft, PutStatus
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer
@@ -59,7 +59,7 @@ class Desk:
     def __init__(
         self,
         folder: Path,
-        group_rules: GroupRules | None = None,
+        group_rules: GroupTableConfig | None = None,
         *,
         returns: Returns | None = None,
         access: Access | None = None,
@@ -72,10 +72,14 @@ class Desk:
             cluster="c", name="b", broker_id=0, ip="127.0.0.2", ha_ip="", port=10911, ha_port=0
         )
         self.groups = GroupTable(
-            JsonFile(folder / "subscriptionGroup.json"), group_rules or GroupRules(), self.clock
+            JsonFile(folder / "subscriptionGroup.json"),
+            group_rules or GroupTableConfig(),
+            self.clock,
         )
         self.topics = TopicTable(
-            JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), self.clock
+            JsonFile(folder / "topics.json"),
+            TopicTableConfig(cluster="c", broker_name="b"),
+            self.clock,
         )
         self.stats = BrokerStats("c", self.clock)
         self.schedule = DelaySchedule(
@@ -277,7 +281,7 @@ def test_refusals_have_these_codes_and_words_and_store_nothing(tmp_path: Path) -
         return CODES[refused.value.reason], refused.value.text
 
     async def story() -> None:
-        desk = Desk(tmp_path, GroupRules(auto_create=False))
+        desk = Desk(tmp_path, GroupTableConfig(auto_create=False))
         await desk.sent()
         code, remark = await refusal(desk)
         assert (code, remark.split("\n")[0]) == (26, "subscription group not exist, g ")

@@ -28,7 +28,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.overriding import override
 from roquet.broker import app
 from roquet.broker.light.facts import LightFacts
-from roquet.broker.light.rules import LightTopicRules
+from roquet.broker.light.rules import LightTopicConfig
 from roquet.broker.light.subscriptions import LightSubscriptions
 from roquet.broker.light.upkeep import LightUpkeep
 from roquet.broker.pop.receive.orders import PopOrders
@@ -155,7 +155,7 @@ def test_light_topic_stays_for_the_least_time_of_the_settings(tmp_path: Path) ->
             offsets=tables.offsets,
             orders=PopOrders(None, clock),
             leaving=set(),
-            rules=LightTopicRules(idle_min_ms=120_000),
+            rules=LightTopicConfig(idle_min_ms=120_000),
             clock=clock,
         )
         # Its own time is over after a minute, the least time is two.

@@ -12,7 +12,7 @@ from pop_queues import RETRY, Queues
 from remoting_harness import on_loop
 from roquet.broker.api.pop import ChangeInvisibleRequest, PopAckRequest, PopBatchAck
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.pop.buffer.rules import BufferRules
+from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.broker.pop.receive.acks import PopAcks
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.ordered_acks import OrderedAcks
@@ -217,13 +217,13 @@ async def test_nothing_to_store_is_no_append() -> None:
         cast("Any", {}),
         "revive",
         identity=cast("Any", SimpleNamespace(store_host=bytes(8))),
-        rules=BufferRules(),
+        rules=BufferConfig(),
         clock=FakeClock(),
     )
     assert (await it.acks([]), await it.checkpoints([]), appended) == ([], [], [])
     for is_async in (True, False):
         # The fast path asks, which waits for a flush or does not.
-        it.follow(BufferRules(acks_async=is_async))
+        it.follow(BufferConfig(acks_async=is_async))
         assert it.acks_async is is_async
 
 
@@ -237,7 +237,7 @@ def test_pops_take_the_revive_queues_in_turn(queues: int | None, turns: list[int
         cast("Any", topics),
         "revive",
         identity=cast("Any", None),
-        rules=BufferRules(),
+        rules=BufferConfig(),
         clock=FakeClock(),
     )
     assert [it.next_queue() for _ in range(3)] == turns

@@ -15,7 +15,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.base.errors import TableFull, Unreachable
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
-from roquet.broker.services.clients.assignments import AssignmentRules
+from roquet.broker.services.clients.assignments import AssignmentConfig
 from roquet.broker.state import Identity
 from roquet.model.balance import STRATEGIES, pop_share
 from roquet.model.queue import MessageQueue
@@ -249,9 +249,9 @@ IDENTITY = Identity(cluster="c", name="a", broker_id=0, ip="x", ha_ip="x", port=
 
 
 def routes(
-    caller: NameServers, clock: FakeClock, rules: AssignmentRules | None = None
+    caller: NameServers, clock: FakeClock, rules: AssignmentConfig | None = None
 ) -> TopicQueues:
-    found = rules or AssignmentRules()
+    found = rules or AssignmentConfig()
     return TopicQueues(
         caller,
         ("n1:1", "n2:1"),
@@ -298,7 +298,7 @@ def test_queues_are_those_of_all_brokers_and_asked_for_once_a_period() -> None:
 
 
 def test_queues_are_asked_for_again_after_the_time_of_the_settings() -> None:
-    rules, _ = load(AssignmentRules, {"loadBalancePollNameServerInterval": "5000"}, {}, {})
+    rules, _ = load(AssignmentConfig, {"loadBalancePollNameServerInterval": "5000"}, {}, {})
 
     async def story() -> None:
         caller, clock = NameServers(), FakeClock()

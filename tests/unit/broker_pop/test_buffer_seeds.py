@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pop_world import Clock
-from roquet.broker.pop.buffer.rules import BufferRules
+from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.broker.pop.buffer.service import PopBuffer
 from roquet.protocol.pop.records import PopAck, PopCheckpoint
 from roquet.store.results import PutResult, PutStatus
@@ -102,7 +102,7 @@ class Story:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.clock = Clock()
-        self.rules = BufferRules(
+        self.rules = BufferConfig(
             enabled=True,
             stay_ms=rng.choice((2_000, 10_000)),
             checkpoints_max=rng.choice((3, 200)),

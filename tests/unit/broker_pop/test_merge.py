@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.broker.pop.buffer.merge import BACK_MS, RETRY_MS, SLACK_MS, MergeBuffer
-from roquet.broker.pop.buffer.rules import BufferRules
+from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.protocol.pop.records import PopCheckpoint
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 KEY = ("T", "g", 0)
-ON = BufferRules(enabled=True)
+ON = BufferConfig(enabled=True)
 
 
 class World:

@@ -14,7 +14,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive import orders as module
 from roquet.broker.pop.receive.ordered_acks import LOOKS_AGAIN_S, OrderAlarms, OrderedAcks
 from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX, IDLE_MS, PopOrders
-from roquet.broker.pop.revive_rules import ReviveRules, dead_letter_draft, is_dead, retry_draft
+from roquet.broker.pop.revive_rules import ReviveConfig, dead_letter_draft, is_dead, retry_draft
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.store.files import JsonFile
@@ -245,8 +245,8 @@ def test_message_is_dead_when_the_next_try_would_be_one_too_many(
     record = read(PopWorld(), tries=tries)
     group = SubscriptionGroupConfig(name="g", retry_max_times=limit)
     ck = checkpoint(suspended=suspended)
-    assert is_dead(record, ck, group, ReviveRules()) is dead
-    assert not is_dead(record, ck, group, ReviveRules(dead_letters=False))
+    assert is_dead(record, ck, group, ReviveConfig()) is dead
+    assert not is_dead(record, ck, group, ReviveConfig(dead_letters=False))
 
 
 def test_copies_say_where_their_message_came_from() -> None:

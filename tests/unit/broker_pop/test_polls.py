@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from roquet.broker.pop.receive.polls import WAKES_PER_TURN, Poll, PopPolls, Waiting
-from roquet.broker.pop.receive.rules import PopRules
+from roquet.broker.pop.receive.rules import PopConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class SomePeer:
 class World:
     """Polls, and the names of those that were woken."""
 
-    def __init__(self, rules: PopRules | None = None, *, newest_first: bool = False) -> None:
+    def __init__(self, rules: PopConfig | None = None, *, newest_first: bool = False) -> None:
         self.clock = FakeClock()
-        self.polls = PopPolls(self.clock, rules or PopRules(), newest_first=newest_first)
+        self.polls = PopPolls(self.clock, rules or PopConfig(), newest_first=newest_first)
         self.woken: list[str] = []
 
     def hold(
@@ -139,7 +139,7 @@ def test_filter_leaves_a_poll_waiting_until_every_so_many_messages() -> None:
             seen.append((queue_id, begin, end))
             return False
 
-        world = World(PopRules(force_interval=8))
+        world = World(PopConfig(force_interval=8))
         await world.polls.start()
         world.hold("filtered", matches=none)
         world.polls.arrived("t", 2, 4)
@@ -185,7 +185,7 @@ def test_polls_end_shortly_before_their_clients_give_up() -> None:
 
 
 def test_polls_of_a_key_and_of_all_are_bounded() -> None:
-    world = World(PopRules(held_of_key=2, held_max=5))
+    world = World(PopConfig(held_of_key=2, held_max=5))
     held = [world.hold(str(number)) for number in range(4)]
     assert held == [Waiting.HELD, Waiting.HELD, Waiting.HELD, Waiting.FULL]
     assert world.hold("0", 0) is world.hold("1", 1) is Waiting.HELD
@@ -393,7 +393,7 @@ def test_filter_sees_what_came_since_it_was_last_asked_also_after_a_queue_was_cu
         seen.append((queue_id, begin, end))
         return False
 
-    world = World(PopRules(force_interval=0))
+    world = World(PopConfig(force_interval=0))
     world.hold("filtered", matches=none)
     for queue_id, end in ((0, 10), (1, 3), (0, 12), (0, 4)):
         world.polls.arrived("t", queue_id, end)
@@ -414,7 +414,7 @@ def test_every_so_many_messages_of_a_queue_wake_a_poll_whatever_its_filter(
     begin: int, end: int, *, forced: bool
 ) -> None:
     world, _ = alarmed()
-    world.polls.follow(PopRules(force_interval=8))
+    world.polls.follow(PopConfig(force_interval=8))
     world.hold("stays", 7, matches=lambda *_: False)
     world.polls.arrived("t", 0, begin)
     world.hold("filtered", matches=lambda *_: False)
@@ -435,7 +435,7 @@ def test_every_message_or_none_wakes_a_poll_whatever_its_filter(
     every: int, woken: list[str]
 ) -> None:
     world, _ = alarmed()
-    world.polls.follow(PopRules(force_interval=every))
+    world.polls.follow(PopConfig(force_interval=every))
     world.hold("filtered", matches=lambda *_: False)
     world.polls.arrived("t", 0, 5)
     assert world.woken == woken

@@ -18,7 +18,7 @@ from roquet.broker.pop.receive.reads import (
     offsets_of,
     read_for,
 )
-from roquet.broker.pop.receive.rules import PopRules
+from roquet.broker.pop.receive.rules import PopConfig
 from roquet.protocol import properties as props
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.store.records import read_records
@@ -115,7 +115,7 @@ def test_filtered_look_ends_where_a_read_does_not_go_on() -> None:
 
 def test_of_a_hundred_requests_as_many_as_per_cent_look_at_redelivered_messages_first() -> None:
     for percent in (0, 1, 99, 100):
-        rules = PopRules(retry_percent=percent)
+        rules = PopConfig(retry_percent=percent)
         asked: list[int] = []
 
         def draw(most: int, asked: list[int] = asked) -> int:
@@ -182,7 +182,7 @@ def test_notification_looks_at_so_many_messages_for_its_filter(
     it.wanted = Choice(codes=(2,))
     request = NotificationRequest(topic="t", group="g", queue_id=0, poll_ms=0, born_ms=0)
     assert it.browser.has_messages(request) is has
-    it.browser.follow(PopRules(filter_notifications=False))
+    it.browser.follow(PopConfig(filter_notifications=False))
     assert it.browser.has_messages(request) is True
     it.browser.follow(it.rules)
     it.known["t", 0] = 3

@@ -12,7 +12,7 @@ from remoting_harness import on_loop
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
 from roquet.broker.clients.expressions import EVERYTHING, Choice
 from roquet.broker.pop.receive import orders
-from roquet.broker.pop.receive.rules import PopRules
+from roquet.broker.pop.receive.rules import PopConfig
 from roquet.store.records import read_records
 from roquet.store.results import GetStatus, PutStatus, StoreFault
 
@@ -142,7 +142,7 @@ async def test_limit_in_flight_that_is_set_later_counts_from_then_on(tmp_path: P
     it = World(tmp_path)
     it.store.fill("t", 0, 1, 1, 1)
     assert (await it.pop(2)).messages == 2
-    it.service.follow(PopRules(limits_in_flight=True, in_flight_max=1))
+    it.service.follow(PopConfig(limits_in_flight=True, in_flight_max=1))
     assert (await it.pop(1)).messages == 0
 
 

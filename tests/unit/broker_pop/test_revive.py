@@ -10,7 +10,7 @@ import pytest
 
 from pop_world import GROUP, IDENTITY, REVIVE, TOPIC, PopWorld
 from roquet.broker.pop.revive_queue import ReviveQueue
-from roquet.broker.pop.revive_rules import RE_PUT_STEPS_S, ReviveRules, re_put
+from roquet.broker.pop.revive_rules import RE_PUT_STEPS_S, ReviveConfig, re_put
 from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
@@ -431,10 +431,10 @@ def test_full_round_is_followed_at_once_and_an_idle_one_later_and_later(
 
 
 @pytest.mark.parametrize(
-    ("rules", "wait_ms"), [(ReviveRules(), 180_000), (ReviveRules(ack_wait_ms=5_000), 5_000)]
+    ("rules", "wait_ms"), [(ReviveConfig(), 180_000), (ReviveConfig(ack_wait_ms=5_000), 5_000)]
 )
 def test_acks_without_a_checkpoint_are_forgotten_after_a_while(
-    rules: ReviveRules, wait_ms: int
+    rules: ReviveConfig, wait_ms: int
 ) -> None:
     ack = PopAck(topic="T", group="g", queue_id=0, start_offset=7, pop_time_ms=1000, offset=7)
     for later_ms, unacked in ((wait_ms, []), (wait_ms + 1, [(0, 7)])):
@@ -472,7 +472,7 @@ def test_reading_ends_after_its_time_and_goes_on_in_the_next_round() -> None:
 
 
 def test_pauses_before_another_try_grow_as_in_java() -> None:
-    rules = ReviveRules()
+    rules = ReviveConfig()
     checkpoint = PopCheckpoint(
         topic="T", group="g", queue_id=0, start_offset=3, pop_time_ms=0, invisible_ms=10, count=1
     )

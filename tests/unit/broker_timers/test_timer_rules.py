@@ -16,7 +16,7 @@ from roquet.broker.services.send.recall import BODY, TAG
 from roquet.broker.services.send.recall import Recalls as RecallService
 from roquet.broker.state import BrokerState
 from roquet.broker.timers import service as module
-from roquet.broker.timers.rules import PRECISIONS_MS, TimerConversion, TimerRules, _precision_fault
+from roquet.broker.timers.rules import PRECISIONS_MS, TimerConfig, TimerConversion, _precision_fault
 from roquet.broker.timers.service import BOUNDS_S, TimerService
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -60,7 +60,7 @@ class Conversion:
         self._draws = list(draws)
         slots = SimpleNamespace(waiting_at=self._waiting_at, is_turning=waiting is not None)
         self.it = TimerConversion(
-            TimerRules(**rules),
+            TimerConfig(**rules),
             cast("Any", slots),
             FakeClock(NOW_MS),
             cast("Any", SimpleNamespace(randrange=self._draw)),
@@ -227,7 +227,7 @@ class Recalls:
         self.service = RecallService(
             cast("Any", SimpleNamespace(append=self._append)),
             cast("Any", {"t": object()}),
-            rules=TimerRules(recall=True, delay_max_s=60, **rules),
+            rules=TimerConfig(recall=True, delay_max_s=60, **rules),
             broker_properties=cast("Any", broker),
             state=self.state,
         )
@@ -303,7 +303,7 @@ def test_recall_is_refused_by_the_state_of_the_broker() -> None:
         change(it)
         return asyncio.run(it.recall()).code
 
-    assert code(lambda it: it.service.follow(TimerRules())) == ResponseCode.NO_PERMISSION
+    assert code(lambda it: it.service.follow(TimerConfig())) == ResponseCode.NO_PERMISSION
     assert code(lambda it: setattr(it.state, "is_slave", True)) == ResponseCode.SLAVE_NOT_AVAILABLE
     opens = ResponseCode.SERVICE_NOT_AVAILABLE
     assert code(lambda it: setattr(it.state, "accept_sends_from_ms", NOW_MS + 1)) == opens
@@ -396,7 +396,7 @@ class Service:
         monkeypatch.setattr(module, "open_wheel", open_wheel)
         self.file = folder / "timermetrics"
         self.it = TimerService(
-            cast("Any", None), TimerRules(**rules), JsonFile(self.file), self.clock
+            cast("Any", None), TimerConfig(**rules), JsonFile(self.file), self.clock
         )
 
 
@@ -437,7 +437,7 @@ def test_wheel_is_opened_by_the_settings_and_closed(
         }
         assert service.wheel.allowed == (False, True)
         assert service.wheel.snapshots_ms == 0
-        it.follow(TimerRules(stop_dequeue=True, snapshot=True, snapshot_ms=700))
+        it.follow(TimerConfig(stop_dequeue=True, snapshot=True, snapshot_ms=700))
         assert service.wheel.allowed == (True, False)
         assert service.wheel.snapshots_ms == 700
         assert it.waiting_at(NOW_MS) == 7

@@ -11,7 +11,7 @@ import pytest
 from remoting_harness import until
 from roquet.base.clock import SystemClock
 from roquet.base.hours import hour_of
-from roquet.broker.timers.rules import TimerRules
+from roquet.broker.timers.rules import TimerConfig
 from roquet.broker.timers.service import TimerService
 from roquet.model.data_version import DataVersion
 from roquet.protocol import properties as props
@@ -115,7 +115,7 @@ async def counted(folder: Path, *, hours_off: int = 0, **given: object) -> int:
     """Wait 71 minutes with a count of 9 for 2 messages that wait, check it, return the count."""
     clock = FakeClock(SystemClock().now_ms())
     clock_hour = hour_of(clock.now_ms() + 71 * 60_000)
-    rules = TimerRules(
+    rules = TimerConfig(
         check_when=f"{(clock_hour + hours_off) % 24:02d}",
         precision_ms=STEP_MS,
         log_file_bytes=8192,

@@ -10,7 +10,7 @@ import pytest
 
 from remoting_harness import until
 from roquet.base.clock import SystemClock
-from roquet.broker.timers.rules import TimerRules
+from roquet.broker.timers.rules import TimerConfig
 from roquet.broker.timers.service import TimerService
 from roquet.protocol import properties as props
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
@@ -257,7 +257,7 @@ def test_due_messages_that_wait_for_the_store_are_logged_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wheel, clock, nothing = FullDisk(), FakeClock(), cast("Any", None)
-    service = TimerService(nothing, TimerRules(), JsonFile(tmp_path / "timermetrics"), clock)
+    service = TimerService(nothing, TimerConfig(), JsonFile(tmp_path / "timermetrics"), clock)
     service._wheel = cast("Any", wheel)
 
     async def story() -> None:

@@ -10,7 +10,7 @@ import pytest
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.ranges import OffsetSet
-from roquet.broker.transactions.verdict import TransactionRules, Verdict, judge
+from roquet.broker.transactions.verdict import TransactionConfig, Verdict, judge
 from roquet.protocol import properties as props
 from roquet.protocol.records import encode_record
 from roquet.store.records import Record, read_records
@@ -156,7 +156,7 @@ def test_book_keeps_nothing_of_what_is_settled_and_passed() -> None:
     ],
 )
 def test_verdicts(properties: dict[str, str], age_ms: int, expected: Verdict) -> None:
-    assert judge(properties, age_ms, TransactionRules(), 72 * HOUR_MS) is expected
+    assert judge(properties, age_ms, TransactionConfig(), 72 * HOUR_MS) is expected
 
 
 def recorded() -> dict[str, list[Record]]:

@@ -11,7 +11,7 @@ from roquet.broker.state import Identity
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.drafts import OP_TOPIC, real_place
 from roquet.broker.transactions.ops import OpWriter
-from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.store.results import PutStatus
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
@@ -31,7 +31,7 @@ class World:
         self.clock = FakeClock()
         self.store = FakeStore(self.clock, DelayLevels())
         self.book = TransactionBook()
-        rules = TransactionRules(op_bytes_max=8, op_interval_ms=3000)
+        rules = TransactionConfig(op_bytes_max=8, op_interval_ms=3000)
         self.ops = OpWriter(
             self.store, self.book, IDENTITY, rules, self.clock, traffic=BrokerStats("c", self.clock)
         )

@@ -30,14 +30,14 @@ from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
-from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.remoting.router import Request
 from roquet.store.files import JsonFile
 from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 from transaction_harness import COMMIT, GROUP, ROLLBACK, end_command
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
-RULES = TransactionRules(timeout_ms=1000, checks_max=1000, interval_ms=1000)
+RULES = TransactionConfig(timeout_ms=1000, checks_max=1000, interval_ms=1000)
 
 
 @dataclasses.dataclass
@@ -213,7 +213,7 @@ class Story:
 
 async def tell(folder: Path, seed: int) -> None:
     clock = FakeClock()
-    rules = TopicRules(cluster="c", broker_name="b")
+    rules = TopicTableConfig(cluster="c", broker_name="b")
     topics = TopicTable(JsonFile(folder / "topics.json"), rules, clock)
     store = Log(clock, DelayLevels())
     world = World(folder, clock, store, topics, OffsetTable(JsonFile(folder / "o.json"), clock))
@@ -234,7 +234,7 @@ def test_every_transaction_is_settled_once_as_it_was_meant(tmp_path: Path, seed:
 def test_a_slave_ends_and_resumes_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         clock = FakeClock()
-        rules = TopicRules(cluster="c", broker_name="b")
+        rules = TopicTableConfig(cluster="c", broker_name="b")
         topics = TopicTable(JsonFile(tmp_path / "topics.json"), rules, clock)
         offsets = OffsetTable(JsonFile(tmp_path / "o.json"), clock)
         world = World(tmp_path, clock, Log(clock, DelayLevels()), topics, offsets)

@@ -22,12 +22,12 @@ from roquet.broker.transactions.checks import TransactionChecks
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
-from roquet.broker.transactions.verdict import TransactionRules
+from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol import properties as props
 from roquet.store.files import JsonFile
 from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft, Found, PutResult, PutStatus, StoreFault
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 GROUP = "tx_producers"
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
-RULES = TransactionRules(timeout_ms=1000, checks_max=3, interval_ms=1000)
+RULES = TransactionConfig(timeout_ms=1000, checks_max=3, interval_ms=1000)
 
 
 class Log(FakeStore):
@@ -85,7 +85,9 @@ class World:
         self.store = Log(self.clock, levels)
         self.offsets = OffsetTable(JsonFile(folder / "offsets.json"), self.clock)
         self.topics = TopicTable(
-            JsonFile(folder / "topics.json"), TopicRules(cluster="c", broker_name="b"), self.clock
+            JsonFile(folder / "topics.json"),
+            TopicTableConfig(cluster="c", broker_name="b"),
+            self.clock,
         )
         self.appends = SlowAppends(Appender(self.store, put_hooks(BrokerState(), levels)))
         identity = Identity(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pair_harness import log_end, pair_world, until
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.protocol.batch import encode
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.store.results import PutStatus
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_watermark_with_two_slaves_wanted_is_the_slower_ones_offset() -> None:
-    replicas = Replicas(ReplicaRules(slaves=2))
+    replicas = Replicas(ReplicaConfig(slaves=2))
     told: list[int] = []
     replicas.listen(told.append)
     replicas.acked("a", "slave a", 100)
@@ -44,7 +44,7 @@ def test_watermark_with_two_slaves_wanted_is_the_slower_ones_offset() -> None:
 
 def test_send_that_needs_two_copies_waits_for_the_second_slave() -> None:
     async def run() -> None:
-        replicas = Replicas(ReplicaRules(slaves=2, timeout_s=30, gap_max=1000))
+        replicas = Replicas(ReplicaConfig(slaves=2, timeout_s=30, gap_max=1000))
         replicas.acked("a", "slave a", 0)
         assert (await replicas.copied(10))[0] is PutStatus.SLAVE_NOT_AVAILABLE
         replicas.acked("b", "slave b", 0)
@@ -63,7 +63,7 @@ def test_send_that_needs_two_copies_waits_for_the_second_slave() -> None:
 def test_slave_that_is_a_gap_behind_does_not_count_as_following(
     behind: int, *, follows: bool
 ) -> None:
-    replicas = Replicas(ReplicaRules(slaves=1, gap_max=1000))
+    replicas = Replicas(ReplicaConfig(slaves=1, gap_max=1000))
     replicas.acked("a", "slave a", 5000 - behind)
     assert replicas.following(5000) == int(follows)
     assert replicas.lacks_slaves(5000) is not follows

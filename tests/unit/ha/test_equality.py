@@ -12,7 +12,7 @@ from pair_harness import PairWorld, caught_up, connect, log_end, pair_world, unt
 from roquet.cli.upkeep.doctor import Verdict as Found
 from roquet.cli.upkeep.doctor import examine
 from roquet.ha.frames import HEADER, REPORT, PeerFault
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.tail import CLAIM_SIZE, WINDOW, Answer, Arrival, Tail, Verdict, encode_verdict
 from roquet.protocol.codes import ResponseCode
 from roquet.store import diverged
@@ -61,7 +61,7 @@ def test_a_first_report_up_to_the_end_acknowledges_no_send_that_waits(tmp_path: 
 
 def test_what_lapsed_is_released_by_no_later_report() -> None:
     async def run() -> None:
-        replicas = Replicas(ReplicaRules(slaves=1, timeout_s=60))
+        replicas = Replicas(ReplicaConfig(slaves=1, timeout_s=60))
         lapsed: list[int] = []
         replicas.on_lapse(lapsed.append)
         replicas.came("old", "a", 10, proven=True)

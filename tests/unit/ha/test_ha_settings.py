@@ -8,7 +8,7 @@ import pytest
 
 from roquet._native import PairTls
 from roquet.base.errors import UsageError
-from roquet.ha.config import HaRules
+from roquet.ha.config import HaConfig
 from roquet.remoting.tls import FILE_SIZE_MAX
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config
@@ -30,7 +30,7 @@ def test_configured_master_is_an_address_of_six_letters_or_more(
     tmp_path: Path, address: str, master: str | None
 ) -> None:
     broker_config(tmp_path, haMasterAddress=address)
-    assert HaRules(master_address=address).configured_master == master
+    assert HaConfig(master_address=address).configured_master == master
 
 
 @pytest.mark.parametrize("address", ["nowhere", "nowher", "a.b.c.d", "host:port"])
@@ -51,11 +51,11 @@ def test_secret_has_sixteen_bytes_or_is_none(tmp_path: Path, secret: str, *, tak
 
 
 def test_rules_of_feeding_and_copying_are_those_of_the_settings() -> None:
-    rules = HaRules(batch=7, heartbeat_ms=11, housekeeping_ms=13, rate_max=17)
+    rules = HaConfig(batch=7, heartbeat_ms=11, housekeeping_ms=13, rate_max=17)
     feed = rules.feed(19)
     assert (feed.batch, feed.heartbeat_ms, feed.housekeeping_ms, feed.file_bytes) == (7, 11, 13, 19)
     assert feed.bytes_per_second == 0
-    limited = HaRules(rate_max=17, flow_control=True)
+    limited = HaConfig(rate_max=17, flow_control=True)
     assert limited.feed(19).bytes_per_second == 17
     copier = rules.copier()
     assert (copier.heartbeat_ms, copier.housekeeping_ms) == (11, 13)
@@ -63,12 +63,12 @@ def test_rules_of_feeding_and_copying_are_those_of_the_settings() -> None:
 
 def test_tls_of_a_pair_needs_a_certificate_on_masters_and_trust_on_slaves(tmp_path: Path) -> None:
     clock = FakeClock()
-    plain = HaRules()
+    plain = HaConfig()
     assert (plain.server_tls(clock), plain.client_tls(clock)) == (None, None)
     cert, key = certificate(tmp_path)
     # Its own authority.
-    shows = HaRules(tls=True, tls_cert=cert, tls_key=key)
-    trusts = HaRules(tls=True, tls_trust=cert)
+    shows = HaConfig(tls=True, tls_cert=cert, tls_key=key)
+    trusts = HaConfig(tls=True, tls_trust=cert)
     with pytest.raises(UsageError, match="haTlsCertFile has to be set"):
         trusts.server_tls(clock)
     with pytest.raises(UsageError, match="haTlsTrustFile has to be set on a slave"):
@@ -85,7 +85,7 @@ def test_tls_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
         size = FILE_SIZE_MAX + more
         long = tmp_path / "long.pem"
         long.write_text(Path(cert).read_text().ljust(size, "\n"))
-        rules = HaRules(tls=True, tls_cert=str(long), tls_key=key)
+        rules = HaConfig(tls=True, tls_cert=str(long), tls_key=key)
         if fits:
             assert rules.server_tls(FakeClock()) is not None
             continue

@@ -11,8 +11,8 @@ import pytest
 from pair_harness import Native, Transport
 from remoting_harness import on_loop
 from roquet.ha import slave as module
-from roquet.ha.config import HaRules
-from roquet.ha.feed import CopierRules
+from roquet.ha.config import HaConfig
+from roquet.ha.feed import CopierConfig
 from roquet.ha.frames import HEADER, REPORT
 from roquet.ha.secret import MasterGate
 from roquet.ha.slave import HaSlave, MasterLink, State
@@ -33,14 +33,14 @@ class Log:
     def __init__(self) -> None:
         self.fault: Exception | None = None
         self.refused: OSError | None = None
-        self.followed: list[tuple[Native, CopierRules, object]] = []
+        self.followed: list[tuple[Native, CopierConfig, object]] = []
 
     def read(self, offset: int, size_max: int) -> bytes:
         if self.fault is not None:
             raise self.fault
         return b"0123456789"[offset:][:size_max]
 
-    def follow(self, fd: int, rules: CopierRules, tls: object) -> Native:
+    def follow(self, fd: int, rules: CopierConfig, tls: object) -> Native:
         if self.refused is not None:
             os.close(fd)
             raise self.refused
@@ -69,7 +69,7 @@ class World:
         self.clock = FakeClock()
         self.slave = HaSlave(
             cast("Any", self.log),
-            HaRules(**rules),
+            HaConfig(**rules),
             self.clock,
             broker_id=1,
             tls=cast("Any", tls),
@@ -146,9 +146,12 @@ async def test_each_connection_gets_the_rules_and_the_tls_of_the_moment() -> Non
     tls = Tls()
     it = World(tls=tls, heartbeat_ms=11, housekeeping_ms=13)
     it.connect()
-    it.slave.follow(HaRules(heartbeat_ms=17, housekeeping_ms=19))
+    it.slave.follow(HaConfig(heartbeat_ms=17, housekeeping_ms=19))
     it.connect()
-    assert [rules for _, rules, _ in it.log.followed] == [CopierRules(11, 13), CopierRules(17, 19)]
+    assert [rules for _, rules, _ in it.log.followed] == [
+        CopierConfig(11, 13),
+        CopierConfig(17, 19),
+    ]
     assert [given for _, _, given in it.log.followed] == tls.given
     plain = World()
     plain.connect()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class World:
     """The slaves of a master, and what its parts hear of them."""
 
     def __init__(self, slaves: int = 1, gap_max: int = 1000, timeout_s: float = 60.0) -> None:
-        self.replicas = Replicas(ReplicaRules(slaves, timeout_s, gap_max))
+        self.replicas = Replicas(ReplicaConfig(slaves, timeout_s, gap_max))
         self.told: list[int] = []
         self.lapsed: list[int] = []
         self.replicas.listen(self.told.append)
@@ -95,7 +95,7 @@ def test_settings_that_change_count_other_copies_at_once() -> None:
         it.replicas.acked("b", "slave b", 5)
         await it.send(8)
         assert await it.answers() == [None]
-        it.replicas.follow(ReplicaRules(1, 60.0, 1000))
+        it.replicas.follow(ReplicaConfig(1, 60.0, 1000))
         assert await it.answers() == [OK]
         assert (it.replicas.wanted, it.replicas.watermark, it.told[-1]) == (1, 10, 10)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pair_harness import Native
 from remoting_harness import on_loop
-from roquet.ha.config import HaRules
+from roquet.ha.config import HaConfig
 from roquet.ha.slave import HaSlave, State
 from roquet.ha.tail import Verdict
 from roquet.ha.threads import LogThread
@@ -57,7 +57,7 @@ class Link:
 class World:
     """A slave, and a port that counts who comes."""
 
-    def __init__(self, rules: HaRules) -> None:
+    def __init__(self, rules: HaConfig) -> None:
         self.clock = FakeClock()
         self.log = Log()
         self.slave = HaSlave(cast("Any", self.log), rules, self.clock, broker_id=1)
@@ -93,8 +93,8 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(rules: HaRules | None = None) -> AsyncGenerator[World]:
-    it = World(rules or HaRules())
+async def world(rules: HaConfig | None = None) -> AsyncGenerator[World]:
+    it = World(rules or HaConfig())
     server = await asyncio.start_server(it.knocked, "127.0.0.1", 0)
     it.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
@@ -144,7 +144,7 @@ async def test_slave_connects_once_it_knows_its_master_and_again_after_the_pause
 
 @on_loop
 async def test_slave_waits_before_it_connects_again_as_long_as_the_settings_say() -> None:
-    async with world(HaRules(reconnect_ms=200)) as it:
+    async with world(HaConfig(reconnect_ms=200)) as it:
         it.slave.learn(it.address)
         await it.slave.start()
         await it.connected()
@@ -214,7 +214,7 @@ async def test_master_that_name_servers_tell_counts_unless_one_is_configured() -
         it.slave.learn("b:2")
         assert (it.slave.address, len(link.said)) == ("b:2", 2)
         fixed = HaSlave(
-            cast("Any", it.log), HaRules(master_address="10.0.0.1:3"), it.clock, broker_id=1
+            cast("Any", it.log), HaConfig(master_address="10.0.0.1:3"), it.clock, broker_id=1
         )
         fixed.learn("b:2")
         assert fixed.address == "10.0.0.1:3"

@@ -18,13 +18,13 @@ from roquet.ha import places
 from roquet.ha import tail as tails
 from roquet.ha.frames import REPORT
 from roquet.ha.master import STRANGER_MS, Entrance, HaMaster, SlaveLink
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.secret import SlaveGate
 from roquet.ha.tail import Tail, Verdict, encode_verdict, is_same, tail_of
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from roquet.ha.feed import FeedRules
+    from roquet.ha.feed import FeedConfig
 
 RULES = feed_rules(batch=4, heartbeat_ms=5_000, housekeeping_ms=20_000, file_bytes=16)
 SECRET = "sixteen bytes or more"
@@ -39,7 +39,7 @@ class Log:
         self.fault: OSError | None = None
         self.fed: list[Native] = []
         self.loud: list[bool] = []
-        self.rules: list[FeedRules] = []
+        self.rules: list[FeedConfig] = []
 
     @property
     def limit(self) -> int:
@@ -48,7 +48,7 @@ class Log:
     def read(self, offset: int, size_max: int) -> bytes:
         return self.data[offset - self.begin :][:size_max]
 
-    def feed(self, fd: int, rules: FeedRules, tls: object, *, loud: bool) -> Native:
+    def feed(self, fd: int, rules: FeedConfig, tls: object, *, loud: bool) -> Native:
         assert tls is None
         self.rules.append(rules)
         self.loud.append(loud)
@@ -65,7 +65,7 @@ class World:
 
     def __init__(self, data: bytes = b"x" * 40, begin: int = 0, *, slaves: int = 1) -> None:
         self.log = Log(data, begin)
-        self.replicas = Replicas(ReplicaRules(slaves=slaves))
+        self.replicas = Replicas(ReplicaConfig(slaves=slaves))
         self.master = HaMaster(
             cast("Any", self.log),
             self.replicas,

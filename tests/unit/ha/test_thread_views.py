@@ -13,9 +13,9 @@ from pair_harness import Native, feed_rules
 from remoting_harness import on_loop
 from roquet.ha import master as module
 from roquet.ha import slave as slave_module
-from roquet.ha.config import HaRules
+from roquet.ha.config import HaConfig
 from roquet.ha.master import Entrance, HaMaster, SlaveLink, SlaveView
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.slave import HaSlave, MasterLink
 from roquet.ha.tail import Arrival
 from roquet.ha.threads import LINGER_MS, LogThread
@@ -55,7 +55,7 @@ def link_of(native: Native, wanted: int = 1) -> tuple[HaMaster, SlaveLink]:
     log = SimpleNamespace(begin=0, limit=100)
     master = HaMaster(
         cast("Any", log),
-        Replicas(ReplicaRules(slaves=wanted)),
+        Replicas(ReplicaConfig(slaves=wanted)),
         feed_rules(),
         entrance=Entrance(),
         clock=FakeClock(),
@@ -185,7 +185,7 @@ async def test_slave_is_closed_by_its_thread_and_not_forgotten_before() -> None:
 def master_link(native: Native, monkeypatch: pytest.MonkeyPatch) -> MasterLink:
     monkeypatch.setattr(slave_module, "steady_ms", lambda: 50_000)
     log = SimpleNamespace(begin=0, limit=0, written=0)
-    slave = HaSlave(cast("Any", log), HaRules(batch=7), FakeClock(), broker_id=1)
+    slave = HaSlave(cast("Any", log), HaConfig(batch=7), FakeClock(), broker_id=1)
     link = MasterLink(slave, "m:1")
     link._thread = thread(native)
     return link

@@ -12,7 +12,7 @@ from grpc_calls import Calls, consumer, fronted, message, producer
 from roquet.model.topic import TopicConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code, Rejected
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.rules.methods import FAMILIES, RECEIVE
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ accounts:
 def run(
     folder: Path,
     tell: Callable[[Calls, Calls, Calls], Awaitable[None]],
-    rules: ProxyRules | None = None,
+    rules: ProxyLimits | None = None,
 ) -> None:
     """Tell a story of a writer, a reader and a stranger."""
     file = folder / "conf" / "plain_acl.yml"
@@ -271,4 +271,4 @@ def test_clients_of_one_account_leave_room_for_others(tmp_path: Path) -> None:
         assert (await known.call("NotifyClientTermination", end)).status.code == Code.OK
         return await dataclasses.replace(stranger, client_id="client-3").show(producer("Normal"))
 
-    run(tmp_path, tell, ProxyRules(port=0, account_clients_max=2))
+    run(tmp_path, tell, ProxyLimits(port=0, account_clients_max=2))

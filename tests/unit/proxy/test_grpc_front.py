@@ -17,7 +17,7 @@ from roquet.proxy.rules.limits import (
     REQUEST_MAX,
     SEND_FIELDS_MAX,
     TELEMETRY_MAX,
-    ProxyRules,
+    ProxyLimits,
 )
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def test_receive_answers_each_limit_with_its_code(
 ) -> None:
     async def main() -> None:
         # Nothing is there, and none of these waits.
-        rules = ProxyRules(port=0, polling_min_ms=0)
+        rules = ProxyLimits(port=0, polling_min_ms=0)
         async with fronted(tmp_path, rules) as calls:
             (part,) = await calls.receive("Normal", "g", wait_ms=0, **more)
             assert Code(part.status.code) is code, part.status
@@ -526,7 +526,7 @@ def _varint(number: int) -> bytes:
 
 def test_more_calls_of_a_family_than_allowed_are_turned_away(tmp_path: Path) -> None:
     async def main() -> None:
-        async with fronted(tmp_path, ProxyRules(port=0, in_flight_max=1)) as calls:
+        async with fronted(tmp_path, ProxyLimits(port=0, in_flight_max=1)) as calls:
             answers = await asyncio.gather(*(calls.send(message()) for _ in range(3)))
             codes = sorted(answer.status.code for answer in answers)
             assert codes == [Code.OK, Code.TOO_MANY_REQUESTS, Code.TOO_MANY_REQUESTS]
@@ -539,7 +539,7 @@ def test_more_calls_of_a_family_than_allowed_are_turned_away(tmp_path: Path) -> 
 
 def test_clients_beyond_the_limit_are_turned_away(tmp_path: Path) -> None:
     async def main() -> None:
-        async with fronted(tmp_path, ProxyRules(port=0, clients_max=1)) as calls:
+        async with fronted(tmp_path, ProxyLimits(port=0, clients_max=1)) as calls:
             assert await calls.show(producer("Normal")) is None
             other = dataclasses.replace(calls, client_id="client-2")
             ended = await other.show(producer("Normal"))

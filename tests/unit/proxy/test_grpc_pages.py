@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpc_calls import fronted
 from roquet.base.config import settings
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 from roquet.testing.java import REPOSITORY
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def test_page_of_metrics_has_what_the_front_shows(tmp_path: Path) -> None:
 
 
 def test_guide_has_each_setting_with_its_default() -> None:
-    rules = ProxyRules()
+    rules = ProxyLimits()
     wanted: dict[str, str] = {}
-    for path, about, _ in settings(ProxyRules):
+    for path, about, _ in settings(ProxyLimits):
         value = getattr(rules, path[0])
         text = str(value).lower() if isinstance(value, bool) else f"{value:,}"
         wanted[about.java] = f"{text} {about.unit}".strip()

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from grpc_calls import Calls, consumer, fronted, message
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 PUSH, SIMPLE = 2, 3
-SHORT = ProxyRules(
+SHORT = ProxyLimits(
     port=0, invisible_ms=2_000, renew_ahead_ms=1_500, renew_every_ms=100, polling_min_ms=0
 )
 
 
-def run(folder: Path, tell: Callable[[Calls], Awaitable[None]], rules: ProxyRules = SHORT) -> None:
+def run(folder: Path, tell: Callable[[Calls], Awaitable[None]], rules: ProxyLimits = SHORT) -> None:
     async def main() -> None:
         async with fronted(folder, rules) as calls:
             await tell(calls)
@@ -92,7 +92,7 @@ def test_message_of_a_client_that_goes_comes_back_soon(tmp_path: Path) -> None:
         # A minute was its invisible time.
         assert await came_again(calls, 20_000)
 
-    run(tmp_path, tell, ProxyRules(port=0))
+    run(tmp_path, tell, ProxyLimits(port=0))
 
 
 def test_message_of_a_client_that_vanished_is_not_renewed(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_renewal_ends_after_its_longest_time_and_the_message_comes_back(tmp_path
         assert await came_again(calls, 20_000)
 
     # By the time that it is due, it has been held too long.
-    rules = ProxyRules(
+    rules = ProxyLimits(
         port=0, invisible_ms=3_000, renew_ahead_ms=1_000, renew_every_ms=100, renew_for_ms=1_000
     )
     run(tmp_path, tell, rules)
@@ -131,7 +131,7 @@ def test_renewals_are_bounded_and_what_is_beyond_comes_back_by_itself(tmp_path: 
         assert len(calls.front.renewals) == 0
         assert await came_again(calls, 20_000)
 
-    run(tmp_path, tell, ProxyRules(port=0, invisible_ms=2_000, renewed_max=0))
+    run(tmp_path, tell, ProxyLimits(port=0, invisible_ms=2_000, renewed_max=0))
 
 
 class Closed:
@@ -168,4 +168,4 @@ def test_messages_that_cannot_be_sent_come_back_soon(tmp_path: Path) -> None:
         assert ids <= {f"{number:034X}" for number in (1, 2)}
         assert ids
 
-    run(tmp_path, tell, ProxyRules(port=0))
+    run(tmp_path, tell, ProxyLimits(port=0))

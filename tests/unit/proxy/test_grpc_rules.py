@@ -9,12 +9,12 @@ import pytest
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.rules.context import timeout_of
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.rules.methods import Status, method_of, telemetry_status
 from roquet.proxy.rules.polling import polling_ms, queue_of_group
 from roquet.proxy.rules.signature import LENGTH_MAX, signed_of
 
-RULES = ProxyRules()
+RULES = ProxyLimits()
 DAY_MS = 86_400_000
 DATE = "20261123T090000Z"
 

@@ -15,7 +15,7 @@ import pytest
 import http2_peer as http2
 from grpc_calls import fronted, message
 from roquet.proxy import messages as pb
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.rules.methods import SERVICE
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(folder: Path, attack: Callable[[int], None], **rules: Any) -> None:
     """Attack a front, and see that it serves others as before."""
 
     async def main() -> None:
-        async with fronted(folder, dataclasses.replace(ProxyRules(port=0), **rules)) as calls:
+        async with fronted(folder, dataclasses.replace(ProxyLimits(port=0), **rules)) as calls:
             port = calls.front.routes.port
             await asyncio.to_thread(answered, port)
             await asyncio.to_thread(attack, port)

@@ -22,9 +22,9 @@ from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.tls import (
     ClientTls,
     ServerTls,
+    TlsConfig,
     TlsMismatch,
     TlsOptions,
-    TlsRules,
     environment_options,
     with_tls_file,
 )
@@ -57,9 +57,9 @@ class Pki:
         self.cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
         return leaf
 
-    def rules(self, **changes: Any) -> TlsRules:
+    def rules(self, **changes: Any) -> TlsConfig:
         """Return a server's settings with this certificate."""
-        return TlsRules(server_cert=str(self.cert), server_key=str(self.key), **changes)
+        return TlsConfig(server_cert=str(self.cert), server_key=str(self.key), **changes)
 
     def client(self, **changes: Any) -> ClientTls:
         """Return a client that trusts this authority."""
@@ -71,7 +71,7 @@ def pki(tmp_path: Path) -> Pki:
     return Pki(tmp_path)
 
 
-async def started(rules: TlsRules, clock: Any = None) -> ServerTls:
+async def started(rules: TlsConfig, clock: Any = None) -> ServerTls:
     tls = ServerTls(rules, clock or SystemClock())
     await tls.start()
     return tls
@@ -133,10 +133,10 @@ async def test_enforcing_closes_a_plain_connection_with_one_line(
     assert "enforcing" in lines[0]
 
 
-@pytest.mark.parametrize("rules", [TlsRules(mode="disabled"), TlsRules(), None])
+@pytest.mark.parametrize("rules", [TlsConfig(mode="disabled"), TlsConfig(), None])
 @on_loop
 async def test_a_port_without_tls_closes_a_client_hello(
-    rules: TlsRules | None, caplog: pytest.LogCaptureFixture
+    rules: TlsConfig | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = None if rules is None else await started(rules)
     async with serving(tls=tls) as running:
@@ -219,20 +219,20 @@ async def test_connections_that_a_server_opens_use_tls_as_its_settings_say(
     shown["client_password"] = "canary-secret"
     asks = pki.rules(client_auth="require", server_trust=str(pki.ca))
     trusting: dict[str, Any] = {"enable": True, "client_trust": str(pki.ca)}
-    await exchanged(asks, TlsRules(**trusting, **shown))
-    assert TlsRules(client_trust=str(pki.ca)).options() is None
+    await exchanged(asks, TlsConfig(**trusting, **shown))
+    assert TlsConfig(client_trust=str(pki.ca)).options() is None
     pki.issue("broker.example.org")
     with pytest.raises(Unreachable):
-        await exchanged(pki.rules(), TlsRules(**trusting))
+        await exchanged(pki.rules(), TlsConfig(**trusting))
     for trusts_more in (
-        TlsRules(**trusting, check_hostname=False),
-        TlsRules(enable=True, auth_server=False),
-        TlsRules(enable=True, test_mode=True),
+        TlsConfig(**trusting, check_hostname=False),
+        TlsConfig(enable=True, auth_server=False),
+        TlsConfig(enable=True, test_mode=True),
     ):
         await exchanged(pki.rules(), trusts_more)
 
 
-async def exchanged(rules: TlsRules, own: TlsRules) -> None:
+async def exchanged(rules: TlsConfig, own: TlsConfig) -> None:
     """Have a server with settings of its own ask one with `rules`."""
     options = own.options()
     assert options is not None
@@ -335,7 +335,7 @@ async def test_the_calling_side_looks_at_its_files_at_most_each_half_second(pki:
 @on_loop
 async def test_what_is_missing_is_said_at_start(pki: Pki, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"enforcing.*needs tls\.server\.certPath"):
-        ServerTls(TlsRules(mode="enforcing"), SystemClock())
+        ServerTls(TlsConfig(mode="enforcing"), SystemClock())
     with pytest.raises(UsageError, match=r"require.*needs tls\.server\.trustCertPath"):
         ServerTls(pki.rules(client_auth="require"), SystemClock())
     for rules in (
@@ -377,7 +377,7 @@ def test_settings_of_the_file_are_below_all_others(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tls\.config\.file"):
         with_tls_file({}, {}, {"tls.config.file": str(tmp_path / "nowhere")})
     with pytest.raises(UsageError, match="older ones are not offered"):
-        load(TlsRules, {"tls.protocols": "TLSv1.1"})
+        load(TlsConfig, {"tls.protocols": "TLSv1.1"})
 
 
 def test_a_client_is_told_by_the_environment() -> None:
@@ -393,7 +393,7 @@ def test_a_client_is_told_by_the_environment() -> None:
     assert "canary" not in repr(options)
     with pytest.raises(UsageError, match=r"tls\.enable"):
         environment_options({"ROQUET_TLS_ENABLE": "maybe"})
-    rules = TlsRules(mode="enforcing", test_mode=True)
+    rules = TlsConfig(mode="enforcing", test_mode=True)
     options = rules.options()
     assert options is not None
     assert not options.verify

@@ -15,7 +15,7 @@ from roquet.base.config import load
 from roquet.base.errors import Unreachable, UsageError
 from roquet.broker.app import build, explain
 from roquet.broker.config import load_config
-from roquet.service.address_server import AddressLookup, AddressServerRules, read_page
+from roquet.service.address_server import AddressLookup, AddressServerConfig, read_page
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import TINY, running_name_server
 
@@ -107,10 +107,10 @@ async def test_what_cannot_be_had_or_read_leaves_the_list_as_it_is(
 
 def test_the_page_is_where_java_looks() -> None:
     given = {"fetchNamesrvAddrByAddressServer": "true", "rmqAddressServerDomain": "a.example"}
-    rules, _ = load(AddressServerRules, given)
+    rules, _ = load(AddressServerConfig, given)
     assert rules.url == "http://a.example:8080/rocketmq/nsaddr"
     more = {"rmqAddressServerDomain": "a.example:80", "rmqAddressServerSubGroup": "nsaddr-b"}
-    rules, _ = load(AddressServerRules, {**given, **more})
+    rules, _ = load(AddressServerConfig, {**given, **more})
     assert rules.url == "http://a.example:80/rocketmq/nsaddr-b"
     with pytest.raises(UsageError, match="needs rmqAddressServerDomain"):
         load_config(None, {}, {"fetchNamesrvAddrByAddressServer": True})

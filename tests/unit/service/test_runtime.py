@@ -83,16 +83,16 @@ def test_a_fault_shows_where_the_process_was() -> None:
 DESCRIPTORS = """
 import asyncio, os, resource, sys
 from roquet.base.errors import UsageError
-from roquet.ha.config import HaRules
+from roquet.ha.config import HaConfig
 from roquet.ha.master import Entrance, HaMaster
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.base.clock import SystemClock
 from roquet.service.http import HttpServer, text_answer
 
 async def main():
-    rules = HaRules().feed(1 << 30)
+    rules = HaConfig().feed(1 << 30)
     master = HaMaster(
-        None, Replicas(ReplicaRules()), rules, entrance=Entrance(), clock=SystemClock()
+        None, Replicas(ReplicaConfig()), rules, entrance=Entrance(), clock=SystemClock()
     )
     page = HttpServer(lambda _: text_answer("ok"), host="127.0.0.1", port=0)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

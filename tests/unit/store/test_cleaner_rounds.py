@@ -15,7 +15,7 @@ from roquet.store import cleaning
 from roquet.store.cleaning import ANY_AGE_MS, ROUNDS_ASKED, Cleaner
 from roquet.store.files import JsonFile
 from roquet.store.results import DiskUse, StoreFault
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.store.steady_time import HOUR_MS, SAVE_MS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000_000
 HOUR = time.localtime(NOW / 1000).tm_hour
 OTHER_HOURS = ";".join(str(hour) for hour in range(24) if hour != HOUR)
-AT_ONCE = StoreSettings(delete_when="", delete_interval_ms=0)
+AT_ONCE = StoreConfig(delete_when="", delete_interval_ms=0)
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
     def __init__(
         self,
         patch: pytest.MonkeyPatch,
-        settings: StoreSettings = AT_ONCE,
+        settings: StoreConfig = AT_ONCE,
         *,
         used: tuple[int, ...] = (80,),
         files: int = 0,
@@ -93,7 +93,7 @@ EXPIRED = NOW - 72 * HOUR_MS
 
 
 def test_files_go_one_by_one_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = StoreSettings(delete_when="", delete_interval_ms=250, delete_batch=3)
+    settings = StoreConfig(delete_when="", delete_interval_ms=250, delete_batch=3)
     world = World(monkeypatch, settings, files=5)
     pause = "pause 0.25"
     assert world.clean() == [EXPIRED, pause, EXPIRED, pause, EXPIRED]
@@ -105,7 +105,7 @@ def test_files_go_one_by_one_with_a_pause_after_each(monkeypatch: pytest.MonkeyP
 def test_forced_files_go_until_there_is_room_and_then_what_has_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = StoreSettings(delete_when="", delete_interval_ms=100, delete_batch=10)
+    settings = StoreConfig(delete_when="", delete_interval_ms=100, delete_batch=10)
     world = World(monkeypatch, settings, used=(95, 86, 85), files=3)
     pause = "pause 0.1"
     assert world.clean() == [ANY_AGE_MS, pause, ANY_AGE_MS, pause, EXPIRED, pause, EXPIRED]
@@ -115,7 +115,7 @@ def test_forced_files_go_until_there_is_room_and_then_what_has_expired(
 def test_forced_round_ends_after_a_batch_or_when_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    settings = StoreSettings(delete_when="", delete_interval_ms=0, delete_batch=batch)
+    settings = StoreConfig(delete_when="", delete_interval_ms=0, delete_batch=batch)
     world = World(monkeypatch, settings, used=(99,), files=batch + 2)
     assert world.clean() == [ANY_AGE_MS] * batch
     assert world.clean() == [ANY_AGE_MS] * min(batch, 3)
@@ -126,7 +126,7 @@ def test_forced_round_ends_after_a_batch_or_when_nothing_is_left(
 def test_hour_is_that_of_the_local_day(
     monkeypatch: pytest.MonkeyPatch, hours: str, asked: list[int]
 ) -> None:
-    world = World(monkeypatch, StoreSettings(delete_when=hours), used=(10,))
+    world = World(monkeypatch, StoreConfig(delete_when=hours), used=(10,))
     assert world.clean() == asked
 
 
@@ -164,7 +164,7 @@ def test_file_that_hangs_is_tried_again_after_the_pause_or_by_hand(
 
 def test_other_settings_hold_from_the_next_round_on(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
-    world.cleaner.follow(StoreSettings(delete_when="", reserved_hours=5))
+    world.cleaner.follow(StoreConfig(delete_when="", reserved_hours=5))
     assert world.clean() == [NOW - 5 * HOUR_MS]
     # A clock that stands ahead is believed after the time that files are kept for now.
     world.wall_ms += 1000 * HOUR_MS
@@ -229,7 +229,7 @@ def test_full_disk_is_told_once_and_so_is_its_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    world = World(monkeypatch, StoreSettings(clean_forcibly=False, delete_when=""))
+    world = World(monkeypatch, StoreConfig(clean_forcibly=False, delete_when=""))
     for percent in (90, 91, 95, 90, 80, 99):
         world.used = [percent]
         world.clean()

@@ -20,7 +20,7 @@ from roquet.store.cleaning import ANY_AGE_MS, Cleaner, plan
 from roquet.store.records import read_records
 from roquet.store.results import DiskUse
 from roquet.store.self_check import SelfCheck
-from roquet.store.settings import StoreSettings
+from roquet.store.settings import StoreConfig
 from roquet.store.steady_time import HOUR_MS
 from roquet.testing.clock import FakeClock
 
@@ -54,23 +54,23 @@ def disk(percent: int) -> DiskUse:
 def test_what_a_round_may_delete(
     *, used: int, hour: int, forcibly: bool, before: int | None, files: int
 ) -> None:
-    found = plan(StoreSettings(clean_forcibly=forcibly), disk(used), NOW, hour)
+    found = plan(StoreConfig(clean_forcibly=forcibly), disk(used), NOW, hour)
     assert (found and (found.before_ms, found.files_max)) == (before and (before, files))
 
 
 def test_hours_are_a_list() -> None:
-    assert StoreSettings(delete_when="04;16; 23").delete_hours == {4, 16, 23}
+    assert StoreConfig(delete_when="04;16; 23").delete_hours == {4, 16, 23}
     with pytest.raises(UsageError, match=r"deleteWhen.*0\.\.23"):
-        load(StoreSettings, {"deleteWhen": "24"})
+        load(StoreConfig, {"deleteWhen": "24"})
 
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_somebody_may_ask_for_a_round(*, asked: bool) -> None:
-    found = plan(StoreSettings(), disk(10), NOW, 3, asked=asked)
+    found = plan(StoreConfig(), disk(10), NOW, 3, asked=asked)
     assert (found is not None) == asked
 
 
-AT_ONCE = StoreSettings(delete_when="", delete_interval_ms=0)
+AT_ONCE = StoreConfig(delete_when="", delete_interval_ms=0)
 ALWAYS = ";".join(map(str, range(24)))
 
 

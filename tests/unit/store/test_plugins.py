@@ -12,7 +12,7 @@ from broker_harness import dispatched, play, properties, records
 from roquet.base.config import load
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.store.plugins import GROUP, Plugin, PluginRules, find_plugins
+from roquet.store.plugins import GROUP, Plugin, PluginConfig, find_plugins
 from roquet.store.results import PutResult, PutStatus
 from roquet.testing.cluster import Cluster, broker_config
 
@@ -108,7 +108,7 @@ def test_a_chain_sees_every_message_and_may_refuse_one(tmp_path: Path) -> None:
 
 
 def test_a_plugin_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    rules, _ = load(PluginRules, {"messageStorePlugIn": "nobody"}, {}, {})
+    rules, _ = load(PluginConfig, {"messageStorePlugIn": "nobody"}, {}, {})
     with pytest.raises(UsageError, match=r"messageStorePlugIn = 'nobody'.*outer.*stamping"):
         find_plugins(rules)
     config = broker_config(tmp_path)

@@ -23,10 +23,10 @@ from roquet.store import room as room_module
 from roquet.store import topics as topic_module
 from roquet.store.files import JsonFile
 from roquet.store.filters import FilterTable
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.offsets import OffsetTable
 from roquet.store.room import Room, in_reserved_slices
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def topics(folder: Path, **rules: int) -> TopicTable:
     file = JsonFile(folder / "topics.json")
-    return TopicTable(file, TopicRules(broker_name="a", **rules), FakeClock())  # type: ignore[arg-type]
+    return TopicTable(file, TopicTableConfig(broker_name="a", **rules), FakeClock())  # type: ignore[arg-type]
 
 
 def size_of(table: OffsetTable | GroupTable | FilterTable | TopicTable) -> int:
@@ -191,7 +191,7 @@ def test_offset_table_full_keeps_known_offsets_moving(
 
 
 def test_group_table_counts_no_less_than_its_file_takes(tmp_path: Path) -> None:
-    table = GroupTable(JsonFile(tmp_path / "g.json"), GroupRules(), FakeClock())
+    table = GroupTable(JsonFile(tmp_path / "g.json"), GroupTableConfig(), FakeClock())
     subscriptions = tuple(
         SimpleSubscription(topic="t" * 100, expression='"' * 100, version=2**62) for _ in range(9)
     )
@@ -219,7 +219,7 @@ def test_group_table_full_refuses_uses_and_admins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "GROUPS_MAX", 9)
-    table = GroupTable(JsonFile(tmp_path / "g.json"), GroupRules(), FakeClock())
+    table = GroupTable(JsonFile(tmp_path / "g.json"), GroupTableConfig(), FakeClock())
     assert table.find("first")
     with pytest.raises(TableFull, match="consumer groups is full"):
         table.find("second")

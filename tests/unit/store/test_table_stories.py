@@ -19,10 +19,10 @@ from roquet.store import offsets as offsets_module
 from roquet.store import topics as topics_module
 from roquet.store.files import JsonFile
 from roquet.store.filters import DEAD_KEPT_MS, LOADED_DEAD_MS, FilterTable
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.offsets import OFFSETS_MAX, VERSION_STEP, OffsetTable
 from roquet.store.room import text_size
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -239,12 +239,12 @@ def test_copy_of_offsets_lets_others_have_their_turn(
 
 
 def topic_table(folder: Path) -> TopicTable:
-    rules = TopicRules(cluster="c", broker_name="b")
+    rules = TopicTableConfig(cluster="c", broker_name="b")
     return TopicTable(JsonFile(folder / "topics.json"), rules, FakeClock())
 
 
 def group_table(folder: Path) -> GroupTable:
-    return GroupTable(JsonFile(folder / "subscriptionGroup.json"), GroupRules(), FakeClock())
+    return GroupTable(JsonFile(folder / "subscriptionGroup.json"), GroupTableConfig(), FakeClock())
 
 
 @pytest.mark.parametrize("seed", range(4))

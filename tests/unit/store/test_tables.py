@@ -11,9 +11,9 @@ from roquet.base.errors import Corrupt, TableFull
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.offsets import OffsetTable
-from roquet.store.topics import TopicRules, TopicTable, is_path_safe
+from roquet.store.topics import TopicTable, TopicTableConfig, is_path_safe
 from roquet.testing.clock import FakeClock
 
 JAVA = Path(__file__).parents[2] / "vectors" / "store" / "clean" / "config"
@@ -22,16 +22,16 @@ JAVA = Path(__file__).parents[2] / "vectors" / "store" / "clean" / "config"
 def topics(folder: Path, **rules: int | bool | str | None) -> TopicTable:
     table = TopicTable(
         JsonFile(folder / "topics.json"),
-        TopicRules(cluster="DefaultCluster", broker_name="broker-a", **rules),  # type: ignore[arg-type]
+        TopicTableConfig(cluster="DefaultCluster", broker_name="broker-a", **rules),  # type: ignore[arg-type]
         FakeClock(),
     )
     table.load()
     return table
 
 
-def groups(folder: Path, rules: GroupRules | None = None) -> GroupTable:
+def groups(folder: Path, rules: GroupTableConfig | None = None) -> GroupTable:
     table = GroupTable(
-        JsonFile(folder / "subscriptionGroup.json"), rules or GroupRules(), FakeClock()
+        JsonFile(folder / "subscriptionGroup.json"), rules or GroupTableConfig(), FakeClock()
     )
     table.load()
     return table
@@ -193,10 +193,10 @@ def test_a_group_is_created_by_its_first_use_where_that_is_allowed(tmp_path: Pat
     assert table.get("mine") == SubscriptionGroupConfig(name="mine")
     for illegal in ("", "a b", "x" * 121, "../x", "mine\n"):
         assert table.find(illegal) is None
-    strict = groups(tmp_path, GroupRules(auto_create=False))
+    strict = groups(tmp_path, GroupTableConfig(auto_create=False))
     assert strict.find("mine") is None
     assert strict.find("CID_RMQ_SYS_X") is not None
-    assert groups(tmp_path, GroupRules(auto_create_max=8)).find("mine") is None
+    assert groups(tmp_path, GroupTableConfig(auto_create_max=8)).find("mine") is None
 
 
 def test_forbidden_bits_go_with_their_group(tmp_path: Path) -> None:

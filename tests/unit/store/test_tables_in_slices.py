@@ -20,9 +20,9 @@ from roquet.store import offsets as offsets_module
 from roquet.store import room as room_module
 from roquet.store import topics as topics_module
 from roquet.store.files import JsonFile
-from roquet.store.groups import GroupRules, GroupTable
+from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.offsets import OffsetTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 
 def topics(folder: Path) -> TopicTable:
-    return TopicTable(JsonFile(folder / "topics.json"), TopicRules(broker_name="b"), FakeClock())
+    return TopicTable(
+        JsonFile(folder / "topics.json"), TopicTableConfig(broker_name="b"), FakeClock()
+    )
 
 
 def groups(folder: Path) -> GroupTable:
-    return GroupTable(JsonFile(folder / "groups.json"), GroupRules(), FakeClock())
+    return GroupTable(JsonFile(folder / "groups.json"), GroupTableConfig(), FakeClock())
 
 
 def offsets(folder: Path) -> OffsetTable:

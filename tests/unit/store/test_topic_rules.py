@@ -14,8 +14,8 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.store.files import JsonFile
-from roquet.store.groups import PREDEFINED_GROUPS, GroupRules, GroupTable
-from roquet.store.topics import TopicRules, TopicTable
+from roquet.store.groups import PREDEFINED_GROUPS, GroupTable, GroupTableConfig
+from roquet.store.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def topics(folder: Path, **rules: int | bool) -> TopicTable:
     """Return a broker's table, loaded; its file is `config/topics.json`."""
     table = TopicTable(
         JsonFile(folder / "config" / "topics.json"),
-        TopicRules(cluster="c", broker_name="b", **rules),  # type: ignore[arg-type]
+        TopicTableConfig(cluster="c", broker_name="b", **rules),  # type: ignore[arg-type]
         FakeClock(NOW_MS),
     )
     table.load()
@@ -38,7 +38,7 @@ def topics(folder: Path, **rules: int | bool) -> TopicTable:
 
 def groups(folder: Path) -> GroupTable:
     file = JsonFile(folder / "config" / "subscriptionGroup.json")
-    table = GroupTable(file, GroupRules(), FakeClock(NOW_MS))
+    table = GroupTable(file, GroupTableConfig(), FakeClock(NOW_MS))
     table.load()
     return table
 
@@ -118,7 +118,7 @@ def test_loss_that_cannot_be_marked_counts_until_the_next_start(tmp_path: Path) 
 def test_topic_is_durable_when_the_file_says_what_the_table_says(tmp_path: Path) -> None:
     async def run() -> None:
         file = HeldFile(tmp_path / "topics.json")
-        table = TopicTable(file, TopicRules(cluster="c", broker_name="b"), FakeClock(NOW_MS))
+        table = TopicTable(file, TopicTableConfig(cluster="c", broker_name="b"), FakeClock(NOW_MS))
         told: list[set[str]] = []
         table.listen_durable(lambda names: told.append(set(names)))
         known = ("stays", "changes", "goes", "changes and back")
@@ -151,7 +151,7 @@ def test_who_waits_together_shares_a_failed_write_and_the_next_one_tries(
     async def run() -> None:
         file = HeldFile(tmp_path / "topics.json")
         file.fault = fault
-        table = TopicTable(file, TopicRules(cluster="c", broker_name="b"), FakeClock(NOW_MS))
+        table = TopicTable(file, TopicTableConfig(cluster="c", broker_name="b"), FakeClock(NOW_MS))
         table.put(config("orders"))
         for writes in (2, 4):
             file.may_go_on.clear()
@@ -224,7 +224,7 @@ def test_groups_of_another_broker_are_taken_over_as_they_are(tmp_path: Path) -> 
     assert again.all_forbidden() == forbidden
     assert {name: again.get(name) for name in theirs} == theirs
     assert again.get("gone") is None
-    counted = GroupTable(JsonFile(tmp_path / "none"), GroupRules(), FakeClock())
+    counted = GroupTable(JsonFile(tmp_path / "none"), GroupTableConfig(), FakeClock())
     before = counted._room.entries, counted._room.used
     assert again._room.entries == table._room.entries + before[0]
     assert again._room.used == table._room.used + before[1]
@@ -255,9 +255,9 @@ def test_group_is_found_or_made_by_the_rules_that_hold_now(tmp_path: Path) -> No
     known = SubscriptionGroupConfig(name="known", retry_max_times=3)
     table.put(known)
     assert table.find("known") == known
-    table.follow(GroupRules(auto_create=False))
+    table.follow(GroupTableConfig(auto_create=False))
     assert (table.find("known"), table.find("new")) == (known, None)
-    table.follow(GroupRules(auto_create_max=len(table) + 1))
+    table.follow(GroupTableConfig(auto_create_max=len(table) + 1))
     assert table.find("new") == SubscriptionGroupConfig(name="new")
     assert table.find("more") is None
 
@@ -351,7 +351,7 @@ def test_clients_fill_their_share_and_the_broker_goes_beyond_it(tmp_path: Path) 
     table.remove("SELF_TEST_TOPIC")
     table.put(config("another"))
     assert table.ensure("SELF_TEST_TOPIC", 1).read_queues == 1, "the broker's own"
-    table.follow(TopicRules(cluster="c", broker_name="b", auto_create_max=full + 2))
+    table.follow(TopicTableConfig(cluster="c", broker_name="b", auto_create_max=full + 2))
     table.ensure("more", 1)
 
 

@@ -37,7 +37,7 @@ MEMBERS_MAX = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LockRules:
+class LockConfig:
     """Settings of queue locks."""
 
     strict: bool = setting(
@@ -81,14 +81,14 @@ class LockVotes:
         caller: Caller,
         identity: Identity,
         name_servers: Sequence[str],
-        rules: LockRules,
+        rules: LockConfig,
     ) -> None:
         self._caller = caller
         self._identity = identity
         self._name_servers = tuple(name_servers)
         self._rules = rules
 
-    def follow(self, rules: LockRules) -> None:
+    def follow(self, rules: LockConfig) -> None:
         """Count by other rules from now on."""
         self._rules = rules
 

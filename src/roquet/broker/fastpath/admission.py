@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from roquet.broker.metadata import Metadata
     from roquet.broker.metrics.answers import Answers
     from roquet.broker.metrics.traffic import Traffic
-    from roquet.broker.pull_rules import PullRules
+    from roquet.broker.pull_rules import PullConfig
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.state import BrokerState
     from roquet.model.group import SubscriptionGroupConfig
@@ -117,7 +117,7 @@ class Rules:
 
     enabled: bool
     broker_properties: BrokerProperties
-    pull: PullRules
+    pull: PullConfig
     durability: Durability
     holds_max: int
     delay_levels: int
@@ -175,7 +175,7 @@ class Admission:
         metadata.filters.listen(self._group_changed)
         registry.listen(self._group_changed)
 
-    def follow(self, pull: PullRules, durability: Durability) -> None:
+    def follow(self, pull: PullConfig, durability: Durability) -> None:
         """Write the rows by other settings: all of them, since most depend on one."""
         self._rules = dataclasses.replace(self._rules, pull=pull, durability=durability)
         self._known = None

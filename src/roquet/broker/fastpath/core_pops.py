@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.locks import PopLocks
     from roquet.broker.pop.receive.reads import Draws
     from roquet.broker.pop.receive.records import ReviveLog
-    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.pop.receive.rules import PopConfig
     from roquet.remoting.fast_ingest import Rows
     from roquet.remoting.router import Request
     from roquet.store.offsets import OffsetTable
@@ -53,7 +53,7 @@ class CorePops:
         revive_log: ReviveLog,
         draws: Draws,
         broker_name: str,
-        rules: PopRules,
+        rules: PopConfig,
         clock: Clock,
         wake: Callable[[str, str, int], object],
     ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.pop import LightSubscribe
     from roquet.broker.light.events import LightEvents
     from roquet.broker.light.facts import LightFacts
-    from roquet.broker.light.rules import LightTopicRules
+    from roquet.broker.light.rules import LightTopicConfig
     from roquet.broker.light.subscriptions import Client, LightSubscriptions, Subscription
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.services.access import Access
@@ -69,7 +69,7 @@ class LightControl:
         orders: PopOrders,
         state: BrokerState,
         access: Access,
-        rules: LightTopicRules,
+        rules: LightTopicConfig,
         clock: Clock,
     ) -> None:
         self._subscriptions = subscriptions
@@ -84,7 +84,7 @@ class LightControl:
         self._rules = rules
         self._clock = clock
 
-    def follow(self, rules: LightTopicRules) -> None:
+    def follow(self, rules: LightTopicConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.light.facts import LightFacts
-    from roquet.broker.light.rules import LightTopicRules
+    from roquet.broker.light.rules import LightTopicConfig
     from roquet.broker.light.subscriptions import Client, LightSubscriptions
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.store.offsets import OffsetTable
@@ -89,7 +89,7 @@ class LightEvents:
         *,
         queues_of: Callable[[str], Awaitable[list[str]]],
         wake: Callable[[Client], None],
-        rules: LightTopicRules,
+        rules: LightTopicConfig,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -120,7 +120,7 @@ class LightEvents:
         """Events of all clients."""
         return sum(len(noted.queues) for noted in self._noted.values())
 
-    def follow(self, rules: LightTopicRules) -> None:
+    def follow(self, rules: LightTopicConfig) -> None:
         """Go by other settings from now on."""
         began, self._rules = rules.by_events and not self._rules.by_events, rules
         if began:

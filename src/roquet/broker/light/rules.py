@@ -8,7 +8,7 @@ from roquet.base.config import setting
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LightTopicRules:
+class LightTopicConfig:
     """How subscriptions to light topics are kept and served."""
 
     by_events: bool = setting(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.light.facts import LightFacts
-    from roquet.broker.light.rules import LightTopicRules
+    from roquet.broker.light.rules import LightTopicConfig
     from roquet.broker.light.subscriptions import LightSubscriptions
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.store.offsets import OffsetTable
@@ -69,7 +69,7 @@ class LightUpkeep:
         offsets: OffsetTable,
         orders: PopOrders,
         leaving: set[str],
-        rules: LightTopicRules,
+        rules: LightTopicConfig,
         clock: Clock,
     ) -> None:
         """`leaving` are the queues that take no message at the moment."""
@@ -93,7 +93,7 @@ class LightUpkeep:
     async def stop(self) -> None:
         """Need nothing."""
 
-    def follow(self, rules: LightTopicRules) -> None:
+    def follow(self, rules: LightTopicConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SendRules:
+class SendConfig:
     """Settings of sends."""
 
     region: str = setting("regionId", "DefaultRegion", "Region label told to producers.", live=True)
@@ -42,7 +42,7 @@ class BrokerProperties:
     """What the broker writes into every message that it takes from a producer."""
 
     identity: Identity
-    rules: SendRules
+    rules: SendConfig
     unique_ids: UniqueIds
     clock: Clock
     ext: dict[str, str] = dataclasses.field(init=False, default_factory=dict[str, str])
@@ -52,7 +52,7 @@ class BrokerProperties:
         """Work out what is the same in all answers."""
         self.follow(self.rules)
 
-    def follow(self, rules: SendRules) -> None:
+    def follow(self, rules: SendConfig) -> None:
         """Write by other settings from now on; `ext` stays the same object."""
         self.rules = rules
         trace = "true" if rules.trace_on else "false"

@@ -20,7 +20,7 @@ from roquet.store.settings import LIGHT_QUEUES_MAX
 if TYPE_CHECKING:
     from roquet.store.offsets import OffsetTable
     from roquet.store.results import Draft
-    from roquet.store.settings import StoreSettings
+    from roquet.store.settings import StoreConfig
 
 
 log = logging.getLogger(__name__)
@@ -44,13 +44,13 @@ class Queues(Protocol):
 class LightQueues:
     """The rules of messages that name light queues, while the broker has such queues."""
 
-    def __init__(self, queues: Queues, settings: StoreSettings) -> None:
+    def __init__(self, queues: Queues, settings: StoreConfig) -> None:
         self._queues = queues
         self._settings = settings
         self.leaving: set[str] = set()
         """Queues that are being removed: no message is acknowledged for them meanwhile."""
 
-    def follow(self, settings: StoreSettings) -> None:
+    def follow(self, settings: StoreConfig) -> None:
         """Go by other settings from now on."""
         self._settings = settings
 

@@ -167,7 +167,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRules:
+class ScheduleConfig:
     """Settings of the delivery of delayed messages."""
 
     counts: bool = setting(
@@ -204,7 +204,7 @@ class DelaySchedule:
         self._others: dict[int, int] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
 
-    def follow(self, rules: ScheduleRules) -> None:
+    def follow(self, rules: ScheduleConfig) -> None:
         """Count by other settings from now on."""
         self._counts = rules.counts
 

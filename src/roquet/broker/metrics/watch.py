@@ -24,7 +24,7 @@ QUEUES_MAX = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SlowGroupRules:
+class SlowGroupConfig:
     """What happens to groups that read data which is no longer in memory."""
 
     disable: bool = setting(
@@ -61,7 +61,7 @@ class Watch:
     def __init__(
         self,
         *,
-        rules: SlowGroupRules,
+        rules: SlowGroupConfig,
         lanes: Lanes,
         store: Backlogs,
         groups: GroupTable,
@@ -80,7 +80,7 @@ class Watch:
             Timer("print dispatch lag", self.print_dispatch_lag, 60, 10),
         )
 
-    def follow(self, rules: SlowGroupRules) -> None:
+    def follow(self, rules: SlowGroupConfig) -> None:
         """Judge groups by other settings from now on."""
         self._rules = rules
 

@@ -28,7 +28,7 @@ STUCK_MS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FastFailRules:
+class FastFailConfig:
     """When the broker counts as too busy."""
 
     enabled: bool = setting(
@@ -90,7 +90,7 @@ class FastFail:
     def __init__(
         self,
         *,
-        rules: FastFailRules,
+        rules: FastFailConfig,
         appends: Appends,
         lag: Lag,
         waits: Waits,
@@ -110,7 +110,7 @@ class FastFail:
         """Whether one read may be too old and the next one not."""
         return self._waits.is_late
 
-    def follow(self, rules: FastFailRules) -> None:
+    def follow(self, rules: FastFailConfig) -> None:
         """Refuse by other settings from now on."""
         self._rules = rules
 

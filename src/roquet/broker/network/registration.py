@@ -58,7 +58,7 @@ def _addresses_fault(text: str | None) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationRules:
+class RegistrationConfig:
     """Where, how often and how the broker registers."""
 
     name_servers: str | None = setting(
@@ -109,7 +109,7 @@ class Registration:
         identity: Identity,
         topics: TopicTable,
         state: BrokerState,
-        rules: RegistrationRules,
+        rules: RegistrationConfig,
         clock: Clock,
         on_result: Callable[[str | None], None],
         on_master: Callable[[str | None, str | None], None] | None = None,
@@ -135,7 +135,7 @@ class Registration:
         self._body: tuple[object, bytes] | None = None
         self._encoding = asyncio.Lock()
 
-    def follow(self, rules: RegistrationRules) -> None:
+    def follow(self, rules: RegistrationConfig) -> None:
         """Register by other settings from now on; the name servers stay those of the start."""
         self._rules = rules
         self._body = None

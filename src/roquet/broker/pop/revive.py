@@ -30,7 +30,7 @@ from roquet.store.results import PutStatus, StoreFault
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.pop.revive_queue import Waiting
-    from roquet.broker.pop.revive_rules import ReviveRules
+    from roquet.broker.pop.revive_rules import ReviveConfig
     from roquet.broker.pop.seams import ReviveAppends, ReviveStore, Wheel
     from roquet.broker.state import Identity
     from roquet.protocol.pop.records import PopCheckpoint
@@ -63,7 +63,7 @@ class ReviveService:
         *,
         wheel: Wheel,
         identity: Identity,
-        rules: ReviveRules,
+        rules: ReviveConfig,
         clock: Clock,
     ) -> None:
         """Read nothing yet."""
@@ -97,7 +97,7 @@ class ReviveService:
         """The revive queues that are read, by number."""
         return self._queues
 
-    def follow(self, rules: ReviveRules) -> None:
+    def follow(self, rules: ReviveConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
         self.copies.rules = rules

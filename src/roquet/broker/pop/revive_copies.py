@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.base.clock import Clock
-    from roquet.broker.pop.revive_rules import ReviveRules
+    from roquet.broker.pop.revive_rules import ReviveConfig
     from roquet.broker.pop.seams import Returned, ReviveAppends, ReviveStore
     from roquet.broker.state import Identity
     from roquet.model.group import SubscriptionGroupConfig
@@ -76,7 +76,7 @@ class Copies:
         tables: tuple[TopicTable, GroupTable, OffsetTable],
         *,
         identity: Identity,
-        rules: ReviveRules,
+        rules: ReviveConfig,
         returned: Returned,
         clock: Clock,
     ) -> None:

@@ -35,7 +35,7 @@ _DELAYS = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ReviveRules:
+class ReviveConfig:
     """Settings of the redelivery of popped messages."""
 
     interval_ms: int = setting(
@@ -101,7 +101,7 @@ class ReviveRules:
 
 
 def is_dead(
-    record: Record, checkpoint: PopCheckpoint, group: SubscriptionGroupConfig, rules: ReviveRules
+    record: Record, checkpoint: PopCheckpoint, group: SubscriptionGroupConfig, rules: ReviveConfig
 ) -> bool:
     """Tell whether the next delivery would be one too many."""
     return rules.dead_letters and attempts(record, checkpoint) > max(0, group.retry_max_times)
@@ -113,7 +113,7 @@ def attempts(record: Record, checkpoint: PopCheckpoint) -> int:
     return record.reconsume_times + (0 if checkpoint.suspended else 1)
 
 
-def retry_topic(checkpoint: PopCheckpoint, rules: ReviveRules) -> str:
+def retry_topic(checkpoint: PopCheckpoint, rules: ReviveConfig) -> str:
     """Return the topic that a message goes to for another try."""
     topic, group = checkpoint.topic or "", checkpoint.group or ""
     if names.is_retry(topic):
@@ -175,7 +175,7 @@ def dead_letter_draft(record: Record, checkpoint: PopCheckpoint, host: bytes) ->
 
 
 def re_put(
-    checkpoint: PopCheckpoint, offset: int, now_ms: int, rules: ReviveRules
+    checkpoint: PopCheckpoint, offset: int, now_ms: int, rules: ReviveConfig
 ) -> PopCheckpoint | None:
     """Return the checkpoint of one message that has to wait for another try; None: it is given up.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetRules:
+class OffsetConfig:
     """Settings of committed offsets."""
 
     new_queue_zero: bool = setting(
@@ -74,16 +74,16 @@ class Offsets:
         groups: GroupTable,
         offsets: OffsetTable,
         store: QueueStore,
-        rules: OffsetRules | None = None,
+        rules: OffsetConfig | None = None,
     ) -> None:
         """Answer by `rules`, those of a fresh broker by default."""
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._store = store
-        self._rules = rules or OffsetRules()
+        self._rules = rules or OffsetConfig()
 
-    def follow(self, rules: OffsetRules) -> None:
+    def follow(self, rules: OffsetConfig) -> None:
         """Answer by other rules from now on."""
         self._rules = rules
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueryRules:
+class QueryLimits:
     """How many messages one answer may have."""
 
     unique_max: int = setting(
@@ -62,16 +62,16 @@ class Queries:
         self,
         store: Archive,
         messages: ProvenMessages,
-        rules: QueryRules | None = None,
+        rules: QueryLimits | None = None,
         access: Access | None = None,
     ) -> None:
         """Answer within `rules`, those of a fresh broker by default."""
         self._store = store
         self._messages = messages
-        self._rules = rules or QueryRules()
+        self._rules = rules or QueryLimits()
         self._access = access or Access()
 
-    def follow(self, rules: QueryRules) -> None:
+    def follow(self, rules: QueryLimits) -> None:
         """Answer within other rules from now on."""
         self._rules = rules
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.receive import ReceiveRequest
     from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.metrics.traffic import Traffic
-    from roquet.broker.pull_rules import PullRules
+    from roquet.broker.pull_rules import PullConfig
     from roquet.broker.services.light_reads import MayRead, Reader
     from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
     from roquet.store.offsets import OffsetTable
@@ -44,7 +44,7 @@ class Receives:
         offsets: OffsetTable,
         holds: LongPolling,
         traffic: Traffic,
-        rules: PullRules,
+        rules: PullConfig,
         clock: Clock,
         access: Access | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Receives:
         self._traffic = traffic
         self._rules = rules
 
-    def follow(self, rules: PullRules) -> None:
+    def follow(self, rules: PullConfig) -> None:
         """Answer by other settings from now on; reads that are held wait as they were told."""
         self._rules = rules
         self._checks.follow(rules)

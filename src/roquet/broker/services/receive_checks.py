@@ -21,7 +21,7 @@ from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from roquet.broker.api.receive import ReceiveRequest
-    from roquet.broker.pull_rules import PullRules
+    from roquet.broker.pull_rules import PullConfig
     from roquet.broker.state import BrokerState
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
@@ -96,7 +96,7 @@ class ReceiveChecks:
         consumers: Consumers,
         *,
         state: BrokerState,
-        rules: PullRules,
+        rules: PullConfig,
         expressions: Expressions,
     ) -> None:
         self._topics = topics
@@ -107,7 +107,7 @@ class ReceiveChecks:
         self.state = state
         self._rules = rules
 
-    def follow(self, rules: PullRules) -> None:
+    def follow(self, rules: PullConfig) -> None:
         """Admit by other settings from now on."""
         self._rules = rules
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roquet.broker.transactions.members import ProducerMembers
     from roquet.broker.transactions.seams import TransactionStore
     from roquet.broker.transactions.service import Transactions
-    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.broker.transactions.verdict import TransactionConfig
     from roquet.store.records import Record
     from roquet.store.results import Draft, PutResult
 
@@ -37,7 +37,7 @@ _NOT_PUT_BACK = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 class Rules(Protocol):
     """Gives the settings of the moment."""
 
-    def __call__(self) -> TransactionRules:
+    def __call__(self) -> TransactionConfig:
         """Return them."""
         ...
 

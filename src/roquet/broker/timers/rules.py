@@ -30,7 +30,7 @@ def _precision_fault(value: int) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TimerRules:
+class TimerConfig:
     """Settings of timer messages."""
 
     enabled: bool = setting("timerWheelEnable", True, "Whether timer messages are taken.")
@@ -154,7 +154,7 @@ class Slots(Protocol):
 class TimerConversion:
     """Sends a message with a timer property to the timer topic."""
 
-    def __init__(self, rules: TimerRules, slots: Slots, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, rules: TimerConfig, slots: Slots, clock: Clock, rng: random.Random) -> None:
         """`rng` draws who is refused when a step of time is crowded."""
         self.rules = rules
         self._slots = slots

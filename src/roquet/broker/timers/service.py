@@ -21,7 +21,7 @@ from roquet.store.timer_wheel import close_wheel, open_wheel, recount
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.broker.timers.rules import TimerRules
+    from roquet.broker.timers.rules import TimerConfig
     from roquet.service.metrics import Metrics
     from roquet.store.files import JsonFile
     from roquet.store.store import MessageStore
@@ -55,7 +55,7 @@ class TimerService:
     """Opens, watches and closes the wheel."""
 
     def __init__(
-        self, store: MessageStore, rules: TimerRules, file: JsonFile, clock: Clock
+        self, store: MessageStore, rules: TimerConfig, file: JsonFile, clock: Clock
     ) -> None:
         """`file` is `timermetrics`."""
         self._store = store
@@ -128,7 +128,7 @@ class TimerService:
         except StoreFault as fault:
             log.warning("the timer wheel was not saved, the next start makes it anew: %s", fault)
 
-    def follow(self, rules: TimerRules) -> None:
+    def follow(self, rules: TimerConfig) -> None:
         """Take over what was changed while running."""
         self._rules = rules
         if self._wheel is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roquet.broker.transactions.members import ProducerMembers
     from roquet.broker.transactions.seams import Producers, TransactionStore
     from roquet.broker.transactions.service import Transactions
-    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.broker.transactions.verdict import TransactionConfig
     from roquet.store.records import Record
     from roquet.store.topics import TopicTable
 
@@ -67,7 +67,7 @@ class TransactionChecks:
         *,
         members: ProducerMembers,
         questions: Questions,
-        rules: TransactionRules,
+        rules: TransactionConfig,
         keep_hours: int,
         clock: Clock,
     ) -> None:
@@ -93,7 +93,7 @@ class TransactionChecks:
             ),
         )
 
-    def follow(self, rules: TransactionRules) -> None:
+    def follow(self, rules: TransactionConfig) -> None:
         """Judge by other rules from now on."""
         self._rules = rules
 

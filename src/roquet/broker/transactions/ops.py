@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from roquet.broker.metrics.traffic import InnerTraffic
     from roquet.broker.state import Identity
     from roquet.broker.transactions.book import TransactionBook
-    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.broker.transactions.verdict import TransactionConfig
     from roquet.store.results import Draft, PutResult
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class OpWriter:
         store: Writer,
         book: TransactionBook,
         identity: Identity,
-        rules: TransactionRules,
+        rules: TransactionConfig,
         clock: Clock,
         *,
         traffic: InnerTraffic,
@@ -57,7 +57,7 @@ class OpWriter:
         self._writing = False
         self._tasks = Tasks()
 
-    def follow(self, rules: TransactionRules) -> None:
+    def follow(self, rules: TransactionConfig) -> None:
         """Gather by other rules from now on."""
         self._rules = rules
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import Identity
     from roquet.broker.transactions.counts import TransactionCounts
     from roquet.broker.transactions.seams import Appends, TransactionStore
-    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.broker.transactions.verdict import TransactionConfig
     from roquet.store.offsets import OffsetTable
     from roquet.store.records import Record
     from roquet.store.results import Draft, PutResult
@@ -55,7 +55,7 @@ class Transactions:
         counts: TransactionCounts,
         *,
         identity: Identity,
-        rules: TransactionRules,
+        rules: TransactionConfig,
         clock: Clock,
         traffic: InnerTraffic,
     ) -> None:
@@ -84,7 +84,7 @@ class Transactions:
             ),
         )
 
-    def follow(self, rules: TransactionRules) -> None:
+    def follow(self, rules: TransactionConfig) -> None:
         """Go by other rules from now on."""
         self._rules = rules
         self.ops.follow(rules)

@@ -14,7 +14,7 @@ _TIMES = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionRules:
+class TransactionConfig:
     """Settings of transactions."""
 
     reject: bool = setting(
@@ -95,7 +95,7 @@ def checks_of(properties: dict[str, str]) -> int:
 
 
 def judge(
-    properties: dict[str, str], age_ms: int, rules: TransactionRules, keep_ms: int
+    properties: dict[str, str], age_ms: int, rules: TransactionConfig, keep_ms: int
 ) -> Verdict:
     """Decide about a half message that was first stored `age_ms` ago.
 

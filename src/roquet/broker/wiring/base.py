@@ -22,7 +22,7 @@ from roquet.broker.metrics.daily_totals import DailyTotals
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.remoting.callers import Callers
 from roquet.broker.services.access import Access
-from roquet.broker.services.admin.settings import LiveSettings
+from roquet.broker.services.admin.settings import LiveConfig
 from roquet.broker.services.topic_checks import SendChecks
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.wiring.hooks import load_hooks
@@ -54,7 +54,7 @@ class Base:
     """What most parts are made of; only this module sees it whole."""
 
     config: BrokerConfig
-    settings: LiveSettings[BrokerConfig]
+    settings: LiveConfig[BrokerConfig]
     """The configuration of the moment; whoever obeys a live setting listens to it."""
     clock: Clock
     rng: random.Random
@@ -106,7 +106,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     rights: Rights = EVERYBODY if accounts is None else Guard(accounts, broker_needs)
     return Base(
         config=config,
-        settings=LiveSettings(config, config.file),
+        settings=LiveConfig(config, config.file),
         clock=clock,
         rng=rng,
         identity=Identity(

@@ -33,13 +33,13 @@ from roquet.store.light_queues import LightQueueStore
 
 if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
-    from roquet.broker.light.rules import LightTopicRules
+    from roquet.broker.light.rules import LightTopicConfig
     from roquet.broker.light.subscriptions import Client
     from roquet.broker.network.routes import Routed
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.offsets import PopOffsets
-    from roquet.broker.pop.receive.rules import PopRules
-    from roquet.broker.services.admin.settings import LiveSettings
+    from roquet.broker.pop.receive.rules import PopConfig
+    from roquet.broker.services.admin.settings import LiveConfig
     from roquet.broker.wiring.base import Base
     from roquet.protocol.pop.orders import Key
     from roquet.remoting.client import Client as RemotingClient
@@ -64,7 +64,7 @@ class LightParts:
     acks: LightAcks
     adapter: LightPopAdapter
 
-    def follow(self, rules: LightTopicRules, pops: PopRules) -> None:
+    def follow(self, rules: LightTopicConfig, pops: PopConfig) -> None:
         """Go by other settings from now on."""
         self.events.follow(rules)
         self.upkeep.follow(rules)
@@ -201,13 +201,13 @@ class LightService:
     light: LightParts
     control: LightControl
     routed: tuple[Routed, ...]
-    settings: LiveSettings[BrokerConfig]
+    settings: LiveConfig[BrokerConfig]
 
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table."""
         light, needs = self.light, ("store",)
 
-        def rules() -> LightTopicRules:
+        def rules() -> LightTopicConfig:
             return self.settings.config.light_topics
 
         def events_s() -> float:

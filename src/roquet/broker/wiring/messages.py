@@ -12,7 +12,7 @@ from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.light_queues import LightQueues
 from roquet.broker.messages.schedule import DelaySchedule
 from roquet.broker.network.fast_fail import FastFail
-from roquet.broker.services.clients.heartbeats import ClientRules, Clients
+from roquet.broker.services.clients.heartbeats import Clients, HeartbeatConfig
 from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.wiring.base import make_broker_properties
 from roquet.protocol.hosts import split_addresses
@@ -166,8 +166,8 @@ def make_clients(base: Base) -> Clients:
     return clients
 
 
-def _client_rules(config: BrokerConfig) -> ClientRules:
-    return ClientRules(
+def _client_rules(config: BrokerConfig) -> HeartbeatConfig:
+    return HeartbeatConfig(
         reject_pull_consumers=config.pull.reject_pull_consumers,
         sql_filters=config.pull.property_filter,
     )

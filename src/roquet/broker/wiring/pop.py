@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.light_queues import LightQueues
     from roquet.broker.network.routes import Routed
-    from roquet.broker.pop.buffer.rules import BufferRules
-    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.pop.buffer.rules import BufferConfig
+    from roquet.broker.pop.receive.rules import PopConfig
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.timers import TimerParts
     from roquet.protocol.pop.orders import Key
@@ -260,7 +260,7 @@ class _Shared:
     wake: Callable[[Key], None]
     """Has requests that wait for a queue tried again."""
 
-    def follow(self, rules: PopRules, buffer: BufferRules) -> None:
+    def follow(self, rules: PopConfig, buffer: BufferConfig) -> None:
         """Go by other settings from now on."""
         self.revive_log.follow(buffer)
         self.buffer.follow(buffer)

@@ -13,7 +13,7 @@ from roquet.broker.services.admin.replication import ReplicationAdmin
 from roquet.broker.wiring.security import make_client
 from roquet.ha.log import StoreLog
 from roquet.ha.master import Entrance, HaMaster
-from roquet.ha.replicas import ReplicaRules, Replicas
+from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.slave import HaSlave
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part
@@ -67,8 +67,8 @@ def make_replicas(base: Base) -> Replicas:
     return Replicas(_replica_rules(base.config))
 
 
-def _replica_rules(config: BrokerConfig) -> ReplicaRules:
-    return ReplicaRules(
+def _replica_rules(config: BrokerConfig) -> ReplicaConfig:
+    return ReplicaConfig(
         slaves=config.identity.slaves_wanted,
         timeout_s=config.ha.slave_timeout_ms / 1000,
         gap_max=config.ha.gap_max,

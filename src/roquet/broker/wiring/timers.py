@@ -13,7 +13,7 @@ from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.services.send.recall import Recalls
-    from roquet.broker.timers.rules import TimerRules
+    from roquet.broker.timers.rules import TimerConfig
     from roquet.broker.wiring.base import Base
 
 
@@ -29,7 +29,7 @@ class TimerParts:
         timers = self.service.timers
         return Part("timers", self.service, ("store",), Duty.TIMERS, timers)
 
-    def follow(self, rules: TimerRules, recalls: Recalls) -> None:
+    def follow(self, rules: TimerConfig, recalls: Recalls) -> None:
         """Go by other settings from now on."""
         self.service.follow(rules)
         self.conversion.rules = rules

@@ -18,17 +18,17 @@ from roquet.store.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender
-    from roquet.broker.transactions.verdict import TransactionRules
+    from roquet.broker.transactions.verdict import TransactionConfig
     from roquet.broker.wiring.base import Base
 
 
 @dataclasses.dataclass(slots=True)
-class LiveRules:
+class LiveTransactionConfig:
     """The settings of the moment."""
 
-    now: TransactionRules
+    now: TransactionConfig
 
-    def __call__(self) -> TransactionRules:
+    def __call__(self) -> TransactionConfig:
         """Return them."""
         return self.now
 
@@ -41,14 +41,14 @@ class TransactionParts:
     checks: TransactionChecks
     ends: TransactionEnds
     door: HalfDoor
-    rules: LiveRules
+    rules: LiveTransactionConfig
 
     def part(self) -> Part:
         """Return the row of the life-cycle table."""
         timers = (*self.service.timers, *self.checks.timers)
         return Part("transactions", self.service, ("store",), Duty.CHECKS, timers)
 
-    def follow(self, rules: TransactionRules) -> None:
+    def follow(self, rules: TransactionConfig) -> None:
         """Go by other settings from now on."""
         self.rules.now = rules
         self.checks.follow(rules)
@@ -84,7 +84,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         keep_hours=base.config.store.reserved_hours,
         clock=base.clock,
     )
-    live = LiveRules(rules)
+    live = LiveTransactionConfig(rules)
     ends = TransactionEnds(
         service,
         base.store,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from roquet.base.config import load
 from roquet.base.errors import UsageError
-from roquet.proxy.rules.limits import ProxyRules
+from roquet.proxy.rules.limits import ProxyLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -34,10 +34,10 @@ class ProxyFlags:
     port: int | None = None
 
 
-def rules_of(flags: ProxyFlags) -> ProxyRules:
+def rules_of(flags: ProxyFlags) -> ProxyLimits:
     """Read the settings; those that nobody here knows are named in the log. Raises UsageError."""
     given = {} if flags.file is None else _read(flags.file)
-    rules, report = load(ProxyRules, given, {}, {"grpcServerPort": flags.port})
+    rules, report = load(ProxyLimits, given, {}, {"grpcServerPort": flags.port})
     for line in report.lines():
         log.warning(line)
     return rules

@@ -36,8 +36,7 @@ class Handout:
         """Begin anew, with nothing of before: neither messages nor their end."""
         self._stopping = self._ended = False
         self._failure = None
-        while not self._ready.empty():
-            self._ready.get_nowait()
+        self._here.clear()
 
     def put(self, received: Received) -> None:
         """Add a message."""

@@ -12,7 +12,7 @@ from roquet.proxy.rules.codes import Code, Rejected
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
 
 _DELAYS = (props.DELAY, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
 
@@ -35,7 +35,7 @@ def check_group(name: str) -> None:
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
 
 
-def check_body(size: int, rules: ProxyRules) -> None:
+def check_body(size: int, rules: ProxyLimits) -> None:
     """Raise Rejected for an empty body and one that is too long."""
     if size == 0:
         raise Rejected(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
@@ -70,7 +70,7 @@ def check_key(key: str) -> None:
     raise Rejected(Code.ILLEGAL_MESSAGE_KEY, text)
 
 
-def check_message_group(group: str, rules: ProxyRules) -> None:
+def check_message_group(group: str, rules: ProxyLimits) -> None:
     """Raise Rejected for a message group that is blank, too long, or not printable."""
     if not group.strip():
         text = "message group cannot be the char sequence of whitespace"
@@ -84,7 +84,7 @@ def check_message_group(group: str, rules: ProxyRules) -> None:
 
 
 def check_properties(
-    properties: Mapping[str, str], tag: str, keys: Sequence[str], rules: ProxyRules
+    properties: Mapping[str, str], tag: str, keys: Sequence[str], rules: ProxyLimits
 ) -> None:
     """Raise Rejected for user properties, a tag or keys that a message may not have."""
     if len(properties) > rules.properties_max:
@@ -117,14 +117,14 @@ def _property_fault(key: str, value: str) -> str | None:
     return None if key else "the key of property cannot be empty"
 
 
-def check_delivery(due_ms: int, now_ms: int, rules: ProxyRules) -> None:
+def check_delivery(due_ms: int, now_ms: int, rules: ProxyLimits) -> None:
     """Raise Rejected for a delivery too far in the future."""
     if 0 < rules.delay_max_ms < due_ms - now_ms:
         text = f"the max delay time of message is too large, max is {rules.delay_max_ms}"
         raise Rejected(Code.ILLEGAL_DELIVERY_TIME, text)
 
 
-def check_recovery(seconds: int, rules: ProxyRules) -> None:
+def check_recovery(seconds: int, rules: ProxyLimits) -> None:
     """Raise Rejected for a check too long after the half message."""
     if 0 < rules.recovery_max_s < seconds:
         most = rules.recovery_max_s
@@ -132,7 +132,7 @@ def check_recovery(seconds: int, rules: ProxyRules) -> None:
         raise Rejected(Code.BAD_REQUEST, text)
 
 
-def check_invisible(invisible_ms: int, low_ms: int, rules: ProxyRules) -> None:
+def check_invisible(invisible_ms: int, low_ms: int, rules: ProxyLimits) -> None:
     """Raise Rejected for an invisible time out of range."""
     if invisible_ms < low_ms:
         text = f"the invisibleTime is too small. min is {low_ms}"

@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyRules:
+class ProxyLimits:
     """What is allowed, and until when. Times are milliseconds, sizes bytes."""
 
     port: int = setting("grpcServerPort", 8081, "Port of gRPC; 0 for any.", low=0, high=65535)

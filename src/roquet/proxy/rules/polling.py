@@ -8,7 +8,7 @@ from roquet.protocol.java_hash import java_hash
 from roquet.proxy.rules.codes import Code, Rejected
 
 if TYPE_CHECKING:
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
 
 _POLLING_TIME_SINCE = "5.0.3"
 _MULTIPLIER = 2862933555777941757
@@ -20,7 +20,7 @@ def polling_ms(
     left_ms: int | None,
     request_timeout_ms: int,
     version: str,
-    rules: ProxyRules,
+    rules: ProxyLimits,
 ) -> int:
     """Return how long a receive may wait. Raises Rejected when there is not enough time left.
 

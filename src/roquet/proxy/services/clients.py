@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roquet.model.group import RetryPolicy, SubscriptionGroupConfig
     from roquet.protocol.command import Command
     from roquet.proxy.rules.context import Context
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.routes import Routes
     from roquet.store.records import Record
 
@@ -124,7 +124,7 @@ class Session:
 class Sessions:
     """All clients that have shown their settings. An id is an account's own."""
 
-    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyRules) -> None:
+    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyLimits) -> None:
         self._broker = broker
         self._routes = routes
         self._rules = rules

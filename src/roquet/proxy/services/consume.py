@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from roquet.model.subscription import SubscriptionData
     from roquet.protocol.command import Command
     from roquet.proxy.rules.context import Context
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session, Sessions
     from roquet.proxy.services.renew import Renewals
     from roquet.proxy.services.routes import Routes
@@ -86,7 +86,7 @@ class Consuming:
         routes: Routes,
         sessions: Sessions,
         renewals: Renewals,
-        rules: ProxyRules,
+        rules: ProxyLimits,
     ) -> None:
         self._broker = broker
         self._routes = routes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.proxy.rules.context import Context
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
     from roquet.store.records import Record
 
 IDENTITY, GZIP = 1, 2
@@ -50,7 +50,7 @@ def set_millis(value: Any, amount: int) -> None:
     value.nanos = rest * 1_000_000
 
 
-def properties_of(message: Any, context: Context, rules: ProxyRules) -> dict[str, str]:
+def properties_of(message: Any, context: Context, rules: ProxyLimits) -> dict[str, str]:
     """Return the properties that a message is stored with. Raises Rejected."""
     system = message.system_properties
     keys = list(system.keys)
@@ -83,7 +83,7 @@ def born_ms_of(message: Any, context: Context) -> int:
     return millis(stamp) if has and 0 <= stamp.seconds < _YEARS_S else context.received_ms
 
 
-def _add_kind(found: dict[str, str], system: Any, context: Context, rules: ProxyRules) -> None:
+def _add_kind(found: dict[str, str], system: Any, context: Context, rules: ProxyLimits) -> None:
     """Add what makes a message one of a transaction, of a group, a delayed or an urgent one."""
     if system.message_type == TRANSACTION:
         found[props.TRANSACTION_PREPARED] = "true"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roquet.broker.operations.local import LocalBroker
     from roquet.model.topic import TopicConfig
     from roquet.proxy.rules.context import Context
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.routes import Routes
 
 CODES = {
@@ -41,7 +41,7 @@ RECALL_S = 2.0
 class Producing:
     """Takes messages of producers."""
 
-    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyRules) -> None:
+    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyLimits) -> None:
         self._broker = broker
         self._routes = routes
         self._rules = rules

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.operations.local import LocalBroker
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.proxy.rules.context import Context
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
     from roquet.proxy.services.routes import Routes
 
@@ -64,7 +64,7 @@ Key = tuple[int, str, str, str]
 class Renewals:
     """Renews what lies with push consumers, until they settle it or are gone."""
 
-    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyRules) -> None:
+    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyLimits) -> None:
         self._broker = broker
         self._routes = routes
         self._rules = rules

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.topic import TopicConfig
     from roquet.proxy.rules.context import Context
-    from roquet.proxy.rules.limits import ProxyRules
+    from roquet.proxy.rules.limits import ProxyLimits
 
 NONE, READ, WRITE, READ_WRITE = 1, 2, 3, 4
 ALL_QUEUES = -1
@@ -30,7 +30,7 @@ _IPV4, _IPV6, _DOMAIN = 1, 2, 3
 class Routes:
     """Answers where messages go and come from; every queue is behind this front."""
 
-    def __init__(self, broker: LocalBroker, rules: ProxyRules) -> None:
+    def __init__(self, broker: LocalBroker, rules: ProxyLimits) -> None:
         self._broker = broker
         self._rules = rules
         self.port = rules.port

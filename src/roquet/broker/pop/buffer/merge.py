@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from roquet.broker.pop.buffer.rules import BufferRules
+    from roquet.broker.pop.buffer.rules import BufferConfig
     from roquet.protocol.pop.records import MergeKey, PopCheckpoint
 
 Key = tuple[str, str, int]
@@ -78,7 +78,7 @@ class Buffered:
 class MergeBuffer:
     """The checkpoints, by merge key, by queue and by time."""
 
-    def __init__(self, rules: BufferRules, commit: Callable[[Key, int | None, int], None]) -> None:
+    def __init__(self, rules: BufferConfig, commit: Callable[[Key, int | None, int], None]) -> None:
         """`commit(key, begin, offset)` is called when a group's offset may move.
 
         `begin` is where it stands unless somebody has set it; None: where that is, is not known.
@@ -108,7 +108,7 @@ class MergeBuffer:
         """The times kept, of checkpoints that have left as well."""
         return len(self._times)
 
-    def follow(self, rules: BufferRules) -> None:
+    def follow(self, rules: BufferConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
         times = [it for _, _, it in self._times]

@@ -8,7 +8,7 @@ from roquet.base.config import setting
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BufferRules:
+class BufferConfig:
     """Settings of checkpoints that wait in memory, and of how records of POP are stored."""
 
     enabled: bool = setting(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.pop.buffer.merge import Buffered, Key
-    from roquet.broker.pop.buffer.rules import BufferRules
+    from roquet.broker.pop.buffer.rules import BufferConfig
     from roquet.protocol.pop.records import PopCheckpoint
     from roquet.service.metrics import Distribution
     from roquet.store.offsets import OffsetTable
@@ -65,7 +65,7 @@ class PopBuffer:
         offsets: OffsetTable,
         *,
         is_gone: Callable[[str, str], bool],
-        rules: BufferRules,
+        rules: BufferConfig,
         clock: Clock,
     ) -> None:
         """`is_gone(topic, group)` tells whether nobody will ask for a queue any more."""
@@ -90,7 +90,7 @@ class PopBuffer:
         """The looks for what is due."""
         return (Timer("store checkpoints of pops", self.tick, self._pause_s, LOOK_S),)
 
-    def follow(self, rules: BufferRules) -> None:
+    def follow(self, rules: BufferConfig) -> None:
         """Go by other settings from now on; switched off, everything is due."""
         self._rules = rules
         self.merge.follow(rules)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.offsets import PopOffsets
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.pop.receive.reads import Draws, Reader
-    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.pop.receive.rules import PopConfig
     from roquet.model.topic import TopicConfig
     from roquet.store.topics import TopicTable
 
@@ -31,7 +31,7 @@ class PopBrowser:
         store: Reader,
         offsets: PopOffsets,
         orders: PopOrders,
-        rules: PopRules,
+        rules: PopConfig,
         draws: Draws,
     ) -> None:
         self._checks = checks
@@ -42,7 +42,7 @@ class PopBrowser:
         self._rules = rules
         self._draws = draws
 
-    def follow(self, rules: PopRules) -> None:
+    def follow(self, rules: PopConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

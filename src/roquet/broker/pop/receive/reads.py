@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.broker.clients.expressions import Choice
-    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.pop.receive.rules import PopConfig
     from roquet.broker.services.light_reads import MayRead
     from roquet.model.topic import TopicConfig
     from roquet.protocol.pop.handle import ReceiptHandle
@@ -61,7 +61,7 @@ class Draw:
 
     __slots__ = ("_by_priority", "_number", "_rules")
 
-    def __init__(self, rules: PopRules, number: int, *, urgent_percent: int = 0) -> None:
+    def __init__(self, rules: PopConfig, number: int, *, urgent_percent: int = 0) -> None:
         """`urgent_percent` of 100 such requests take the most urgent messages first."""
         self._number = number
         self._by_priority = self._number < urgent_percent

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.base.clock import Clock
-    from roquet.broker.pop.buffer.rules import BufferRules
+    from roquet.broker.pop.buffer.rules import BufferConfig
     from roquet.broker.state import Identity
     from roquet.protocol.pop.records import PopAck, PopCheckpoint
     from roquet.store.results import Draft, PutResult
@@ -41,7 +41,7 @@ class ReviveLog:
         topic: str,
         *,
         identity: Identity,
-        rules: BufferRules,
+        rules: BufferConfig,
         clock: Clock,
     ) -> None:
         """`topic` is the revive topic of the cluster."""
@@ -53,7 +53,7 @@ class ReviveLog:
         self._clock = clock
         self._turn = 1
 
-    def follow(self, rules: BufferRules) -> None:
+    def follow(self, rules: BufferConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

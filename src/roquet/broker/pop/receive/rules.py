@@ -8,7 +8,7 @@ from roquet.base.config import setting
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PopRules:
+class PopConfig:
     """Settings of pops, acknowledgements and pops that wait."""
 
     held_of_key: int = setting(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.pop.receive.reads import Draws, Reader
     from roquet.broker.pop.receive.records import ReviveLog
-    from roquet.broker.pop.receive.rules import PopRules
+    from roquet.broker.pop.receive.rules import PopConfig
     from roquet.model.topic import TopicConfig
     from roquet.store.topics import TopicTable
 
@@ -92,7 +92,7 @@ class PopService:
         alarms: OrderAlarms,
         traffic: Traffic,
         broker_name: str,
-        rules: PopRules,
+        rules: PopConfig,
         clock: Clock,
         draws: Draws,
         on_contended: Callable[[str, str, int], None],
@@ -119,7 +119,7 @@ class PopService:
         self._on_contended = on_contended
         self._log = RateLog(log, clock)
 
-    def follow(self, rules: PopRules) -> None:
+    def follow(self, rules: PopConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

@@ -29,7 +29,7 @@ BLACK_LIST = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """What Java refuses by name; here everything is refused that is not declared live."""
 
 
-class LiveSettings(Generic[C]):
+class LiveConfig(Generic[C]):
     """A configuration that may change in part while the broker runs."""
 
     def __init__(self, config: C, file: Path | None = None) -> None:
@@ -86,7 +86,7 @@ class Settings(Generic[C]):
 
     def __init__(
         self,
-        settings: LiveSettings[C],
+        settings: LiveConfig[C],
         become: Callable[[Mapping[str, str]], Awaitable[Sequence[str]]],
     ) -> None:
         """`become` takes another role: what `ROLE_KEYS` say. Raises UsageError, RoquetError.

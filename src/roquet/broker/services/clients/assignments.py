@@ -29,7 +29,7 @@ LIGHT_QUEUE = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentRules:
+class AssignmentConfig:
     """Settings of the assignment of queues by the broker."""
 
     default_mode: str = setting(
@@ -83,7 +83,7 @@ class Assignments:
         *,
         tables: tuple[TopicTable, GroupTable],
         identity: Identity,
-        rules: AssignmentRules,
+        rules: AssignmentConfig,
     ) -> None:
         self.rules = rules
         self._queues = queues

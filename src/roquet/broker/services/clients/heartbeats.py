@@ -54,7 +54,7 @@ PRODUCER_GROUP_LENGTH_MAX = 255
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ClientRules:
+class HeartbeatConfig:
     """What the broker's settings say about clients."""
 
     reject_pull_consumers: bool = False
@@ -74,7 +74,7 @@ class Clients:
         topics: TopicTable,
         clock: Clock,
         *,
-        rules: ClientRules,
+        rules: HeartbeatConfig,
         access: Access | None = None,
     ) -> None:
         self._access = access or Access()
@@ -88,7 +88,7 @@ class Clients:
         """Whether heartbeats created something since the last write."""
         self._rest_until_ms = 0
 
-    def follow(self, rules: ClientRules) -> None:
+    def follow(self, rules: HeartbeatConfig) -> None:
         """Let clients in by other settings from now on."""
         self._rules = rules
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.state import BrokerState
-    from roquet.broker.timers.rules import TimerRules
+    from roquet.broker.timers.rules import TimerConfig
     from roquet.store.topics import TopicTable
 
 TAG = "_RECALL_TAG_"
@@ -31,7 +31,7 @@ class Recalls:
         appender: Appender,
         topics: TopicTable,
         *,
-        rules: TimerRules,
+        rules: TimerConfig,
         broker_properties: BrokerProperties,
         state: BrokerState,
     ) -> None:
@@ -41,7 +41,7 @@ class Recalls:
         self._broker_properties = broker_properties
         self._state = state
 
-    def follow(self, rules: TimerRules) -> None:
+    def follow(self, rules: TimerConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.send import SendBatchRequest, SequencedRequest, SequenceRequest
     from roquet.broker.messages.appender import Appender
-    from roquet.broker.messages.broker_properties import SendRules
+    from roquet.broker.messages.broker_properties import SendConfig
     from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.services.access import Access
     from roquet.broker.services.sequences.queues import Queue, SequencedQueues
@@ -72,7 +72,7 @@ class SequencedSends:
         flushes: Flushes,
         access: Access,
         state: BrokerState,
-        rules: SendRules,
+        rules: SendConfig,
         traffic: Traffic,
     ) -> None:
         self._queues = queues
@@ -85,7 +85,7 @@ class SequencedSends:
         self._rules = rules
         self._traffic = traffic
 
-    def follow(self, rules: SendRules) -> None:
+    def follow(self, rules: SendConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
 

@@ -12,17 +12,18 @@ import contextlib
 import errno
 import logging
 import os
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
 from roquet.service.collector import long_work
-from roquet.store.tables import JsonTable
+from roquet.store.tables import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from roquet.model.data_version import DataVersion
     from roquet.store.tables import KeyValues, TableCodec
 
 T = TypeVar("T")
@@ -115,6 +116,69 @@ class JsonFile:
                 raise DiskFull(f"no room to write {self.path}") from error
             raise
         self._main_is_good = True
+
+
+class JsonTable(Generic[K, V]):
+    """A table in one file, written whole when any of it has changed."""
+
+    def __init__(self, file: JsonFile, codec: TableCodec[K, V]) -> None:
+        """Begin empty."""
+        self._file = file
+        self._codec = codec
+        self._rows: dict[K, V] = {}
+        self._version: DataVersion | None = None
+        self._changes = 0
+        self._saved = 0
+
+    @property
+    def version(self) -> DataVersion | None:
+        """See `KeyValues`."""
+        return self._version
+
+    def load(self) -> None:
+        """Take over the rows of the file or of its copy. Raises Corrupt."""
+        found = self._file.load(self._codec.decode)
+        self._rows = {} if found is None else dict(found.rows)
+        self._version = None if found is None else found.version
+        self._saved = self._changes
+
+    def get(self, key: K) -> V | None:
+        """See `KeyValues`."""
+        return self._rows.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """See `KeyValues`."""
+        self._rows[key] = value
+        self._changes += 1
+
+    def delete(self, key: K) -> V | None:
+        """See `KeyValues`."""
+        old = self._rows.pop(key, None)
+        self._changes += old is not None
+        return old
+
+    def rows(self) -> Mapping[K, V]:
+        """See `KeyValues`."""
+        return dict(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def is_changed(self) -> bool:
+        """See `KeyValues`."""
+        return self._changes != self._saved
+
+    async def flush(self, version: DataVersion | None = None) -> bool:
+        """Write the file if any row has changed since it was written; return whether one had."""
+        async with self._file.writing:
+            changes = self._changes
+            if changes == self._saved:
+                return False
+            rows = Rows(dict(self._rows), version)
+            await self._file.save(lambda: self._codec.encode(rows))
+            self._saved, self._version = changes, version
+            return True
 
 
 def _read(path: Path) -> bytes:

@@ -1,7 +1,7 @@
 """Tables of the broker as keys and values: the seam between their rules and how they are kept.
 
 A table (filters of groups, offsets of delay levels …) changes row by row through `KeyValues` and
-is made durable by `flush`. Today each is one JSON file, written whole (`JsonTable` over
+is made durable by `flush`. Today each is one JSON file, written whole (`JsonTable` of
 `store/files.py`, which alone knows how a table is written safely); a form that keeps rows one by
 one has the same interface. What a table asks for is a `TableForm`: `JsonFile` is one.
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from roquet.model.data_version import DataVersion
-    from roquet.store.files import JsonFile
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -90,66 +89,3 @@ class TableForm(Protocol):
     def table(self, codec: TableCodec[K, V]) -> KeyValues[K, V]:
         """Return the table, empty until it is loaded."""
         ...
-
-
-class JsonTable(Generic[K, V]):
-    """A table in one file, written whole when any of it has changed."""
-
-    def __init__(self, file: JsonFile, codec: TableCodec[K, V]) -> None:
-        """Begin empty."""
-        self._file = file
-        self._codec = codec
-        self._rows: dict[K, V] = {}
-        self._version: DataVersion | None = None
-        self._changes = 0
-        self._saved = 0
-
-    @property
-    def version(self) -> DataVersion | None:
-        """See `KeyValues`."""
-        return self._version
-
-    def load(self) -> None:
-        """Take over the rows of the file or of its copy. Raises Corrupt."""
-        found = self._file.load(self._codec.decode)
-        self._rows = {} if found is None else dict(found.rows)
-        self._version = None if found is None else found.version
-        self._saved = self._changes
-
-    def get(self, key: K) -> V | None:
-        """See `KeyValues`."""
-        return self._rows.get(key)
-
-    def put(self, key: K, value: V) -> None:
-        """See `KeyValues`."""
-        self._rows[key] = value
-        self._changes += 1
-
-    def delete(self, key: K) -> V | None:
-        """See `KeyValues`."""
-        old = self._rows.pop(key, None)
-        self._changes += old is not None
-        return old
-
-    def rows(self) -> Mapping[K, V]:
-        """See `KeyValues`."""
-        return dict(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def is_changed(self) -> bool:
-        """See `KeyValues`."""
-        return self._changes != self._saved
-
-    async def flush(self, version: DataVersion | None = None) -> bool:
-        """Write the file if any row has changed since it was written; return whether one had."""
-        async with self._file.writing:
-            changes = self._changes
-            if changes == self._saved:
-                return False
-            rows = Rows(dict(self._rows), version)
-            await self._file.save(lambda: self._codec.encode(rows))
-            self._saved, self._version = changes, version
-            return True

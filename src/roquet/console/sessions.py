@@ -153,7 +153,7 @@ class Sessions:
         source = _source(address)
         known = self._tries_from.get(source)
         if known is None:
-            known = collections.deque(maxlen=self._limits.failures)
+            known = collections.deque[float](maxlen=self._limits.failures)
         if _is_full(known, now_s) or (has_password and _is_full(self._tries, now_s)):
             return False
         known.append(now_s)

@@ -118,9 +118,10 @@ class PutHooks:
         """
         found: set[str] = set()
         for hook in self._hooks:
-            if hook.acts_on is ANY_MESSAGE:
+            acts_on = hook.acts_on
+            if acts_on is None:  # ANY_MESSAGE
                 return None
-            found |= hook.acts_on
+            found |= acts_on
         return frozenset(found - KNOWN_TO_CORE)
 
 

@@ -103,7 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._calls: InFlight[asyncio.Future[Command]] = InFlight(
             config.calls_max, config.first_opaque
         )
-        self._deadlines = Deadlines(self._late)
+        self._deadlines: Deadlines | None = None
+        """Of calls; made with the first, which few connections of a server see."""
         self._transport: asyncio.Transport | None = None
         self._fd: int | None = None
         """The socket, when what is written to it is what the peer reads: not below TLS."""
@@ -203,7 +204,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._fd = self._own = None
         self._pending.clear()
-        self._deadlines.clear()
+        if self._deadlines is not None:
+            self._deadlines.clear()
+            self._deadlines = None  # it refers to this connection
         self._ingest.close(self.key)
         self._budget.used -= self._charged
         self._charged = 0
@@ -266,7 +269,10 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self._calls.begin(waiter, self._now_ms() + int(timeout_s * 1000))
         if opaque is None:
             raise Unreachable(f"too many calls to {self.address} wait for an answer")
-        self._deadlines.begin(opaque, loop, timeout_s)
+        if self._deadlines is None:
+            self._deadlines = Deadlines(self._late)
+        deadlines = self._deadlines
+        deadlines.begin(opaque, loop, timeout_s)
         try:
             frame = encode(command, opaque=opaque, flag=command.flag & _ASK)
             if len(self._calls) == 1:
@@ -279,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
             text = f"{self.address} did not answer {name} within {waited_s:g} s"
             raise OutcomeUnknown(text) from None
         finally:
-            self._deadlines.end(opaque)
+            deadlines.end(opaque)
             self._calls.end(opaque)
             if waiter.done() and not waiter.cancelled():
                 waiter.exception()  # seen, even when the caller left at the same moment

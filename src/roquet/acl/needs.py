@@ -13,11 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.acl.accounts import Perm
-from roquet.base.errors import Refused
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.fastjson import JsonError
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, is_waiting_room
-from roquet.protocol.pop.batch_ack import BatchAckBody
 from roquet.protocol.pop.topics import normal_topic
 
 if TYPE_CHECKING:
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
     from roquet.protocol.bodies.locks import LockRequest
     from roquet.protocol.command import Command
+    from roquet.protocol.pop.batch_ack import BatchAckBody
 
 TOPICS_AT_ONCE = 200
 """Topics of a long body that are checked before others have their turn."""
@@ -102,17 +100,11 @@ def know(name: str) -> list[Need]:
 
 
 def broker_needs(command: Command) -> Sequence[Need] | None:
-    """Return what a request to a broker needs beside what its processor asks for.
-
-    Raises Refused for a body that cannot be read.
-    """
+    """Return what a request to a broker needs beside what its processor asks for."""
     reader = _BY_CODE.get(command.code)
     if reader is None:
         return () if command.code in _ANY_ACCOUNT else None
-    try:
-        return reader(command, command.ext or {})
-    except JsonError as error:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
+    return reader(command, command.ext or {})
 
 
 def name_server_needs(command: Command) -> Sequence[Need] | None:
@@ -158,13 +150,6 @@ def _light_client(_: Command, ext: _Ext) -> list[Need]:
 def _light_group(_: Command, ext: _Ext) -> list[Need]:
     # The service asks for the permission on the parent, which only the group's attributes say.
     return [group(ext.get("group", ""))]
-
-
-def _batch_ack(command: Command, _: _Ext) -> list[Need]:
-    if not command.body:
-        return []
-    acks = BatchAckBody.decode(command.body).acks
-    return [need for pair in {(ack.topic, ack.group) for ack in acks} for need in popped(*pair)]
 
 
 def _read_topic(_: Command, ext: _Ext) -> list[Need]:
@@ -221,6 +206,12 @@ def check_needs(asked: CheckClient) -> list[Need]:
     return found
 
 
+def batch_ack_needs(body: BatchAckBody) -> Iterator[list[Need]]:
+    """Yield what a batch of acknowledgements needs, a topic and group at a time."""
+    for topic_name, group_name in dict.fromkeys((ack.topic, ack.group) for ack in body.acks):
+        yield popped(topic_name, group_name)
+
+
 def lock_needs(asked: LockRequest) -> Iterator[list[Need]]:
     """Yield what a request for locks needs, some topics at a time."""
     yield [group(asked.group)]
@@ -248,7 +239,7 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.POLLING_INFO: _pop,
     RequestCode.ACK_MESSAGE: _pop,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _pop,
-    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    RequestCode.BATCH_ACK_MESSAGE: _by_body,
     RequestCode.POP_LITE_MESSAGE: _subscribe,
     RequestCode.LITE_SUBSCRIPTION_CTL: _by_body,
     RequestCode.GET_PARENT_TOPIC_INFO: _read_topic,

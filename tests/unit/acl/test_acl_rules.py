@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from roquet.acl.guard import JAVA, Guard
 from roquet.acl.needs import (
     TOPICS_AT_ONCE,
     Need,
+    batch_ack_needs,
     broker_needs,
     check_needs,
     group,
@@ -35,6 +37,7 @@ from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.names import WAITING_ROOMS
+from roquet.protocol.pop.batch_ack import BatchAckBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,8 +265,7 @@ PULL = {"topic": "t", "consumerGroup": "g"}
         (200_051, {"topic": "%RETRY%g_t", "consumerGroup": "g"}, b"", [SUB_T, group("g")]),
         (200_053, {"topic": "%RETRY%g+t", "consumerGroup": "g"}, b"", [SUB_T, group("g")]),
         (200_051, {"topic": "%RETRY%h+t", "consumerGroup": "g"}, b"", [group("h+t"), group("g")]),
-        (200_151, {}, b"", []),
-        (200_151, {}, b'{"acks":[{"t":"t","c":"g"},{"t":"t","c":"g"}]}', [SUB_T, group("g")]),
+        (200_151, {}, b"not read here", []),
         (200_056, {}, b"", None),
         (12, PULL, b"", [SUB_T]),
         (321, PULL, b"", [SUB_T]),
@@ -297,10 +299,11 @@ def test_what_a_request_needs(
     assert (None if found is None else list(found)) == needs
 
 
-@pytest.mark.parametrize("code", [200_151])
-def test_a_body_that_cannot_be_read_is_refused(code: int) -> None:
-    with pytest.raises(Refused, match="cannot be read"):
-        broker_needs(Command(code, {}, b"{"))
+def test_batch_of_acknowledgements_needs_each_topic_and_group_once() -> None:
+    rows = [{"t": name, "c": "g"} for name in ("t", "%RETRY%g+t", "t", "%RETRY%h+t")]
+    body = BatchAckBody.decode(json.dumps({"acks": rows}).encode())
+    needed = [[SUB_T, group("g")], [SUB_T, group("g")], [group("h+t"), group("g")]]
+    assert list(batch_ack_needs(body)) == needed
 
 
 def test_body_that_the_processor_reads_says_what_it_needs() -> None:

@@ -126,6 +126,10 @@ def test_account_without_them_gets_nothing_by_any_code(tmp_path: Path) -> None:
         ack = ack_command(found.handles[0])
         change = ack_command(found.handles[0], invisibleTime="1")
         change.code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        rows = [
+            {"t": topic, "c": group} for topic, group in (("others", "others"), (PARENT, GROUP))
+        ]
+        batch = Command(RequestCode.BATCH_ACK_MESSAGE, body=json.dumps({"acks": rows}).encode())
         for who in (OTHER, NAMED):
             for command in (
                 *questions(),
@@ -133,6 +137,7 @@ def test_account_without_them_gets_nothing_by_any_code(tmp_path: Path) -> None:
                 *(ctl_command(action, ["a"]) for action in ACTIONS),
                 pop_command(),
                 ack,
+                batch,
                 change,
             ):
                 answer = await it.call(who.sign(command))

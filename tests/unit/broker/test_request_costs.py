@@ -7,8 +7,10 @@ with a generous bound how much CPU the longest of them takes; `python -m tools.b
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
+import json
 import re
 import time
 from typing import TYPE_CHECKING
@@ -102,6 +104,38 @@ def test_worst_body_of_a_code_at_its_limit_leaves_the_loop_to_others(
         async with turns() as count:
             await it.call(Command(code, ext={}, body=body))
         assert count.count > len(body) // PAUSE_BYTES
+        assert count.longest_ms < TURN_MS_MAX
+
+    play(tmp_path, tell)
+
+
+@pytest.mark.parametrize("rows", [4_096, 60])
+def test_longest_batch_of_acknowledgements_leaves_the_loop_to_others(
+    tmp_path: Path, rows: int
+) -> None:
+    bits = base64.b64encode(bytes(body_max(RequestCode.BATCH_ACK_MESSAGE) // rows // 2)).decode()
+    body = json.dumps({"brokerName": "elsewhere", "acks": [{"b": bits}] * rows}).encode()
+
+    async def tell(it: Cluster) -> None:
+        async with turns() as count:
+            answer = await it.call(Command(RequestCode.BATCH_ACK_MESSAGE, ext={}, body=body))
+        assert "of broker 'elsewhere'" in (answer.remark or "")
+        assert count.count >= 60
+        assert count.longest_ms < TURN_MS_MAX
+
+    play(tmp_path, tell)
+
+
+def test_batch_of_too_many_acknowledgements_is_refused_before_they_are_read(
+    tmp_path: Path,
+) -> None:
+    row = b'{"t":"t","c":"g"}'
+    body = b'{"acks":[' + b",".join([row] * 65_000) + b"]}"
+
+    async def tell(it: Cluster) -> None:
+        async with turns() as count:
+            answer = await it.call(Command(RequestCode.BATCH_ACK_MESSAGE, ext={}, body=body))
+        assert answer.code == ResponseCode.INVALID_PARAMETER
         assert count.longest_ms < TURN_MS_MAX
 
     play(tmp_path, tell)

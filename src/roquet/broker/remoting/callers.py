@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.caller import Caller
 from roquet.broker.services.light_reads import may_read
+from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from roquet.acl.needs import Need
     from roquet.acl.rights import Rights
     from roquet.broker.services.access import Access
     from roquet.broker.services.light_reads import MayRead
     from roquet.remoting.router import Request
+
+
+NEEDS_AT_ONCE = 200
+"""Needs of one request that are looked at before others have their turn."""
 
 
 class Callers:
@@ -43,3 +51,9 @@ class Readers:
     def of(self, request: Request) -> MayRead | None:
         """Return what tells it at any moment while the request waits; None: everything."""
         return may_read(self._access, self._callers.of(request))
+
+    async def require(self, request: Request, needs: Iterable[Sequence[Need]]) -> None:
+        """Raise Refusal unless the sender has all permissions, of which there may be many."""
+        caller = self._callers.of(request)
+        async for some in in_slices(needs, NEEDS_AT_ONCE):
+            self._access.require(caller, some)

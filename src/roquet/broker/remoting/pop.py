@@ -8,8 +8,9 @@ be read has them (spec: wire §11, §20).
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from roquet.acl.needs import batch_ack_needs
 from roquet.broker.api.pop import (
     ChangeInvisibleRequest,
     LightAckRequest,
@@ -24,12 +25,13 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.pop.receive.reads import has_wanted
+from roquet.broker.remoting.bodies import parts_of
 from roquet.broker.remoting.clients.waiting_pops import WokenPop, unheld_code, waiting_request
 from roquet.broker.remoting.refusals import refusal_reply
 from roquet.broker.services.light_reads import is_judged
+from roquet.protocol.bodies import fields
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
-from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers import pop as headers
 from roquet.protocol.pop import handle
 from roquet.protocol.pop.batch_ack import BatchAckBody
@@ -37,7 +39,7 @@ from roquet.remoting.router import Ports, Request, Route
 from roquet.store.results import GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.api.pop import PopResult
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Reader
     from roquet.broker.pop.receive.service import PopService
     from roquet.broker.remoting.callers import Readers
+    from roquet.protocol.bodies.fields import Steps
     from roquet.remoting.router import Fail
     from roquet.service.lanes import Lane
 
@@ -223,11 +226,12 @@ class PopAckAdapter:
 
     async def ack_batch(self, request: Request) -> Command:
         """Answer 200151 when all of them are stored."""
-        try:
-            body = BatchAckBody.decode(request.command.body or b"{}")
-        except JsonError as error:
-            text = f"the batch cannot be read: {error}"
-            raise Refusal(Reason.FAILED, text) from error
+        command = request.command
+        if not command.body:
+            self._acks.check_count(0)
+        prefix = "the batch cannot be read: "
+        body = await parts_of(command, self._batch, Reason.FAILED, prefix)
+        await self._readers.require(request, batch_ack_needs(body))
         batches = [
             PopBatchAck(
                 topic=handle.real_topic(it.topic, it.group, it.retry_flag),
@@ -242,7 +246,12 @@ class PopAckAdapter:
             for it in body.acks
         ]
         await self._acks.ack_batch(body.broker_name, batches)
-        return reply_to(request.command)
+        return reply_to(command)
+
+    def _batch(self, source: Mapping[str, Any]) -> Steps[BatchAckBody]:
+        """Read a batch, unless it has more rows than one may have."""
+        self._acks.check_count(len(fields.array(source, "acks")))
+        return BatchAckBody.of_json(source)
 
     async def change_invisible(self, request: Request) -> Command:
         """Answer 200053 when the new time is stored."""

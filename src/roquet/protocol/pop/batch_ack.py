@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any, Self
 
 from roquet.protocol import fastjson
@@ -13,10 +14,11 @@ from roquet.protocol.fastjson_reader import JsonError
 from roquet.protocol.pop.records import BATCH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 ACKS_MAX = 65_536
 """Entries that are read at all."""
+_SET_BYTE = re.compile(rb"[^\0]")
 _NAMES = {
     "c": "consumerGroup",
     "t": "topic",
@@ -75,12 +77,21 @@ class BatchAckBody:
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError, also for more offsets than a record can name."""
         source = fastjson.read_object(data, tolerant_size_max=fastjson.REQUEST_SIZE_MAX)
-        rows = fields.objects(source, "acks")
-        if len(rows) > ACKS_MAX:
-            raise JsonError(f"a batch of {len(rows)} acknowledgements")
-        return cls(
-            broker_name=fields.text(source, "brokerName"), acks=tuple(_ack(row) for row in rows)
-        )
+        return fields.at_once(cls.of_json(source))
+
+    @classmethod
+    def of_json(cls, source: Mapping[str, Any]) -> fields.Steps[Self]:
+        """Read the fields, in steps; arrays may be parts. Raises JsonError as `decode` does."""
+        count = len(fields.array(source, "acks"))
+        if count > ACKS_MAX:
+            raise JsonError(f"a batch of {count} acknowledgements")
+        acks: list[BatchAck] = []
+        # A set of bits is long: its row is read as a body is, whatever its length.
+        for row, is_due in fields.paced_objects(source, "acks", in_parts=True):
+            acks.append(_ack(row))
+            if is_due:
+                yield
+        return cls(broker_name=fields.text(source, "brokerName"), acks=tuple(acks))
 
 
 def _ack(row: dict[str, Any]) -> BatchAck:
@@ -119,7 +130,8 @@ def _set_bits(text: str) -> list[int]:
     if count > BATCH_MAX:
         raise JsonError(f"b: {count} acknowledgements of one checkpoint")
     found: list[int] = []
-    for at, byte in enumerate(data):
-        if byte:
-            found += [8 * at + bit for bit in range(8) if byte >> bit & 1]
+    # Most bytes of a long set are zero, and whoever sends it says how many there are.
+    for match in _SET_BYTE.finditer(data):
+        at, byte = match.start(), match[0][0]
+        found += [8 * at + bit for bit in range(8) if byte >> bit & 1]
     return found

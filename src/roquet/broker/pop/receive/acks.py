@@ -148,16 +148,20 @@ class PopAcks:
         """Raise Refusal unless an acknowledgement is stored."""
         _require(result, ACK_FAILED)
 
+    def check_count(self, batches: int) -> None:
+        """Raise Refusal unless a batch of acknowledgements may be about so many checkpoints."""
+        if not batches:
+            raise Refusal(Reason.NO_MESSAGE, "the batch names no message")
+        if batches > BATCHES_MAX:
+            text = f"a batch of {batches} checkpoints: it may have {BATCHES_MAX}"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+
     async def ack_batch(self, broker_name: str, batches: Sequence[PopBatchAck]) -> None:
         """Acknowledge messages of several checkpoints, as far as there are such messages.
 
         Raises Refusal, also when only some are stored, and StoreFault.
         """
-        if not batches:
-            raise Refusal(Reason.NO_MESSAGE, "the batch names no message")
-        if len(batches) > BATCHES_MAX:
-            text = f"a batch of {len(batches)} checkpoints: it may have {BATCHES_MAX}"
-            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        self.check_count(len(batches))
         for batch in batches:
             is_ordered = batch.revive_queue == ORDER_REVIVE_QUEUE
             self._checks.check_place(broker_name, batch.revive_queue, is_ordered=is_ordered)

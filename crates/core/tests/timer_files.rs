@@ -238,3 +238,128 @@ fn request_to_cancel_finds_a_message_of_before_a_change_of_the_steps() {
         }
     }
 }
+
+/// What is wrong with a unit, and the field of it that says so: its place and its bytes.
+type Damage = (&'static str, usize, Vec<u8>);
+
+#[test]
+fn unit_that_does_not_fit_its_message_loses_nothing_and_fires_nothing_early() {
+    let log = PathBuf::from("/s/store/timerlog/00000000000000000000");
+    let number = |world: &World, at: usize| {
+        let bytes = bytes(world, &log);
+        i64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
+    };
+    for killed in [false, true] {
+        for unit in [0_usize, 5, 8] {
+            for kind in 0..8 {
+                let mut world = World::new();
+                for number in 0..9 {
+                    world.send(&format!("k{number}"), START + 9_000 + number * 2_000, None);
+                }
+                world.pass_in_steps(2_000);
+                world.timers.flush(false).unwrap();
+                let at = unit * 52;
+                let physical = number(&world, at + 28);
+                let written_ms = number(&world, at + 16);
+                let (what, field, value): Damage = match kind {
+                    0 => ("place", 28, (physical + 1).to_be_bytes().to_vec()),
+                    1 => ("size", 36, 7_i32.to_be_bytes().to_vec()),
+                    2 => ("cancels", 12, 5_i32.to_be_bytes().to_vec()),
+                    3 => ("rolls", 12, 3_i32.to_be_bytes().to_vec()),
+                    4 => ("early", 24, 3_000_i32.to_be_bytes().to_vec()),
+                    5 => ("late", 24, 1_000_000_000_i32.to_be_bytes().to_vec()),
+                    6 => {
+                        let turn_ms = 128 * STEP;
+                        ("turn", 16, (written_ms + turn_ms).to_be_bytes().to_vec())
+                    }
+                    _ => ("future", 16, (written_ms << 10).to_be_bytes().to_vec()),
+                };
+                if !killed {
+                    world.stop();
+                }
+                world.disk.damage(&log, at + field, &value);
+                world.reopen();
+                world.crashes = 1;
+                world.pass_in_steps(60_000);
+                let judged = world.check();
+                assert!(judged.is_ok(), "{what} of {unit}, {killed}: {judged:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn message_that_is_damaged_itself_has_the_log_read_again_once() {
+    let mut world = World::new();
+    for number in 0..4 {
+        world.send(&format!("k{number}"), START + 9_000 + number * 2_000, None);
+    }
+    world.pass_in_steps(2_000);
+    let places: Vec<usize> = (0..4)
+        .map(|unit| {
+            let log = bytes(&world, Path::new("/s/store/timerlog/00000000000000000000"));
+            let at = unit * 52 + 28;
+            let place = i64::from_be_bytes(log[at..at + 8].try_into().unwrap());
+            usize::try_from(place).unwrap()
+        })
+        .collect();
+    let log = PathBuf::from("/s/store/commitlog/00000000000000000000");
+    for number in [1, 2] {
+        world.disk.damage(&log, places[number] + 90, &[0x55; 8]);
+        let key = format!("k{number}");
+        world.asked.get_mut(&key).unwrap().acknowledged = false;
+    }
+    world.pass_in_steps(30_000);
+    world.check().unwrap();
+    let counters = &world.timers.counters;
+    let broken = counters.broken_chains.load(Ordering::Relaxed);
+    assert_eq!((broken, world.delivered().len()), (1, 2));
+}
+
+#[test]
+fn checkpoint_behind_its_log_hides_no_message_from_a_new_start() {
+    let mut world = World::new();
+    for number in 0..4 {
+        world.send(&format!("k{number}"), START + 9_000 + number * 2_000, None);
+    }
+    world.pass_in_steps(2_000);
+    world.stop();
+    // Java's numbers: its queue offset may be ahead of what it says of the timer log.
+    let check = PathBuf::from("/s/store/config/timercheck");
+    world.disk.damage(&check, 8, &0_i64.to_be_bytes());
+    world.reopen();
+    world.crashes = 1;
+    world.turn();
+    // The chain breaks while it runs.
+    let log = PathBuf::from("/s/store/timerlog/00000000000000000000");
+    world.disk.damage(&log, 52, &[0xFF; 52]);
+    world.pass_in_steps(30_000);
+    world.check().unwrap();
+}
+
+#[test]
+fn damage_before_the_checkpoint_loses_nothing_that_was_filed_behind_it() {
+    let mut world = World::new();
+    for number in 0..3 {
+        world.send(&format!("k{number}"), START + 9_000 + number * 2_000, None);
+    }
+    world.pass_in_steps(2_000);
+    world.timers.flush(false).unwrap();
+    world.config.flush_ms = i64::MAX;
+    world.reopen();
+    for number in 3..6 {
+        world.send(&format!("k{number}"), START + 9_000 + number * 2_000, None);
+    }
+    world.pass_in_steps(1_000);
+    let check = bytes(&world, Path::new("/s/store/config/timercheck"));
+    world.timers.flush(false).unwrap();
+    // The units behind the checkpoint reached the disk, the next checkpoint did not.
+    let path = PathBuf::from("/s/store/config/timercheck");
+    world.disk.damage(&path, 0, &check);
+    let log = PathBuf::from("/s/store/timerlog/00000000000000000000");
+    // A unit all the same, but not the next one of its slot.
+    world.disk.damage(&log, 52 + 4, &0_i64.to_be_bytes());
+    world.kill();
+    world.pass_in_steps(30_000);
+    world.check().unwrap();
+}

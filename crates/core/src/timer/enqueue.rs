@@ -202,7 +202,8 @@ impl Timers {
         self.config.floor(out_ms) < state.read_ms || rolled_by < state.read_ms
     }
 
-    /// Starts over from the timer topic: a chain of the log led to what is no unit.
+    /// Starts over from the timer topic: a chain of the log led to what is no unit, or to one that does
+    /// not fit its message.
     pub(super) fn start_over(&self, state: &mut State) -> Result<(), StoreError> {
         add(&self.counters.broken_chains, 1);
         snapshot::remove_all(self.store.env.disk.as_ref(), &self.store.config.root)?;
@@ -211,6 +212,7 @@ impl Timers {
         state.metrics.clear();
         state.log.find_end(0, |_, _| false)?;
         state.wheel.clear();
+        state.filed.clear();
         state.replay_until = state.queue_offset;
         state.queue_offset = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
         state.changed = true;

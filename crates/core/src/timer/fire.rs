@@ -82,6 +82,8 @@ enum Made {
     Copy(Copy),
     Cancelled,
     Unreadable,
+    /// The unit does not fit its message.
+    Damaged,
 }
 
 impl Timers {
@@ -95,7 +97,11 @@ impl Timers {
             let Some(mut firing) = firing else {
                 return Ok(false);
             };
-            let goes_on = self.fire_batch(state, &mut firing);
+            let slot_ms = state.read_ms;
+            let Some(goes_on) = self.fire_batch(state, &mut firing, Some(slot_ms)) else {
+                self.start_over(state)?;
+                return Ok(false);
+            };
             if goes_on && firing.is_done() {
                 state.read_ms += self.config.precision_ms;
                 state.changed = true;
@@ -112,7 +118,7 @@ impl Timers {
     /// Stores messages that were due before they entered the wheel; false while some wait.
     pub(super) fn fire_late(&self, state: &mut State) -> bool {
         while let Some((from, mut firing)) = state.late.take() {
-            let goes_on = self.fire_batch(state, &mut firing);
+            let goes_on = self.fire_batch(state, &mut firing, None).unwrap_or(false);
             if !firing.is_done() {
                 state.late = Some((from, firing));
             }
@@ -164,6 +170,8 @@ impl Timers {
                 due.push(one);
             } else if let Some(key) = self.cancel_key(one) {
                 cancelled.insert(key);
+            } else if self.should_be_there(one) {
+                return None;
             }
             count += if unit.cancels { -1 } else { 1 };
             first = at;
@@ -192,57 +200,76 @@ impl Timers {
         timer_record(&self.store, at, one.size, None)
     }
 
-    /// Stores the next few messages of a slot; false when the store takes none at the moment.
-    fn fire_batch(&self, state: &mut State, firing: &mut Firing) -> bool {
+    /// Whether the log has not lost what stood there to the removal of its first files.
+    fn should_be_there(&self, one: Due) -> bool {
+        let at = u64::try_from(one.physical_offset).ok();
+        at.is_none_or(|at| at >= self.store.log().min())
+    }
+
+    /// Stores the next few messages of a slot, or of those that were late; false when the store takes
+    /// none at the moment, `None` when a unit of the slot does not fit its message.
+    fn fire_batch(
+        &self,
+        state: &mut State,
+        firing: &mut Firing,
+        slot_ms: Option<i64>,
+    ) -> Option<bool> {
         let rest = firing.due.get(firing.next..).unwrap_or_default();
-        let (copies, looked) = self.copies(rest, &firing.cancelled, state.other_steps);
+        let from = (slot_ms, state.other_steps);
+        let (copies, looked) = self.copies(rest, &firing.cancelled, from)?;
         let (settled, goes_on) = self.put(state, &copies);
         // Those that were cancelled or unreadable stand between the copies.
         firing.next += copies.get(settled).map_or(looked, |(index, _)| *index);
         if !goes_on {
             add(&self.counters.waits, 1);
         }
-        goes_on
+        Some(goes_on)
     }
 
     /// Makes what is to be stored of the first messages: (index, copy) of each, and how many were
-    /// looked at.
+    /// looked at; `None` when a unit of the slot is damaged.
     fn copies(
         &self,
         due: &[Due],
         cancelled: &HashSet<Vec<u8>>,
-        other_steps: Option<(i64, i64)>,
-    ) -> (Vec<(usize, Copy)>, usize) {
+        from: (Option<i64>, Option<(i64, i64)>),
+    ) -> Option<(Vec<(usize, Copy)>, usize)> {
         let mut copies = Vec::with_capacity(BATCH.min(due.len()));
         let mut bytes = 0;
         for (index, one) in due.iter().enumerate() {
             if copies.len() >= BATCH || bytes >= BATCH_BYTES {
-                return (copies, index);
+                return Some((copies, index));
             }
-            match self.copy(*one, cancelled, other_steps) {
+            match self.copy(*one, cancelled, from) {
                 Made::Copy(copy) => {
                     bytes += one.size as usize;
                     copies.push((index, copy));
                 }
                 Made::Cancelled => add(&self.counters.cancelled, 1),
                 Made::Unreadable => add(&self.counters.unreadable, 1),
+                Made::Damaged => return None,
             }
         }
-        (copies, due.len())
+        Some((copies, due.len()))
     }
 
     fn copy(
         &self,
         one: Due,
         cancelled: &HashSet<Vec<u8>>,
-        other_steps: Option<(i64, i64)>,
+        (slot_ms, other_steps): (Option<i64>, Option<(i64, i64)>),
     ) -> Made {
-        let Some(lease) = self.lease(one) else {
-            return Made::Unreadable;
+        let lease = self.lease(one);
+        let Some((lease, view)) = lease.as_ref().and_then(|it| Some((it, whole(it)?))) else {
+            // Is it the message that is damaged, reading the topic again leaves it out.
+            return match slot_ms {
+                Some(_) if self.should_be_there(one) => Made::Damaged,
+                _ => Made::Unreadable,
+            };
         };
-        let Some(view) = whole(&lease) else {
-            return Made::Unreadable;
-        };
+        if slot_ms.is_some_and(|slot_ms| self.is_early(&view, one, slot_ms, other_steps)) {
+            return Made::Damaged;
+        }
         if !one.rolls && !cancelled.is_empty() && cancelled.contains(&self.key_of(&view)) {
             return Made::Cancelled;
         }
@@ -251,13 +278,28 @@ impl Timers {
         };
         let properties = self.stamped(&view, one, other_steps);
         Made::Copy(Copy {
-            lease,
+            lease: lease.clone(),
             topic,
             queue_id,
             properties,
             rolls: one.rolls,
             was_late: one.entered_ms == i64::MAX,
         })
+    }
+
+    /// Whether the slot is before the one that the message names. One that rolls has a slot of its
+    /// turn, and one of other steps may have a slot a little earlier.
+    fn is_early(
+        &self,
+        view: &RecordView<'_>,
+        one: Due,
+        slot_ms: i64,
+        other_steps: Option<(i64, i64)>,
+    ) -> bool {
+        let has_others = other_steps.is_some_and(|(until, _)| view.queue_offset < until);
+        !one.rolls
+            && !has_others
+            && out_ms(view.properties).is_some_and(|out_ms| self.config.floor(out_ms) > slot_ms)
     }
 
     fn key_of(&self, view: &RecordView<'_>) -> Vec<u8> {

@@ -180,6 +180,7 @@ fn find_queue_offset(store: &Store, state: &mut State, recovered: &mut TimerReco
     let end = store.queues().max(TIMER_TOPIC, 0).cast_signed().max(first);
     let saved = state.saved;
     let known_until = saved.known.map_or(0, |known| known.replay_until);
+    state.filed.clear();
     let has_all = state.log.end().cast_signed() >= saved.log_position;
     if has_all && saved != TimerCheckpoint::default() {
         state.queue_offset = saved.queue_offset.clamp(first, end);
@@ -213,14 +214,19 @@ fn last_logged(store: &Store, log: &TimerLog) -> Option<i64> {
 
 /// Makes the wheel anew from the units of the log that did not fire; returns how many those are.
 ///
-/// Units have no checksum, but each names the one before it in its slot, and they are in the order of
-/// time and of their messages. The first that breaks this is returned: nothing from there on counts.
+/// Units have no checksum, but each names the one before it in its slot, they are in the order of time
+/// and of their messages, none was written in the future, and none waits longer than a turn. The first
+/// that breaks this is returned: nothing from there on counts.
 fn rebuild(store: &Store, state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
     state.wheel.clear();
     let mut census = Census::default();
     let (mut units, mut before) = (0, None::<Unit>);
     let mut lasts: HashMap<i64, i64> = HashMap::new();
     let min = state.log.min().cast_signed();
+    let turn_ms = config
+        .slots
+        .cast_signed()
+        .saturating_mul(config.precision_ms);
     for (at, unit) in state.log.units() {
         let time_ms = unit.slot_ms();
         let step = time_ms.div_euclid(config.precision_ms);
@@ -238,11 +244,18 @@ fn rebuild(store: &Store, state: &mut State, config: &TimerConfig) -> (u64, Opti
                 || (twins && before.physical_offset == unit.physical_offset);
             follows && before.written_ms <= unit.written_ms
         });
-        if !chained || !ordered || time_ms % config.precision_ms != 0 {
+        let is_open = time_ms >= state.read_ms;
+        let other = state.wheel.occupant(time_ms);
+        let is_taken = state.read_ms > 0 && other.is_some_and(|slot| slot.step != step);
+        let possible = unit.written_ms <= state.write_ms
+            && i64::from(unit.wait_ms) <= turn_ms
+            && time_ms % config.precision_ms == 0
+            && !(is_open && is_taken);
+        if !chained || !ordered || !possible {
             return (units, Some(at));
         }
         before = Some(unit);
-        if time_ms < state.read_ms {
+        if !is_open {
             continue;
         }
         state.wheel.chain(&unit, at);

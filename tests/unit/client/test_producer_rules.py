@@ -85,7 +85,7 @@ class World:
         self.replies = Replies(random.Random(1))
         self.answer: StoredMessage | None = None
         """What a consumer answers to a request, as soon as it is sent."""
-        book = SimpleNamespace(
+        self.book = book = SimpleNamespace(
             publish_queues=lambda _topic: self.known, forget=self.forgotten.append
         )
         members = SimpleNamespace(
@@ -722,6 +722,65 @@ def test_close_cancels_what_waits_behind_a_batch_that_hangs() -> None:
         assert len(world.sent) == 1
 
     asyncio.run(run())
+
+
+@on_loop
+async def test_flush_hurries_what_waited_for_the_queues_of_its_topic() -> None:
+    world = World(batch_linger_s=3600.0)
+    known, world.known = world.known, ()
+    world.routes["t"] = route("a")
+    await world.producer.start()
+    futures = [await world.producer.submit("t", b"m", order_key="k") for _ in range(3)]
+
+    def now_known(_topic: str) -> tuple[MessageQueue, ...]:
+        return known if world.sent else ()
+
+    world.book.publish_queues = now_known
+    async with asyncio.timeout(20):
+        await world.producer.flush()
+    assert [it.result().offset_id for it in futures] == ["M"] * 3
+    await world.producer.close()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Message("t", b"m", tag="\ud800"),
+        Message("t", b"m", keys=("\ud800",)),
+        Message("t", b"m", properties={"a": "\ud800"}),
+        Message("t", b"m", flag=1 << 31),
+        Message("t", b"m", flag=cast("int", "1")),
+    ],
+    ids=["tag", "key", "property", "flag", "no number"],
+)
+@on_loop
+async def test_message_that_no_frame_can_have_fails_alone(bad: Message) -> None:
+    world = World()
+    await world.producer.start()
+    before = await world.producer.submit("t", b"m")
+    with pytest.raises(UsageError):
+        await world.producer.submit(bad)
+    with pytest.raises(UsageError):
+        await world.producer.send(bad)
+    with pytest.raises(UsageError):
+        await world.producer.send_batch("t", [bad])
+    await world.producer.flush()
+    assert before.result().offset_id == "M"
+    await world.producer.close()
+
+
+@on_loop
+async def test_error_that_nobody_expects_is_told_and_those_behind_it_go_on() -> None:
+    world = World(ValueError("?"))
+    world.known = ()
+    world.routes["t"] = route("a")
+    await world.producer.start()
+    futures = [await world.producer.submit("t", b"m", order_key="k") for _ in range(2)]
+    async with asyncio.timeout(20):
+        with pytest.raises(OutcomeUnknown, match="ValueError"):
+            await world.producer.flush()
+    assert futures[1].result().offset_id == "M"
+    await world.producer.close()
 
 
 # --- messages in hand ----------------------------------------------------------------------------

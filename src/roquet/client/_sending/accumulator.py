@@ -14,7 +14,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import Refused, RoquetError, Unreachable
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._sending.encode import BATCH_MAX, batch_of
 from roquet.protocol.codes import ResponseCode
 from roquet.service.background import Tasks, give_way
@@ -189,6 +189,8 @@ class Accumulator:
         for one in waiting:
             if one.chooser is not None:
                 self._put(one, one.chooser(queues))
+        if self._flushes:
+            self.hasten()
 
     def _put(self, one: Submission, queue: MessageQueue | None) -> None:
         key = (one.encoded.topic, queue)
@@ -282,7 +284,13 @@ class Accumulator:
             raise Unreachable("not sent in time: messages before it took all the time")
         parts = [one.encoded for one in these]
         encoded = parts[0] if len(parts) == 1 else batch_of(parts, waits=these[0].waits)
-        return await self._delivery.deliver(encoded, chooser, left_s)
+        try:
+            return await self._delivery.deliver(encoded, chooser, left_s)
+        except RoquetError:
+            raise
+        except Exception as error:
+            # A mistake of ours, or an answer nobody expects: told, and those behind it go on.
+            raise OutcomeUnknown(f"the send failed: {type(error).__name__}: {error}") from error
 
     async def _send_apart(self, these: Sequence[Submission], chooser: Chooser | None) -> None:
         left = deque(these)

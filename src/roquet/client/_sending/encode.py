@@ -180,6 +180,9 @@ def _check(message: Message, options: ProducerOptions) -> None:
         _bytes(message.body)
         kind = type(message.body).__name__
         raise UsageError(f"the body of a Message is bytes, not {kind}")
+    flag = cast("object", message.flag)
+    if not isinstance(flag, int) or not -(1 << 31) <= flag < 1 << 31:
+        raise UsageError(f"the flag of a Message is a number of 32 bits, not {flag!r}")
     if not message.body:
         raise UsageError("a message needs a body")
     if len(message.body) > options.message_size_max:
@@ -212,10 +215,20 @@ def _properties(
         found[properties.WAIT] = "false"
     found[properties.UNIQ_KEY] = message_id
     found.update(system)
+    return _joined(found)
+
+
+def _joined(found: Mapping[str, str]) -> str:
     try:
         text = properties.write(found)
+        if not text.isascii():
+            _ = text.encode()
     except properties.PropertyError as error:
         raise UsageError(str(error)) from error
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"tag, keys and properties have to be valid Unicode, as {error.object!r} is not"
+        ) from error
     if properties.size(text) > properties.SIZE_MAX:
         raise UsageError(f"properties are longer than {properties.SIZE_MAX} bytes")
     return text

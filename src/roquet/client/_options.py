@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import RoquetError, UsageError
 from roquet.protocol.compression import CompressionType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from roquet.base.errors import RoquetError
     from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
 
@@ -35,13 +35,14 @@ class ProducerOptions:
     message_size_max: int = 4 * 1024 * 1024
     """Of a body before compression, and of a batch."""
     in_flight_max: int = 1024
-    """Messages that `submit` lets be under way at a time; more wait."""
+    """Messages that `submit` lets be under way at a time, one at least; more wait."""
     batch_bytes: int = 32 * 1024
     """Of the bodies and properties that one request of `submit` carries at most; 0: each message
     is a request of its own."""
     batch_linger_s: float = 0.0
     """How long `submit` waits for more messages of a batch. With 0 a batch has what was submitted
-    in one turn of the loop, or while a request to its queue was in flight: nothing waits."""
+    in one turn of the loop, or while a request to its queue was in flight: nothing waits. No
+    message waits longer than half of `timeout_s`."""
     template_topic: str = "TBW102"
     """Topics that do not exist are created after this one, where the broker allows it."""
     template_queues: int = 4
@@ -52,6 +53,11 @@ class ProducerOptions:
     """Encodes the body of every message that is not given as a whole `Message`."""
     delay_levels: int = 18
     """The highest delay level that brokers are configured for (messageDelayLevel)."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError where `submit` could never go on."""
+        if self.in_flight_max < 1:
+            raise UsageError(f"in_flight_max is {self.in_flight_max}: must be 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

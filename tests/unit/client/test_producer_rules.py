@@ -725,6 +725,22 @@ def test_close_cancels_what_waits_behind_a_batch_that_hangs() -> None:
 
 
 @on_loop
+async def test_linger_time_leaves_time_to_send() -> None:
+    producer = World(batch_linger_s=3600.0, timeout_s=0.2).producer
+    await producer.start()
+    future = await producer.submit("t", b"m")
+    async with asyncio.timeout(20):
+        assert (await future).offset_id == "M"
+    await producer.close()
+
+
+@pytest.mark.parametrize("none", [0, -1])
+def test_no_message_under_way_is_no_option(none: int) -> None:
+    with pytest.raises(UsageError, match="must be 1 or more"):
+        _ = ProducerOptions(in_flight_max=none)
+
+
+@on_loop
 async def test_flush_hurries_what_waited_for_the_queues_of_its_topic() -> None:
     world = World(batch_linger_s=3600.0)
     known, world.known = world.known, ()

@@ -204,7 +204,9 @@ class Accumulator:
         if lane.is_due or lane.is_busy:
             return
         lane.is_due = True
-        loop, linger_s = asyncio.get_running_loop(), self._options.batch_linger_s
+        loop = asyncio.get_running_loop()
+        # Whoever lingers for its whole time has none left for the way.
+        linger_s = min(self._options.batch_linger_s, self._options.timeout_s / 2)
         if linger_s > 0.0:
             loop.call_later(linger_s, self._look, lane)
         else:

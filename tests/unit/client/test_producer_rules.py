@@ -775,7 +775,7 @@ async def test_message_that_no_frame_can_have_fails_alone(bad: Message) -> None:
     await world.producer.start()
     before = await world.producer.submit("t", b"m")
     with pytest.raises(UsageError):
-        await world.producer.submit(bad)
+        _ = await world.producer.submit(bad)
     with pytest.raises(UsageError):
         await world.producer.send(bad)
     with pytest.raises(UsageError):

@@ -121,32 +121,13 @@ class Tracer:
         self, group: str, topic: str, message_id: str, state: str, *, from_check: bool
     ) -> None:
         """Trace the end of a transaction; `state` is Java's name of it."""
-        self._add(
-            Traced(
-                region=_REGION,
-                group=self._session.namespace.bare(group),
-                topic=self._session.namespace.bare(topic),
-                message_id=message_id,
-                tag="",
-                keys="",
-                broker="",
-                kind=TracedType.HALF,
-            ).ended(self._session.clock.now_ms(), state, from_check=from_check)
-        )
+        half = self._named(group, topic, message_id, TracedType.HALF)
+        self._add(half.ended(self._session.clock.now_ms(), state, from_check=from_check))
 
     def recalled(self, group: str, topic: str, message_id: str) -> None:
         """Trace a message that was taken back."""
-        self._add(
-            Traced(
-                region=_REGION,
-                group=self._session.namespace.bare(group),
-                topic=self._session.namespace.bare(topic),
-                message_id=message_id,
-                tag="",
-                keys="",
-                broker="",
-            ).recalled(self._session.clock.now_ms())
-        )
+        message = self._named(group, topic, message_id, TracedType.NORMAL)
+        self._add(message.recalled(self._session.clock.now_ms()))
 
     def consumed_by(self, group: str) -> Callable[[Received], None]:
         """Return what traces the deliveries of a group; call it when a message is given out."""
@@ -226,6 +207,20 @@ class Tracer:
         if count and not self.dropped:
             log.warning("traces are dropped: %s", why)
         self.dropped += count
+
+    def _named(self, group: str, topic: str, message_id: str, kind: TracedType) -> Traced:
+        """Return a message of which no more is known."""
+        namespace = self._session.namespace
+        return Traced(
+            region=_REGION,
+            group=namespace.bare(group),
+            topic=namespace.bare(topic),
+            message_id=message_id,
+            tag="",
+            keys="",
+            broker="",
+            kind=kind,
+        )
 
     def _traced(  # noqa: PLR0917  (what a record needs)
         self,

@@ -280,7 +280,9 @@ def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
     for name in value.names():
         out(f"{before}{_quote(name)}:")
         row = value.make(value.source[name])
-        if deeper is None:
+        if type(row) is dict and (text := _numbers(row, deeper)) is not None:
+            out(text)
+        elif deeper is None:
             out(java(row).decode())
         else:
             parts: list[str] = []
@@ -291,10 +293,8 @@ def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
 
 
 def _write_dict(value: Mapping[Any, Any], out: Any, indent: str | None, depth: int) -> None:
-    if value and _is_of_numbers(value):
-        start = "" if indent is None else indent + "\t"
-        rows = ("," + start).join([f"{key}:{value[key]}" for key in sorted(value)])
-        out(f"{{{start}{rows}{indent or ''}}}")
+    if (text := _numbers(value, indent)) is not None:
+        out(text)
         return
     items = sorted(((k, v) for k, v in value.items() if v is not None), key=_sort_key)
     deeper = None if indent is None else indent + "\t"
@@ -315,13 +315,30 @@ def _write_dict(value: Mapping[Any, Any], out: Any, indent: str | None, depth: i
     out("}")
 
 
-def _is_of_numbers(value: Mapping[Any, Any]) -> bool:
-    return all(type(key) is int for key in value) and all(
-        type(item) is int for item in value.values()
-    )
+def _numbers(value: Mapping[Any, Any], indent: str | None) -> str | None:
+    """Write a dictionary whose values are numbers, as big tables are; None for another."""
+    start = "" if indent is None else indent + "\t"
+    if len(value) == 1:
+        ((key, item),) = value.items()
+        if type(key) is int and type(item) is int:
+            return f"{{{start}{key}:{item}{indent or ''}}}"
+    if not value or set(map(type, value.values())) != {int}:
+        return None
+    keys = set(map(type, value))
+    if keys == {int}:
+        rows = [f"{key}:{value[key]}" for key in sorted(value)]
+    elif keys == {str}:
+        rows = [f"{_quote(key)}:{value[key]}" for key in sorted(value)]
+    else:
+        return None
+    return f"{{{start}{(',' + start).join(rows)}{indent or ''}}}"
 
 
 def _write_list(value: list[Any], out: Any, indent: str | None, depth: int) -> None:
+    if value and all(type(item) is str for item in value):
+        start = "" if indent is None else indent + "\t"
+        out("[" + start + ("," + start).join(map(_quote, value)) + (indent or "") + "]")
+        return
     out("[")
     for index, item in enumerate(value):
         if index:

@@ -26,6 +26,12 @@ log = logging.getLogger(__name__)
 
 ARENAS = 2
 """Arenas of the C library's allocator: most memory is taken and freed by one thread, the loop's."""
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread beside the loop may keep the interpreter (Python: 5 ms).
+
+Tables are written and long bodies read in such threads. The loop lets the interpreter go with each
+call to a socket and gets it back after this time, so it is what each of them costs meanwhile.
+"""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -42,6 +48,7 @@ def run(
     stops the parts in order. A second one cancels `serve` wherever it is. A panic of the core
     is logged and sets `stop` as well. Raises CorePanickedError after it.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_arenas()
     raise_open_files()
     _show_crashes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,29 @@ def test_pretty_form() -> None:
     assert fastjson.pretty(value).decode() == (
         '{\n\t"e":{},\n\t"l":[\n\t\t"a",\n\t\t"b"\n\t],\n\t"n":[],\n'
         '\t"t":{\n\t\t"x@g":{\n\t\t\t0:12,\n\t\t\t1:34\n\t\t}\n\t}\n}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({10: 1, 9: -2}, "{\n\t9:-2,\n\t10:1\n}"),
+        ({7: 1}, "{\n\t7:1\n}"),
+        ({"b": 1, 'a"': 2}, '{\n\t"a\\"":2,\n\t"b":1\n}'),
+        ({"a": True}, '{\n\t"a":true\n}'),
+        ({7: True}, "{\n\t7:true\n}"),
+        ({"b": 1, 2: 3}, '{\n\t2:3,\n\t"b":1\n}'),
+        ({"a": 1, "b": None}, '{\n\t"a":1\n}'),
+        (["x", 'y"'], '[\n\t"x",\n\t"y\\""\n]'),
+        (["x", 1], '[\n\t"x",\n\t1\n]'),
+        ([], "[]"),
+        ({}, "{}"),
+    ],
+)
+def test_tables_of_numbers_and_texts_are_written_like_any_other(value: Any, text: str) -> None:
+    assert fastjson.pretty(value).decode() == text
+    assert fastjson.pretty({"row": fastjson.Made({"k": value}, lambda it: it)}).decode() == (
+        '{\n\t"row":{\n\t\t"k":' + text.replace("\n", "\n\t\t") + "\n\t}\n}"
     )
 
 

@@ -180,3 +180,19 @@ def test_threads_of_a_server_share_two_arenas(monkeypatch: pytest.MonkeyPatch) -
     assert run(ARENAS, "shared").stdout.split() == ["set", "True", "arenas", "2"]
     monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
     assert run(ARENAS, "shared").stdout.split() == ["set", "False", "arenas", "3"]
+
+
+INTERVAL = """
+import sys
+from roquet.service import runtime
+
+async def serve(stop):
+    print(sys.getswitchinterval() <= 0.001)
+    return 0
+
+sys.exit(runtime.run(serve))
+"""
+
+
+def test_thread_beside_the_loop_keeps_the_interpreter_for_a_millisecond_at_most() -> None:
+    assert run(INTERVAL).stdout.split() == ["True"]

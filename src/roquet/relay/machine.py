@@ -184,7 +184,7 @@ class Machine:
 
     def refresh(self, servers: ServerList, source: str = "server") -> None:
         """Take a new list: dial what is new, close what is gone, both for what has moved."""
-        self.loaded()
+        self._fetching = False
         before, self.listed = self.listed, servers.servers
         self.version, self.config_source = servers.version, source
         if source == "server":
@@ -210,11 +210,6 @@ class Machine:
                 self._dial(entry)
         if before.keys() != servers.servers.keys():
             self._out.append(e.Known(tuple(servers.servers)))
-
-    def loaded(self) -> None:
-        """End a question: the next one is asked after `load_config_ms`."""
-        self._fetching = False
-        self._back_off_ms = FIRST_BACK_OFF_MS
 
     def load_failed(self, why: str) -> None:
         """End a question without an answer; without any configuration, ask again soon."""

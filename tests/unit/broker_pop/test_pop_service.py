@@ -11,6 +11,7 @@ from pop_queues import RETRY, RETRY_V2, World, result, shown
 from remoting_harness import on_loop
 from roquet.broker.api.pop import NotificationRequest, PeekRequest
 from roquet.broker.clients.expressions import EVERYTHING, Choice
+from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.broker.pop.receive import orders
 from roquet.broker.pop.receive.rules import PopConfig
 from roquet.store.records import read_records
@@ -286,6 +287,38 @@ async def test_queue_that_was_made_anew_is_read_from_its_start_once_it_is_whole(
     it.known["t", 0] = 4
     await it.pop(queue_id=0)
     assert it.known["t", 0] == 4
+
+
+@on_loop
+async def test_ordered_batch_of_a_queue_that_was_made_anew_is_forgotten_with_its_offset(
+    tmp_path: Path,
+) -> None:
+    it = World(tmp_path)
+    it.store.fill("t", 0, 1, 1, 1)
+    it.known["t", 0] = 1
+    assert (await it.pop(queue_id=0, is_ordered=True)).messages == 2
+    for behind, offset, batches in ((1, 1, 1), (0, 0, 0)):
+        it.store.answers["t", 0] = [result(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0)]
+        it.store.behind = behind
+        await it.pop(queue_id=0)
+        assert (it.known["t", 0], len(it.orders)) == (offset, batches)
+
+
+@on_loop
+async def test_messages_popped_again_in_the_same_millisecond_stay_where_they_are(
+    tmp_path: Path,
+) -> None:
+    """A buffered checkpoint of the same name could not be told from the first."""
+    it = World(tmp_path)
+    it.service._buffer.follow(BufferConfig(enabled=True))
+    it.store.fill("t", 0, 1, 1)
+    assert shown(await it.pop(queue_id=0)) == [("t", 0, [0, 1])]
+    again = await it.pop(queue_id=0)
+    assert (shown(again), again.messages, again.rest) == ([], 0, 2)
+    assert (it.stored, it.counted()) == ([], {("t", 0): 2})
+    it.clock.be_busy(0.001)
+    assert shown(await it.pop(queue_id=0)) == [("t", 0, [0, 1])]
+    assert it.stored == [], "both are in memory"
 
 
 @on_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ SECRET_VARIABLE = "ROQUET_SECRET_KEY"  # noqa: S105  (the name of a variable)
 TOKEN_VARIABLE = "ROQUET_SECURITY_TOKEN"  # noqa: S105
 FILE_VARIABLE = "ROQUET_CREDENTIALS_FILE"
 VARIABLES = (KEY_VARIABLE, SECRET_VARIABLE, TOKEN_VARIABLE, FILE_VARIABLE)
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""What credentials of one cluster among several may be called."""
 LENGTH_MAX = 4096
 FILE_SIZE_MAX = 64 * 1024
 
@@ -70,15 +73,47 @@ def from_file(path: Path) -> Credentials:
         raise UsageError(f"{path} has no {error.args[0]}") from None
 
 
-def from_environment(env: Mapping[str, str]) -> Credentials | None:
+def from_environment(env: Mapping[str, str], name: str | None = None) -> Credentials | None:
     """Return what ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY, or ROQUET_CREDENTIALS_FILE, say.
 
-    None when neither is set. Raises UsageError when only half is.
+    With a `name` the same variables with `_NAME` behind them, in capitals and with `_` for `-`, so
+    that one process has keys of several clusters.
+
+    None when neither is set and there is no name. Raises UsageError when only half is, and for a
+    name without credentials.
     """
-    key, secret = env.get(KEY_VARIABLE), env.get(SECRET_VARIABLE)
+    end = "" if name is None else _ending(name)
+    key, secret = env.get(KEY_VARIABLE + end), env.get(SECRET_VARIABLE + end)
     if key and secret:
-        return Credentials(key, secret, env.get(TOKEN_VARIABLE, ""))
+        return Credentials(key, secret, env.get(TOKEN_VARIABLE + end, ""))
     if key or secret:
-        raise UsageError(f"{KEY_VARIABLE} and {SECRET_VARIABLE} have to be set together")
-    file = env.get(FILE_VARIABLE)
-    return from_file(Path(file).expanduser()) if file else None
+        raise UsageError(f"{KEY_VARIABLE}{end} and {SECRET_VARIABLE}{end} have to be set together")
+    file = env.get(FILE_VARIABLE + end)
+    if file:
+        return from_file(Path(file).expanduser())
+    if end:
+        raise UsageError(
+            f"there are no credentials {name!r}: set {KEY_VARIABLE}{end} and"
+            f" {SECRET_VARIABLE}{end}, or {FILE_VARIABLE}{end}, in the environment of this process"
+        )
+    return None
+
+
+def variables(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the variables of an environment that are about credentials, with a name or without."""
+    named = tuple(f"{it}_" for it in VARIABLES)
+    return frozenset({*VARIABLES, *(it for it in env if it.startswith(named))})
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for what cannot be a name; the text does not repeat it, it may be a key."""
+    if NAME.fullmatch(name) is None:
+        raise UsageError(
+            "credentials: a name has letters, digits, - and _, begins with a letter and is no"
+            " longer than 64; keys themselves are in the environment"
+        )
+
+
+def _ending(name: str) -> str:
+    check_name(name)
+    return "_" + name.upper().replace("-", "_")

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path  # noqa: TC003  (the loader looks at the types)
 from typing import TYPE_CHECKING
 
-from roquet.acl.credentials import VARIABLES, Credentials, from_environment
+from roquet.acl.credentials import Credentials, from_environment, variables
 from roquet.acl.files import AclConfig, accounts_path
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
@@ -334,7 +334,7 @@ def load_config(
     if "ROCKETMQ_HOME" in env:
         given.setdefault("rocketmqHome", env["ROCKETMQ_HOME"])
     given = with_tls_file(given, env, flags)
-    config, report = load(BrokerConfig, given, env, flags, other_env=VARIABLES)
+    config, report = load(BrokerConfig, given, env, flags, other_env=variables(env))
     config = dataclasses.replace(config, file=file, credentials=from_environment(env))
     if config.acl.enabled:
         accounts_path(config.acl, file)

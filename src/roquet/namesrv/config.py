@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roquet.acl.credentials import VARIABLES
+from roquet.acl.credentials import variables
 from roquet.acl.files import AclConfig, accounts_path
 from roquet.base.config import (
     Report,
@@ -174,7 +174,7 @@ def load_config(
     if "ROCKETMQ_HOME" in env:
         given.setdefault("rocketmqHome", env["ROCKETMQ_HOME"])
     given = with_tls_file(given, env, flags)
-    config, report = load(NamesrvConfig, given, env, flags, other_env=[*others, *VARIABLES])
+    config, report = load(NamesrvConfig, given, env, flags, other_env=[*others, *variables(env)])
     if config.acl.enabled:
         accounts_path(config.acl, file)
     return dataclasses.replace(config, file=file), report

@@ -12,7 +12,7 @@ import pytest
 from roquet.acl import accounts
 from roquet.acl.accounts import Account, Perm, Table, build, read_account
 from roquet.acl.addresses import compile_pattern, peer_parts
-from roquet.acl.credentials import Credentials, from_environment, from_file
+from roquet.acl.credentials import Credentials, from_environment, from_file, variables
 from roquet.acl.documents import read_document, write_document
 from roquet.acl.guard import JAVA, Guard
 from roquet.acl.needs import (
@@ -451,6 +451,35 @@ def test_credentials_show_no_secret_and_come_from_environment_or_a_private_file(
         file.chmod(mode)
         with pytest.raises(UsageError, match="chmod 600"):
             from_file(file)
+
+
+def test_credentials_of_a_name_are_those_of_its_variables_alone(tmp_path: Path) -> None:
+    file = tmp_path / "far"
+    file.touch(0o600)
+    file.write_text(f"accessKey=far\nsecretKey={CANARY}\n")
+    env = {
+        "ROQUET_ACCESS_KEY": "plain",
+        "ROQUET_SECRET_KEY": "s",
+        "ROQUET_ACCESS_KEY_NEAR_1": "near",
+        "ROQUET_SECRET_KEY_NEAR_1": CANARY,
+        "ROQUET_SECURITY_TOKEN_NEAR_1": "t",
+        "ROQUET_CREDENTIALS_FILE_FAR": str(file),
+        "ROQUET_LISTEN_PORT": "1",
+    }
+    assert from_environment(env) == Credentials("plain", "s")
+    assert from_environment(env, "near-1") == Credentials("near", CANARY, "t")
+    assert from_environment(env, "far") == Credentials("far", CANARY)
+    with pytest.raises(UsageError, match=r"no credentials 'other': set ROQUET_ACCESS_KEY_OTHER"):
+        from_environment(env, "other")
+    with pytest.raises(UsageError, match="ROQUET_SECRET_KEY_HALF have to be set together"):
+        from_environment({"ROQUET_ACCESS_KEY_HALF": "k"}, "half")
+    for wrong in ("", "1a", "a/b", "a" * 65, f"{CANARY}="):
+        with pytest.raises(UsageError, match="a name has letters") as raised:
+            from_environment(env, wrong)
+        assert CANARY not in str(raised.value)
+    # Servers in the same environment do not take them for settings that they do not know.
+    assert variables(env) >= env.keys() - {"ROQUET_LISTEN_PORT"}
+    assert "ROQUET_LISTEN_PORT" not in variables(env)
 
 
 def test_half_of_the_credentials_is_an_error(tmp_path: Path) -> None:

@@ -15,17 +15,17 @@ from demo.flights import departures
 from matplotlib import pyplot as plt
 
 from roquet.client import Message, MessageQueue, connect
+from spark_harness import Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from spark_harness import Running
-
 pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
-NOTEBOOKS = Path(__file__).parents[2] / "docs/notebooks"
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "docs/notebooks"
 PNG = b"\x89PNG\r\n"
 
 
@@ -90,3 +90,36 @@ def test_lag_of_groups_over_time(running: Running, cells: Any) -> None:
     assert list(found["left"]["noted-group"]) == [15, 15, 15]
     late = dict(zip(found["late"]["queue"], found["late"]["messagesLeft"], strict=True))
     assert late["noted-group noted 0"] == 15
+
+
+def test_totals_of_the_example_count_an_order_once_and_its_stream_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark.getActiveSession() is not None
+    # Its topic is `orders`, which other tests have too.
+    alone = Running(tmp_path / "cluster")
+    alone.start()
+    try:
+        monkeypatch.setenv("ROQUET_NAME_SERVERS", alone.name_servers)
+        monkeypatch.setenv("NOTEBOOK_OUT", str(tmp_path))
+        path = ROOT / "examples/order_totals.py"
+        code = compile(path.read_text(), str(path), "exec")
+        alone.create_topic("orders", 2)
+        alone.send("orders", [order("a", "tea", 2), order("a", "tea", 2), order("b", "ink", 1)], 0)
+        alone.send("orders", [order("c", "tea", 5), Message("orders", b"no order")], 1)
+        found: dict[str, Any] = {"__name__": "order_totals"}
+        exec(code, found)
+        assert found["unreadable"] == 1
+        assert {tuple(row) for row in found["totals"].collect()} == {("tea", 2, 7), ("ink", 1, 1)}
+        saved = spark.read.parquet(str(tmp_path / "orders"))
+        assert sorted(row.id for row in saved.collect()) == ["a", "a", "b", "c"]
+        alone.send("orders", [order("d", "ink", 3)], 1)
+        exec(code, {"__name__": "order_totals"})
+        saved = spark.read.parquet(str(tmp_path / "orders"))
+        assert sorted(row.id for row in saved.collect()) == ["a", "a", "b", "c", "d"]
+    finally:
+        alone.stop()
+
+
+def order(name: str, item: str, count: int) -> Message:
+    return Message("orders", json.dumps({"id": name, "item": item, "count": count}).encode())

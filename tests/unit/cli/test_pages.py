@@ -11,8 +11,9 @@ import pytest
 from roquet.cli.app import parser
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/guide/*.md"))]
+EXAMPLES = ROOT / "examples/README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), EXAMPLES])
+GUIDES = [ROOT / "README.md", EXAMPLES, *sorted(ROOT.glob("docs/guide/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
@@ -112,6 +113,7 @@ RUN_BY = {
     "docs/guide/configuration.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/command-line.md": "tests/unit/cli/test_guides_at_work.py",
     "README.md": "tests/unit/cli/test_reader_blocks.py",
+    "examples/README.md": "tests/unit/examples/test_examples.py",
     "docs/guide/python-client.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/pop.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/first-steps.md": "tests/unit/cli/test_reader_blocks.py",

@@ -4,6 +4,7 @@
 # A host is its 4 or 16 address bytes followed by the port as i32 (8 or 20 bytes), as on disk.
 # Calls that can take longer than a millisecond release the GIL.
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias, final
 
@@ -14,6 +15,7 @@ __all__ = [
     "Exchange",
     "Filter",
     "GrpcServer",
+    "GrpcTls",
     "HeaderPlan",
     "Ingest",
     "LogLink",
@@ -380,6 +382,26 @@ class NetConnection:
         """A number that moves with everything that is read or written."""
 
 @final
+class GrpcTls:
+    """How the port of gRPC speaks TLS. Connections keep what they began with."""
+
+    def __new__(
+        cls,
+        *,
+        cert: bytes,
+        key: bytes | None,
+        password: str,
+        trust: bytes | None,
+        demands: bool,
+        versions: tuple[bool, bool],
+    ) -> GrpcTls:
+        """Read PEM: certificate chain, its key (None: in the same file), who signs clients' certificates.
+
+        `demands`: clients have to show one. `versions`: whether 1.2 is spoken, and 1.3. Raises
+        ValueError, which says what is wrong.
+        """
+
+@final
 class GrpcServer:
     """A thread that serves connections of gRPC; which methods there are it does not know."""
 
@@ -397,13 +419,19 @@ class GrpcServer:
         resets: int,
         idle_ms: int,
         patience_ms: int,
+        tls: GrpcTls | None = None,
+        only_tls: bool = False,
+        balancers: Sequence[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]] = (),
+        secrets: Mapping[str, bytes] | None = None,
     ) -> GrpcServer:
         """Serve a listening socket, whose descriptor is the thread's from now on. Raises OSError.
 
         `streaming` are the paths whose requests are streams. `calls` is for each connection,
         `resets` are those of calls by a client in ten seconds, `outbound_bytes` are answers that a
         connection has not read: one with more is closed. `patience_ms` is for a whole request,
-        progress of an answer and the answer to a ping.
+        progress of an answer and the answer to a ping. `balancers` are networks (address, bits)
+        whose peers say by the PROXY protocol for whom they speak. `secrets` by access key: with
+        them nothing of a call is read before one of these accounts has signed it, or `admit`.
         """
     def descriptor(self) -> int:
         """Readable while `take` has something."""
@@ -411,9 +439,19 @@ class GrpcServer:
         """Take news: what happened, the number it is about, and more.
 
         `call`: connection, path, `ip:port` of the client, ours, authority, metadata as pairs,
-        the request or None where requests are streams. `message`: its bytes. `ended`: the client
+        the request or None where requests are streams or nobody has signed. `message`: its bytes. `ended`: the client
         sends no further messages. `gone`: nobody waits for the answer, the number means nothing any
-        more. `drained`, `closed`: numbers of connections.
+        more. `drained`, `closed`: numbers of connections. `refused`: 0, `ip:port` of a peer whose
+        connection was closed as it began, and why.
+        """
+    def set_tls(self, tls: GrpcTls) -> None:
+        """Have connections that are accepted from now on use a certificate."""
+    def set_secrets(self, secrets: Mapping[str, bytes] | None) -> None:
+        """Say anew by which secrets calls may be signed; None: nobody has to sign."""
+    def admit(self, call: int, most: int) -> bool:
+        """Read messages of at most so many bytes of a call that no account has signed.
+
+        False when the call has ended.
         """
     def send(self, call: int, message: bytes) -> bool:
         """Send a message of an answer; false when the call has ended."""

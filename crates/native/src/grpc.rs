@@ -3,16 +3,53 @@
 // PyO3 hands arguments over by value.
 #![allow(clippy::needless_pass_by_value)]
 
-use std::net::TcpListener;
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, PyAny, PyResult, Python};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, PyAny, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
 use pyo3::{BoundObject, PyErr};
-use roquet_core::grpc::{Head, Limits, News, Server};
+use roquet_core::grpc::{Door, Head, Limits, News, Server, ServerTls, TlsFiles};
 
 use crate::buffer::Lent;
+
+/// How the port speaks TLS, made of PEM files.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct GrpcTls {
+    core: ServerTls,
+}
+
+#[pymethods]
+impl GrpcTls {
+    /// Read the files, which may wait for their key to be opened.
+    #[new]
+    #[pyo3(signature = (*, cert, key, password, trust, demands, versions))]
+    fn new(
+        py: Python<'_>,
+        cert: Vec<u8>,
+        key: Option<Vec<u8>>,
+        password: String,
+        trust: Option<Vec<u8>>,
+        demands: bool,
+        versions: (bool, bool),
+    ) -> PyResult<Self> {
+        let made = py.detach(|| {
+            ServerTls::new(TlsFiles {
+                cert: &cert,
+                key: key.as_deref(),
+                password: &password,
+                trust: trust.as_deref(),
+                demands,
+                versions,
+            })
+        });
+        made.map(|core| Self { core })
+            .map_err(PyValueError::new_err)
+    }
+}
 
 /// A thread that serves connections of gRPC.
 #[pyclass(frozen, module = "roquet.roquet_native")]
@@ -25,7 +62,7 @@ impl GrpcServer {
     /// Serve a listening socket, which is no longer Python's.
     #[new]
     #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
-    #[pyo3(signature = (fd, streaming, *, connections, calls, header_bytes, message_bytes, inbound_bytes, outbound_bytes, resets, idle_ms, patience_ms))]
+    #[pyo3(signature = (fd, streaming, *, connections, calls, header_bytes, message_bytes, inbound_bytes, outbound_bytes, resets, idle_ms, patience_ms, tls=None, only_tls=false, balancers=vec![], secrets=None))]
     fn new(
         fd: RawFd,
         streaming: Vec<String>,
@@ -38,6 +75,10 @@ impl GrpcServer {
         resets: u32,
         idle_ms: u64,
         patience_ms: u64,
+        tls: Option<PyRef<'_, GrpcTls>>,
+        only_tls: bool,
+        balancers: Vec<(IpAddr, u8)>,
+        secrets: Option<HashMap<String, Vec<u8>>>,
     ) -> PyResult<Self> {
         let limits = Limits {
             connections,
@@ -50,9 +91,20 @@ impl GrpcServer {
             idle: Duration::from_millis(idle_ms),
             patience: Duration::from_millis(patience_ms),
         };
+        let door = Door {
+            tls: tls.map(|tls| tls.core.clone()),
+            only_tls,
+            balancers,
+        };
         // SAFETY: the caller has detached the descriptor from its socket.
         let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        let server = Server::start(listener, limits, streaming.into_iter().collect())?;
+        let server = Server::start(
+            listener,
+            limits,
+            streaming.into_iter().collect(),
+            door,
+            secrets,
+        )?;
         Ok(Self { server })
     }
 
@@ -65,6 +117,22 @@ impl GrpcServer {
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let news = self.server.take();
         news.into_iter().map(|one| tuple(py, one)).collect()
+    }
+
+    /// Have connections that are accepted from now on use a certificate.
+    fn set_tls(&self, tls: PyRef<'_, GrpcTls>) {
+        self.server.set_tls(tls.core.clone());
+    }
+
+    /// Say anew by which secrets calls may be signed; without any nobody has to sign.
+    #[pyo3(signature = (secrets))]
+    fn set_secrets(&self, secrets: Option<HashMap<String, Vec<u8>>>) {
+        self.server.set_secrets(secrets);
+    }
+
+    /// Have a call read that no account has signed; false when it has ended.
+    fn admit(&self, call: u64, most: usize) -> bool {
+        self.server.admit(call, most)
     }
 
     /// Send a message of an answer; false when the call has ended.
@@ -114,7 +182,6 @@ fn tuple(py: Python<'_>, news: News) -> PyResult<Bound<'_, PyAny>> {
                 authority,
             } = *head;
             let message = message.map(|data| PyBytes::new(py, &data));
-            let (peer, local) = (&*peer, &*local);
             any(
                 py,
                 (
@@ -127,6 +194,7 @@ fn tuple(py: Python<'_>, news: News) -> PyResult<Bound<'_, PyAny>> {
         News::Gone(call) => any(py, ("gone", call)),
         News::Drained(connection) => any(py, ("drained", connection)),
         News::Closed(connection) => any(py, ("closed", connection)),
+        News::Refused(peer, why) => any(py, ("refused", 0, peer, why)),
     }
 }
 

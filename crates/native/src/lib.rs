@@ -35,7 +35,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]
-    use crate::grpc::GrpcServer;
+    use crate::grpc::{GrpcServer, GrpcTls};
     #[pymodule_export]
     use crate::header::HeaderPlan;
     #[pymodule_export]

@@ -11,10 +11,10 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout, Instant};
 
 use super::messages::{Fault, Reader, INTERNAL};
-use super::{Handle, Head, Link, News, Order, Shared};
+use super::{signature, Handle, Head, Link, News, Order, Origin, Shared};
 
 const GRPC: &[u8] = b"application/grpc";
 /// `DEADLINE_EXCEEDED`.
@@ -24,6 +24,7 @@ const LATE: u8 = 4;
 pub(super) async fn serve(
     shared: Arc<Shared>,
     link: Arc<Link>,
+    origin: Arc<Origin>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
@@ -38,22 +39,26 @@ pub(super) async fn serve(
     } else {
         let head = Box::new(Head {
             path: parts.uri.path().to_owned(),
-            peer: Arc::clone(&link.peer),
-            local: Arc::clone(&link.local),
+            peer: origin.peer.clone(),
+            local: origin.local.clone(),
             metadata: metadata(&parts.headers),
             authority: parts
                 .uri
                 .authority()
                 .map_or_else(String::new, ToString::to_string),
         });
+        let secrets = super::hold(&shared.secrets).clone();
+        let signed = secrets.is_none_or(|all| signature::is_signed(&all, &parts.headers));
         let mut call = Call {
             number: shared.number(),
             shared,
             link: Arc::clone(&link),
             respond,
             answer: None,
+            reading: Reading::Held,
+            deadline: Instant::now(),
         };
-        call.run(head, body).await;
+        call.run(head, body, signed).await;
     }
     link.calls.fetch_sub(1, Ordering::SeqCst);
 }
@@ -64,14 +69,33 @@ struct Call {
     link: Arc<Link>,
     respond: SendResponse<Bytes>,
     answer: Option<SendStream<Bytes>>,
+    reading: Reading,
+    /// When the only message has to be there.
+    deadline: Instant,
+}
+
+/// What is read of a call while it is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Nothing, until somebody vouches for it.
+    Held,
+    /// The only message.
+    Once,
+    /// One message after another.
+    Stream,
+    /// Nothing any more.
+    Done,
 }
 
 impl Call {
-    async fn run(&mut self, head: Box<Head>, body: RecvStream) {
+    async fn run(&mut self, head: Box<Head>, body: RecvStream, signed: bool) {
         let streams = self.shared.streaming.contains(&head.path);
         let mut reader = Reader::new(Arc::clone(&self.shared), body);
         let mut message = None;
-        if !streams {
+        if signed && streams {
+            self.reading = Reading::Stream;
+        } else if signed {
+            self.reading = Reading::Done;
             match timeout(self.shared.limits.patience, reader.next()).await {
                 Ok(Ok(Some(found))) => message = Some(found),
                 Ok(Ok(None)) => return self.end(INTERNAL, "the request has no message"),
@@ -109,7 +133,6 @@ impl Call {
         waiting: &mut UnboundedReceiver<Order>,
         streams: bool,
     ) -> Option<()> {
-        let mut reads = streams;
         loop {
             let order = tokio::select! {
                 order = waiting.recv() => order?,
@@ -117,29 +140,26 @@ impl Call {
                     self.was_reset();
                     return None;
                 }
-                found = reader.next(), if reads => {
-                    match found {
-                        Ok(Some(message)) => {
-                            self.shared.tell(News::Message(self.number, message));
-                            reader.release();
-                        }
-                        Ok(None) => {
-                            reads = false;
-                            self.shared.tell(News::Ended(self.number));
-                        }
-                        Err(Fault::Status(status, text)) => {
-                            self.end(status, &text);
-                            return None;
-                        }
-                        Err(Fault::Gone) => {
-                            self.was_reset();
-                            return None;
-                        }
-                    }
+                () = sleep_until(self.deadline), if self.reading == Reading::Once => {
+                    self.end(LATE, "the request did not arrive in time");
+                    return None;
+                }
+                found = reader.next(), if matches!(self.reading, Reading::Once | Reading::Stream) => {
+                    self.heard(found, reader)?;
                     continue;
                 }
             };
             match order {
+                Order::Admit(most) if self.reading == Reading::Held => {
+                    reader.limit(most);
+                    self.deadline = Instant::now() + self.shared.limits.patience;
+                    self.reading = if streams {
+                        Reading::Stream
+                    } else {
+                        Reading::Once
+                    };
+                }
+                Order::Admit(_) => {}
                 Order::Finish(status, text) => {
                     self.end(status, &text);
                     return Some(());
@@ -152,6 +172,38 @@ impl Call {
                 }
             }
         }
+    }
+
+    /// Hands on what was read; None when the call has ended by it.
+    fn heard(&mut self, found: Result<Option<Bytes>, Fault>, reader: &mut Reader) -> Option<()> {
+        match (found, self.reading) {
+            (Ok(Some(message)), Reading::Once) => {
+                // It counts until it is answered.
+                self.reading = Reading::Done;
+                self.shared.tell(News::Message(self.number, message));
+            }
+            (Ok(Some(message)), _) => {
+                self.shared.tell(News::Message(self.number, message));
+                reader.release();
+            }
+            (Ok(None), Reading::Once) => {
+                self.end(INTERNAL, "the request has no message");
+                return None;
+            }
+            (Ok(None), _) => {
+                self.reading = Reading::Done;
+                self.shared.tell(News::Ended(self.number));
+            }
+            (Err(Fault::Status(status, text)), _) => {
+                self.end(status, &text);
+                return None;
+            }
+            (Err(Fault::Gone), _) => {
+                self.was_reset();
+                return None;
+            }
+        }
+        Some(())
     }
 
     async fn write(&mut self, mut data: Bytes) -> Option<()> {

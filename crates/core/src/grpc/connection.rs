@@ -9,11 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 use h2::{Ping, PingPong, Reason};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{watch, Notify};
 use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
 
-use super::{call, Link, News, Shared};
+use super::door::{Entered, Refusal};
+use super::{call, Link, News, Origin, Shared};
 
 /// Bytes of a stream, and of a connection, that a client may send ahead.
 const WINDOW: u32 = 1 << 20;
@@ -64,11 +66,8 @@ fn adopt(
         // Closed at once: it costs the client a new attempt, and nobody else anything.
         return;
     }
-    let local = socket.local_addr().map_or_else(|_| String::new(), shown);
     let link = Arc::new(Link {
         key: shared.number(),
-        peer: shown(peer).into(),
-        local: local.into(),
         unsent: AtomicUsize::new(0),
         waited_for: AtomicBool::new(false),
         calls: AtomicUsize::new(0),
@@ -82,7 +81,7 @@ fn adopt(
         // Without it answers wait for acknowledgements; it fails on sockets that have ended.
         let _ = socket.set_nodelay(true);
         tokio::select! {
-            () = serve(&shared, &link, socket, stopped) => {}
+            () = welcome(&shared, &link, socket, peer, stopped) => {}
             () = link.aborted.notified() => {}
         }
         super::hold(&shared.links).remove(&link.key);
@@ -95,10 +94,38 @@ fn shown(address: SocketAddr) -> String {
     SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
 }
 
-async fn serve(
+/// Hears how a connection begins, and serves it to its end.
+async fn welcome(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
     socket: TcpStream,
+    peer: SocketAddr,
+    stopped: watch::Receiver<bool>,
+) {
+    let local = socket.local_addr().map_or_else(|_| String::new(), shown);
+    let door = super::hold(&shared.door).clone();
+    let entered = timeout(shared.limits.patience, door.enter(socket, peer)).await;
+    let (stream, client) = match entered {
+        Ok(Ok(entered)) => entered,
+        Ok(Err(Refusal::Because(why))) => return shared.tell(News::Refused(shown(peer), why)),
+        // It has left, or said nothing for long: that is nobody's fault.
+        Ok(Err(Refusal::Left)) | Err(_) => return,
+    };
+    let origin = Arc::new(Origin {
+        peer: shown(client),
+        local,
+    });
+    match stream {
+        Entered::Plain(stream) => serve(shared, link, &origin, stream, stopped).await,
+        Entered::Tls(stream) => serve(shared, link, &origin, *stream, stopped).await,
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Arc<Shared>,
+    link: &Arc<Link>,
+    origin: &Arc<Origin>,
+    socket: S,
     mut stopped: watch::Receiver<bool>,
 ) {
     let limits = &shared.limits;
@@ -122,7 +149,8 @@ async fn serve(
                     return;
                 };
                 watch.used = Instant::now();
-                tokio::spawn(call::serve(Arc::clone(shared), Arc::clone(link), request, respond));
+                let (shared, link, origin) = (Arc::clone(shared), Arc::clone(link), Arc::clone(origin));
+                tokio::spawn(call::serve(shared, link, origin, request, respond));
             }
             answered = pong(watch.pings.as_mut()) => {
                 if !answered {
@@ -166,11 +194,11 @@ impl Watch {
     }
 
     /// Tells whether the connection goes on.
-    fn is_good(
+    fn is_good<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         shared: &Shared,
         link: &Link,
-        connection: &mut Connection<TcpStream, Bytes>,
+        connection: &mut Connection<S, Bytes>,
     ) -> bool {
         let (now, limits) = (Instant::now(), &shared.limits);
         let resets = link.resets.load(Ordering::SeqCst);

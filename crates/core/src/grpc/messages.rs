@@ -40,16 +40,25 @@ pub(super) struct Reader {
     body: RecvStream,
     buffer: BytesMut,
     counted: usize,
+    /// Bytes of the longest message.
+    most: usize,
 }
 
 impl Reader {
     pub(super) fn new(shared: Arc<Shared>, body: RecvStream) -> Self {
+        let most = shared.limits.message_bytes;
         Self {
             shared,
             body,
             buffer: BytesMut::new(),
             counted: 0,
+            most,
         }
+    }
+
+    /// Allows messages of so many bytes, if that is less than anybody may send.
+    pub(super) fn limit(&mut self, most: usize) {
+        self.most = most.min(self.shared.limits.message_bytes);
     }
 
     /// Forgets the bytes of messages that were handed on.
@@ -102,7 +111,7 @@ impl Reader {
             return Err(Fault::Status(UNIMPLEMENTED, text.to_owned()));
         }
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        let most = self.shared.limits.message_bytes;
+        let most = self.most;
         if length > most {
             let text = format!("gRPC message exceeds maximum size {most}: {length}");
             return Err(Fault::Status(EXHAUSTED, text));

@@ -1,7 +1,9 @@
 //! gRPC over HTTP/2 on one thread: connections, flow control, framing of messages.
 //!
 //! The thread knows no method and no message: whoever owns the [`Server`] takes [`News`] and gives
-//! answers, from any thread. A request that is no stream comes out whole, as one piece of news.
+//! answers, from any thread. A request that is no stream comes out whole, as one piece of news. Where
+//! calls have to be signed, nothing is kept of a call that no account has signed: its owner hears of it
+//! by its headers, and refuses it or has it read.
 //!
 //! **Invariant.** Each call of [`News::Call`] ends once: by [`Server::finish`], or by [`News::Gone`] when
 //! nobody waits for its answer any more. After that its number means nothing and is not used again.
@@ -12,9 +14,13 @@
 //! and how often a client may reset calls. What HTTP/2 itself lets a peer do (floods of settings, of
 //! continuations, of resets before a call is accepted) is limited by the `h2` library.
 
+mod balancer;
 mod call;
 mod connection;
+mod door;
 mod messages;
+mod signature;
+mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -31,6 +37,10 @@ use tokio::sync::{watch, Notify};
 
 use crate::notifier::Notifier;
 use crate::store_health::hold;
+
+pub use door::Door;
+pub use signature::Secrets;
+pub use tls::{ServerTls, TlsFiles};
 
 /// What is allowed. Sizes are bytes.
 #[derive(Clone, Debug)]
@@ -61,9 +71,9 @@ pub struct Head {
     /// `/package.Service/Method`.
     pub path: String,
     /// `ip:port` of the client.
-    pub peer: Arc<str>,
+    pub peer: String,
     /// `ip:port` that the client has connected to.
-    pub local: Arc<str>,
+    pub local: String,
     /// Metadata that is text; names are in small letters.
     pub metadata: Vec<(String, String)>,
     /// The host and port that the client believes to speak to.
@@ -73,7 +83,8 @@ pub struct Head {
 /// What happened.
 #[derive(Debug)]
 pub enum News {
-    /// A call has begun. A method that streams has no message yet.
+    /// A call has begun. It has no message yet if the method streams, or if no account has signed it:
+    /// then nothing of it is read before [`Server::admit`].
     Call {
         /// Number of the call.
         call: u64,
@@ -84,7 +95,7 @@ pub enum News {
         /// The request.
         message: Option<Bytes>,
     },
-    /// A message of a method that streams.
+    /// A message of a call that had none when it began.
     Message(u64, Bytes),
     /// The client sends no further messages.
     Ended(u64),
@@ -94,10 +105,14 @@ pub enum News {
     Drained(u64),
     /// A connection has ended, and all of its calls.
     Closed(u64),
+    /// A connection was closed as it began: `ip:port` of the peer, and why.
+    Refused(String, String),
 }
 
 /// What the owner wants to be written.
 enum Order {
+    /// Messages of so many bytes may be read.
+    Admit(usize),
     Message(Bytes),
     Finish(u8, String),
 }
@@ -105,13 +120,17 @@ enum Order {
 /// A connection as its calls see it.
 struct Link {
     key: u64,
-    peer: Arc<str>,
-    local: Arc<str>,
     unsent: AtomicUsize,
     waited_for: AtomicBool,
     calls: AtomicUsize,
     resets: AtomicUsize,
     aborted: Notify,
+}
+
+/// Who speaks to whom on a connection, each as `ip:port`.
+struct Origin {
+    peer: String,
+    local: String,
 }
 
 struct Handle {
@@ -122,6 +141,9 @@ struct Handle {
 struct Shared {
     limits: Limits,
     streaming: HashSet<String>,
+    door: Mutex<Door>,
+    /// None: nobody has to sign.
+    secrets: Mutex<Option<Arc<Secrets>>>,
     news: Mutex<Vec<News>>,
     notifier: Notifier,
     calls: Mutex<HashMap<u64, Handle>>,
@@ -162,6 +184,8 @@ impl Server {
         listener: TcpListener,
         limits: Limits,
         streaming: HashSet<String>,
+        door: Door,
+        secrets: Option<Secrets>,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -171,6 +195,8 @@ impl Server {
         let shared = Arc::new(Shared {
             limits,
             streaming,
+            door: Mutex::new(door),
+            secrets: Mutex::new(secrets.map(Arc::new)),
             news: Mutex::default(),
             notifier: Notifier::new()?,
             calls: Mutex::default(),
@@ -199,6 +225,22 @@ impl Server {
     pub fn take(&self) -> Vec<News> {
         self.shared.notifier.clear();
         std::mem::take(&mut *hold(&self.shared.news))
+    }
+
+    /// Has connections that are accepted from now on use this certificate.
+    pub fn set_tls(&self, tls: ServerTls) {
+        hold(&self.shared.door).tls = Some(tls);
+    }
+
+    /// Says anew by which secrets calls may be signed; None: nobody has to sign.
+    pub fn set_secrets(&self, secrets: Option<Secrets>) {
+        *hold(&self.shared.secrets) = secrets.map(Arc::new);
+    }
+
+    /// Reads what a call has to say that no account has signed: messages of so many bytes. False when
+    /// the call has ended.
+    pub fn admit(&self, call: u64, most: usize) -> bool {
+        self.order(call, Some(Order::Admit(most)))
     }
 
     /// Sends a message of an answer; false when the call has ended.

@@ -7,6 +7,7 @@ client looks at the server's.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import dataclasses
 import hashlib
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from roquet.base.config import env_name, flag_name, load, setting, settings
 from roquet.base.errors import Unreachable, UsageError
+from roquet.base.overriding import override
 from roquet.base.properties_file import read_properties
 from roquet.protocol.hosts import split_address
 
@@ -202,19 +204,21 @@ class Certificates(Generic[_Context]):
         return digest.digest()
 
 
-class ServerTls:
-    """What a port does with TLS. A service; `timer` keeps the certificate current."""
+class PortTls(abc.ABC, Generic[_Context]):
+    """What a port does with TLS. A service; `reload` keeps the certificate current."""
 
-    def __init__(self, rules: TlsConfig, clock: Clock) -> None:
+    def __init__(
+        self, rules: TlsConfig, clock: Clock, what: str = "the server certificate"
+    ) -> None:
         """Check what can be checked without reading. Raises UsageError."""
         self._rules = rules
         self.required = rules.mode == "enforcing"
         """Whether plain connections are refused."""
         self.why_not = ""
         """Why a TLS connection is refused."""
-        self.context: ssl.SSLContext | None = None
+        self.context: _Context | None = None
         """For the next connection; None: TLS is refused."""
-        self._certificates: Certificates[ssl.SSLContext] | None = None
+        self._certificates: Certificates[_Context] | None = None
         if rules.mode == "disabled":
             self.why_not = "tls.server.mode is disabled"
         elif not rules.server_cert:
@@ -231,8 +235,7 @@ class ServerTls:
                     " tls.server.trustCertPath, a PEM file of who signs clients' certificates"
                 )
             files = (rules.server_cert, rules.server_key, rules.server_trust)
-            make = self._make
-            self._certificates = Certificates("the server certificate", files, make, clock)
+            self._certificates = Certificates(what, files, self._make, clock)
 
     @property
     def is_on(self) -> bool:
@@ -252,6 +255,15 @@ class ServerTls:
         if self._certificates is not None and await asyncio.to_thread(self._certificates.look):
             self.context = self._certificates.load()
 
+    @abc.abstractmethod
+    def _make(self) -> _Context:
+        """Read the files. Raises UsageError."""
+
+
+class ServerTls(PortTls[ssl.SSLContext]):
+    """What a port of the remoting protocol does with TLS."""
+
+    @override
     def _make(self) -> ssl.SSLContext:
         rules = self._rules
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -380,6 +392,15 @@ def environment_options(env: Mapping[str, str]) -> TlsOptions | None:
     ours = {name: value for name, value in env.items() if name in names}
     rules, _ = load(TlsConfig, with_tls_file({}, ours, {}), ours)
     return rules.options() if rules.enable else None
+
+
+def versions_of(protocols: str) -> tuple[bool, bool]:
+    """Return whether TLS 1.2 is spoken, and 1.3, by the text of `tls.protocols`."""
+    chosen = {_VERSIONS[name.strip()] for name in protocols.split(",") if name.strip()}
+    return (
+        not chosen or ssl.TLSVersion.TLSv1_2 in chosen,
+        not chosen or ssl.TLSVersion.TLSv1_3 in chosen,
+    )
 
 
 def _limit(context: ssl.SSLContext, protocols: str) -> None:

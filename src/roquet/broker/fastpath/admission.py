@@ -8,7 +8,7 @@ next bytes are looked at, so that nothing is answered by a rule of yesterday.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from roquet.broker.clients.expressions import Choice
 from roquet.broker.fastpath.pop_rows import SETTLES
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.broker.fastpath.account_rows import AccountRows
     from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
+    from roquet.broker.fastpath.judges import JudgingThreads, OverloadState
     from roquet.broker.fastpath.pop_rows import PopRows
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metadata import Metadata
@@ -79,36 +80,6 @@ BARRIER = (
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
 """Nothing of its connection overtakes one of these, since it may depend on it."""
-
-
-class OverloadState(Protocol):
-    """Knows whether overload keeps sends out."""
-
-    def takes_sends(self) -> bool:
-        """Tell whether the sends that are being read would be taken."""
-        ...
-
-    @property
-    def judges_reads(self) -> bool:
-        """Whether one read may be too old and the next one not; a timer looks as well."""
-        ...
-
-
-class JudgingThreads(Protocol):
-    """Judge by the rows while the loop does something else."""
-
-    @property
-    def rows(self) -> Rows:
-        """What they judge by."""
-        ...
-
-    def settle(self) -> None:
-        """Book what they have answered until now."""
-        ...
-
-    def refresh_soon(self) -> None:
-        """Have `before` called in the next turn of the loop."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Write the blocking client from the asyncio one, but for what a thread does otherwise.
 
 `python -m tools.sync_client` writes the folder `src/roquet/client/_sync_client`; a test compares.
-What is left out here stands in the subclasses of `_sync_send.py`, `_sync_receive.py` and
-`_sync_transactions.py`: loops over messages, futures, and what takes or gives another wrapper.
+What is left out here stands in the subclasses of the folder `_sync`: loops over messages, futures,
+and what takes or gives another wrapper.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Form(NamedTuple):
     """A class of the asyncio client and what becomes of it."""
 
     module: str
+    """Below `roquet.client`."""
     name: str
     left_out: frozenset[str] = frozenset()
     """Methods that have no blocking form, or one of their own."""
@@ -34,23 +35,23 @@ class Form(NamedTuple):
 _INNER = ("describe", "reset_offsets", "progress", "running_info", "consume_directly")
 FORMS = {
     "producer.py": Form(
-        "_producer",
+        "_sending.producer",
         "Producer",
         frozenset(
             {"submit", "prepared", "accept", "hasten", "note", "reply", "send_encoded"},
         ),
     ),
-    "transactions.py": Form("_transactions", "Transaction"),
+    "transactions.py": Form("_sending.transactions", "Transaction"),
     "consumer.py": Form(
-        "_push_consumer",
+        "_consuming.push_consumer",
         "Consumer",
         frozenset(
             {"receive", "ready", "receive_many", "run", "run_batches", "rebalance_soon", *_INNER}
         ),
     ),
-    "pull_consumer.py": Form("_pull_consumer", "PullConsumer", frozenset({"describe"})),
+    "pull_consumer.py": Form("_consuming.pull_consumer", "PullConsumer", frozenset({"describe"})),
     "simple_consumer.py": Form(
-        "_simple_consumer", "SimpleConsumer", frozenset({"rebalance_soon", *_INNER})
+        "_popping.simple_consumer", "SimpleConsumer", frozenset({"rebalance_soon", *_INNER})
     ),
     "received.py": Form(
         "_received",
@@ -70,7 +71,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     {typing_imports}
-    from roquet.client import {module}
+    from {package} import {module}
     from roquet.service.loop_thread import LoopThread
 
 
@@ -109,7 +110,9 @@ def written() -> dict[str, str]:
 
 
 def _module(form: Form) -> str:
-    tree = ast.parse((SOURCE / f"{form.module}.py").read_text(encoding="utf-8"))
+    package, _, module = f"roquet.client.{form.module}".rpartition(".")
+    path = SOURCE.joinpath(*form.module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     (source,) = [it for it in tree.body if isinstance(it, ast.ClassDef) and it.name == form.name]
     methods = [
         it
@@ -122,10 +125,11 @@ def _module(form: Form) -> str:
     runtime: set[str] = set()
     typed: set[str] = set()
     imports_of(tree, names, runtime, typed)
-    own_names_of(tree, f"roquet.client.{form.module}", names - {form.name}, runtime, typed)
+    own_names_of(tree, f"{package}.{module}", names - {form.name}, runtime, typed)
     head = _HEAD.format(
         name=form.name,
-        module=form.module,
+        package=package,
+        module=module,
         doc=f"{(ast.get_docstring(source) or '').partition('.')[0]}, blocking.",
         imports="\n".join(sorted(runtime)),
         typing_imports="\n    ".join(sorted(typed)),

@@ -30,7 +30,7 @@ from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.client._members import Consumer, Members
+    from roquet.client._cluster.members import Consumer, Members
     from roquet.client._replies import Replies
     from roquet.protocol.command import Command
 

@@ -15,33 +15,33 @@ from roquet.admin import Admin
 from roquet.base.clock import SystemClock
 from roquet.base.config import env_name
 from roquet.base.errors import UsageError
-from roquet.client import _target
-from roquet.client._admin import SessionCalls
 from roquet.client._answers import Answers
-from roquet.client._balancer import Balancer
-from roquet.client._broker_calls import BrokerCalls
+from roquet.client._cluster.admin import SessionCalls
+from roquet.client._cluster.broker_calls import BrokerCalls
+from roquet.client._cluster.events import Events
+from roquet.client._cluster.members import Members
+from roquet.client._cluster.name_servers import NameServers
+from roquet.client._cluster.namespace import Namespace
+from roquet.client._cluster.routes import RouteBook
+from roquet.client._cluster.session import Session
+from roquet.client._cluster.target import parse
+from roquet.client._consuming.give_back import GiveBack, TryHere
 from roquet.client._consuming.helpers import Helpers
-from roquet.client._events import Events
-from roquet.client._give_back import GiveBack, TryHere
-from roquet.client._local_offsets import LocalOffsets
-from roquet.client._members import Members
-from roquet.client._name_servers import NameServers
-from roquet.client._namespace import Namespace
-from roquet.client._offsets import Offsets
+from roquet.client._consuming.pull_consumer import PullConsumer
+from roquet.client._consuming.push_consumer import Consumer
+from roquet.client._consuming.subscribers import Subscribers
 from roquet.client._options import ConsumerOptions, ProducerOptions
-from roquet.client._producer import Producer
-from roquet.client._pull_consumer import PullConsumer
-from roquet.client._push_consumer import Consumer
+from roquet.client._popping.simple_consumer import SimpleConsumer
+from roquet.client._queues.balancer import Balancer
+from roquet.client._queues.local_offsets import LocalOffsets
+from roquet.client._queues.offsets import Offsets
 from roquet.client._replies import Replies
-from roquet.client._routes import RouteBook
-from roquet.client._sequences import Sequences
-from roquet.client._session import Session
+from roquet.client._sending.producer import Producer
+from roquet.client._sending.sequences import Sequences
+from roquet.client._sending.transactions import TransactionProducer
 from roquet.client._signals import until_signal
-from roquet.client._simple_consumer import SimpleConsumer
-from roquet.client._subscribers import Subscribers
 from roquet.client._subscriptions import subscribed
 from roquet.client._tracing.tracer import Tracer
-from roquet.client._transactions import TransactionProducer
 from roquet.protocol import names
 from roquet.protocol.message_id import UniqueIds
 from roquet.remoting.client import Client
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
     from roquet.base.errors import RoquetError
-    from roquet.client._offsets import Start
+    from roquet.client._queues.offsets import Start
     from roquet.client._received import Received
+    from roquet.client._sending.transactions import Check
     from roquet.client._subscriptions import Subscriptions
-    from roquet.client._transactions import Check
     from roquet.model.subscription import SubscriptionData
     from roquet.remoting.router import Peer
 
@@ -81,7 +81,7 @@ class MQ:
         rng: random.Random | None = None,
     ) -> None:
         """Connect to nothing yet. Raises UsageError for a bad URL."""
-        target = _target.parse(url)
+        target = parse(url)
         if target.credentials is not None and credentials is not None:
             raise UsageError("give credentials in the URL or as an argument, not both")
         credentials = credentials or target.credentials
@@ -455,7 +455,7 @@ def connect(
     Raises UsageError for a bad URL or environment; a name server that is away shows at the first
     use.
     """
-    target = _target.parse(url)
+    target = parse(url)
     if tls is None:
         # The environment has the certificates, whoever asks for TLS.
         asked = {env_name(TLS_ENABLE): "true"} if target.is_tls else {}

@@ -12,7 +12,7 @@ from roquet.protocol import names, tags
 from roquet.protocol.sql92.compiler import compile_sql
 
 if TYPE_CHECKING:
-    from roquet.client._namespace import Namespace
+    from roquet.client._cluster.namespace import Namespace
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from roquet.client import _mq
 from roquet.client._signals import stop_at_signal
+from roquet.client._sync.receive import Consumer, PullConsumer, Received
+from roquet.client._sync.send import Producer
+from roquet.client._sync.transactions import Transaction, TransactionProducer
 from roquet.client._sync_admin import Admin
 from roquet.client._sync_client.simple_consumer import SimpleConsumer
-from roquet.client._sync_receive import Consumer, PullConsumer, Received
-from roquet.client._sync_send import Producer
-from roquet.client._sync_transactions import Transaction, TransactionProducer
 from roquet.protocol import names
 from roquet.service.loop_thread import LoopThread
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from roquet.acl.credentials import Credentials
     from roquet.base.errors import RoquetError
     from roquet.client import _received
-    from roquet.client._offsets import Start
     from roquet.client._options import ConsumerOptions, ProducerOptions
+    from roquet.client._queues.offsets import Start
+    from roquet.client._sending.transactions import TransactionState
     from roquet.client._subscriptions import Subscriptions
-    from roquet.client._transactions import TransactionState
     from roquet.model.message import StoredMessage
     from roquet.remoting.tls import TlsOptions
 

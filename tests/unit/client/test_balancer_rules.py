@@ -9,7 +9,7 @@ import pytest
 
 from remoting_harness import on_loop
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
-from roquet.client._balancer import Balancer
+from roquet.client._queues.balancer import Balancer
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.protocol.codes import ResponseCode

@@ -13,7 +13,7 @@ from demo.servers import free_port
 import roquet
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.client import ConsumerOptions, ProducerOptions
-from roquet.client._broker_calls import BrokerCalls, Pull, Pulled
+from roquet.client._cluster.broker_calls import BrokerCalls, Pull, Pulled
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.protocol.bodies.stats import RunningInfo

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
-from roquet.client import _target
+from roquet.client._cluster import target
+from roquet.client._cluster.routes import RouteBook, auto_created, publish_queues, subscribe_queues
 from roquet.client._options import ConsumerOptions, ProducerOptions
-from roquet.client._process_queue import NOTHING, ProcessQueue
-from roquet.client._rebalance import average
-from roquet.client._routes import RouteBook, auto_created, publish_queues, subscribe_queues
+from roquet.client._queues.process_queue import NOTHING, ProcessQueue
+from roquet.client._queues.rebalance import average
 from roquet.client._sending.encode import compose, encode_batches, encode_one
 from roquet.client._sending.retry import may_retry
 from roquet.model.message import Message, StoredMessage
@@ -48,7 +48,7 @@ def _message(offset: int, size: int = 10) -> StoredMessage:
     ],
 )
 def test_urls(url: str, addresses: tuple[str, ...]) -> None:
-    assert _target.parse(url).name_servers == addresses
+    assert target.parse(url).name_servers == addresses
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_urls(url: str, addresses: tuple[str, ...]) -> None:
 )
 def test_bad_urls_say_what_a_good_one_is(url: str) -> None:
     with pytest.raises(UsageError, match=r"rmq://|host:port|port"):
-        _target.parse(url)
+        target.parse(url)
 
 
 # --- routes ----------------------------------------------------------------------------------

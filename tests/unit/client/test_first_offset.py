@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import roquet
-from roquet.client._broker_calls import BrokerCalls
+from roquet.client._cluster.broker_calls import BrokerCalls
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.testing.cluster import cluster
 

@@ -9,11 +9,11 @@ import pytest
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client import MessageQueue
-from roquet.client._offsets import Offsets
-from roquet.client._process_queue import LOCK_TRUST_MS, NOTHING, ProcessQueue
+from roquet.client._queues.offsets import Offsets
+from roquet.client._queues.process_queue import LOCK_TRUST_MS, NOTHING, ProcessQueue
 
 if TYPE_CHECKING:
-    from roquet.client._broker_calls import BrokerCalls
+    from roquet.client._cluster.broker_calls import BrokerCalls
 
 A, B = MessageQueue("orders", "b0", 0), MessageQueue("orders", "b0", 1)
 RETRY = MessageQueue("%RETRY%g", "b0", 0)

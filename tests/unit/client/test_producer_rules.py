@@ -13,13 +13,13 @@ import pytest
 
 from remoting_harness import on_loop
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
-from roquet.client._namespace import Namespace
+from roquet.client._cluster.namespace import Namespace
 from roquet.client._options import ConsumerOptions, ProducerOptions
-from roquet.client._process_queue import ProcessQueue
-from roquet.client._producer import Producer
+from roquet.client._queues.process_queue import ProcessQueue
 from roquet.client._replies import Replies
 from roquet.client._sending.choosing import choose_by
 from roquet.client._sending.encode import encode_one
+from roquet.client._sending.producer import Producer
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute

@@ -12,7 +12,7 @@ import roquet
 from broker_harness import dispatched
 from roquet import sync
 from roquet.base.errors import Refused, UsageError
-from roquet.client._popped import popped_of
+from roquet.client._popping.popped import popped_of
 from roquet.protocol.headers.pop import PopMessageResponse
 from roquet.protocol.pop.handle import HandleError
 from roquet.testing.cluster import cluster

@@ -11,8 +11,9 @@ import pytest
 
 import roquet
 from roquet.base.errors import Refused, UsageError
-from roquet.client import ConsumerOptions, Credentials, TransactionState, _target
-from roquet.client._namespace import Namespace
+from roquet.client import ConsumerOptions, Credentials, TransactionState
+from roquet.client._cluster import target
+from roquet.client._cluster.namespace import Namespace
 from roquet.model.message import Message
 from roquet.testing.cluster import cluster
 
@@ -36,13 +37,13 @@ FAST = ConsumerOptions(rebalance_every_s=0.5, commit_every_s=0.2, handover_s=0.0
     ],
 )
 def test_credentials_of_a_url_are_read(url: str, key: str, secret: str) -> None:
-    found = _target.parse(url).credentials
+    found = target.parse(url).credentials
     assert found == Credentials(key, secret)
-    assert secret not in repr(_target.parse(url)) or len(secret) < 3
+    assert secret not in repr(target.parse(url)) or len(secret) < 3
 
 
 def test_parts_of_a_url_are_told_apart() -> None:
-    plain, full = _target.parse("rmq://a"), _target.parse("rmqs://k:s@a:1;b/?namespace=shop")
+    plain, full = target.parse("rmq://a"), target.parse("rmqs://k:s@a:1;b/?namespace=shop")
     assert (plain.credentials, plain.is_tls, plain.namespace) == (None, False, "")
     assert (full.is_tls, full.namespace) == (True, "shop")
     assert full.name_servers == ("a:1", "b:9876")

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from roquet.base.errors import UsageError
-from roquet.client import Sequences, _sequences
+from roquet.client import Sequences
+from roquet.client._sending import sequences
 from roquet.protocol.sequences import EXPIRY_MS
 from roquet.spark import keys
 from roquet.spark.options import SinkOptions
@@ -211,7 +212,7 @@ def test_a_broker_that_does_not_know_sequences_is_named(
     driver.epoch(0)
     # A broker of RocketMQ knows this code as little as ours knows that one.
     unknown = types.SimpleNamespace(GET_SEQUENCES=7009, SEND_IN_SEQUENCE=7009)
-    monkeypatch.setattr(_sequences, "RequestCode", unknown)
+    monkeypatch.setattr(sequences, "RequestCode", unknown)
     with pytest.raises(UsageError, match="broker broker-a does not take messages in sequence"):
         driver.task(made(0, 10))
     assert bodies(running.name_servers, topic) == []

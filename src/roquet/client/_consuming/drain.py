@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.client._assigned_queue import AssignedQueue
+    from roquet.client._queues.assigned_queue import AssignedQueue
     from roquet.client._received import Received
 
 

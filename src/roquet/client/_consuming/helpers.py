@@ -6,11 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from roquet.client._balancer import Balancer
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._give_back import GiveBack, TryHere
-    from roquet.client._offsets import Offsets
-    from roquet.client._session import Session
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._cluster.session import Session
+    from roquet.client._consuming.give_back import GiveBack, TryHere
+    from roquet.client._queues.balancer import Balancer
+    from roquet.client._queues.offsets import Offsets
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from roquet.client._received import DEAD_LETTER, Outcome, Received
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roquet.client._assigned_queue import AssignedQueue
+    from roquet.client._cluster.session import Session
+    from roquet.client._consuming.give_back import GiveBack, TryHere
     from roquet.client._consuming.handout import Handout
-    from roquet.client._give_back import GiveBack, TryHere
-    from roquet.client._locks import Locks
-    from roquet.client._session import Session
+    from roquet.client._queues.assigned_queue import AssignedQueue
+    from roquet.client._queues.locks import Locks
     from roquet.client.codecs.base import Codec
     from roquet.model.message import StoredMessage
 

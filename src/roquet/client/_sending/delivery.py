@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._routes import auto_created, publish_queues
+from roquet.client._cluster.routes import auto_created, publish_queues
 from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.receipt import SendReceipt, receipts_of
 from roquet.client._sending.retry import may_retry, tells_of_broker
@@ -24,10 +24,10 @@ from roquet.remoting.refusals import cannot_heal
 if TYPE_CHECKING:
     import random
 
+    from roquet.client._cluster.session import Session
     from roquet.client._options import ProducerOptions
     from roquet.client._sending.choosing import Chooser
     from roquet.client._sending.encode import Encoded
-    from roquet.client._session import Session
     from roquet.model.queue import MessageQueue
 
 _RESTART_PAUSE_S = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from roquet.client import _push_consumer
+    from roquet.client._consuming import push_consumer
     from roquet.model.queue import MessageQueue
     from roquet.service.loop_thread import LoopThread
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Consumer:
     """Receives the messages of a group, blocking."""
 
-    def __init__(self, inner: _push_consumer.Consumer, loop: LoopThread) -> None:
+    def __init__(self, inner: push_consumer.Consumer, loop: LoopThread) -> None:
         """Wrap."""
         self._inner = inner
         self._loop = loop

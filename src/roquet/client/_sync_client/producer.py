@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from roquet.client import _producer
+    from roquet.client._sending import producer
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Producer:
     """Sends messages, blocking."""
 
-    def __init__(self, inner: _producer.Producer, loop: LoopThread) -> None:
+    def __init__(self, inner: producer.Producer, loop: LoopThread) -> None:
         """Wrap."""
         self._inner = inner
         self._loop = loop

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from roquet.client import _pull_consumer
-    from roquet.client._pull_consumer import Position
+    from roquet.client._consuming import pull_consumer
+    from roquet.client._consuming.pull_consumer import Position
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.service.loop_thread import LoopThread
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class PullConsumer:
     """Reads queues from offsets that the application chooses, blocking."""
 
-    def __init__(self, inner: _pull_consumer.PullConsumer, loop: LoopThread) -> None:
+    def __init__(self, inner: pull_consumer.PullConsumer, loop: LoopThread) -> None:
         """Wrap."""
         self._inner = inner
         self._loop = loop

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from roquet.client import _simple_consumer
-    from roquet.client._popped import Popped
+    from roquet.client._popping import simple_consumer
+    from roquet.client._popping.popped import Popped
     from roquet.service.loop_thread import LoopThread
 
 
 class SimpleConsumer:
     """Receives and acknowledges messages one by one, blocking."""
 
-    def __init__(self, inner: _simple_consumer.SimpleConsumer, loop: LoopThread) -> None:
+    def __init__(self, inner: simple_consumer.SimpleConsumer, loop: LoopThread) -> None:
         """Wrap."""
         self._inner = inner
         self._loop = loop

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from roquet.client import _transactions
+    from roquet.client._sending import transactions
     from roquet.service.loop_thread import LoopThread
 
 
 class Transaction:
     """One message that is not decided yet, blocking."""
 
-    def __init__(self, inner: _transactions.Transaction, loop: LoopThread) -> None:
+    def __init__(self, inner: transactions.Transaction, loop: LoopThread) -> None:
         """Wrap."""
         self._inner = inner
         self._loop = loop

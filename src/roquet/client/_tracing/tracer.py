@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from roquet.client._cluster.session import Session
     from roquet.client._received import Received
     from roquet.client._sending.encode import Encoded
     from roquet.client._sending.receipt import SendReceipt
-    from roquet.client._session import Session
     from roquet.client._tracing.records import TraceRecord
     from roquet.protocol.message_id import UniqueIds
 

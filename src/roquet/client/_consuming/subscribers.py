@@ -10,7 +10,7 @@ from roquet.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from roquet.client._push_consumer import Consumer
+    from roquet.client._consuming.push_consumer import Consumer
 
 
 class Subscribers:

@@ -6,12 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
-from roquet.client._broker_calls import is_retry_of
+from roquet.client._cluster.broker_calls import is_retry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.client._broker_calls import BrokerCalls
+    from roquet.client._cluster.broker_calls import BrokerCalls
     from roquet.model.queue import MessageQueue
 
     Start = Literal["latest", "earliest"] | int

@@ -11,7 +11,7 @@ import urllib.parse
 
 from roquet.acl.credentials import Credentials
 from roquet.base.errors import UsageError
-from roquet.client._namespace import Namespace
+from roquet.client._cluster.namespace import Namespace
 from roquet.protocol import hosts
 from roquet.service.address_server import AddressLookup
 

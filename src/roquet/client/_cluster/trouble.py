@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
-from roquet.client._requests import request
+from roquet.client._cluster.requests import request
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
@@ -20,7 +20,7 @@ from roquet.remoting.refusals import cannot_heal
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from roquet.client._session import Session
+    from roquet.client._cluster.session import Session
 
 log = logging.getLogger(__name__)
 

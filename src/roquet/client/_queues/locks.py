@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roquet.base.clock import Clock
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._process_queue import ProcessQueue
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._queues.process_queue import ProcessQueue
     from roquet.model.queue import MessageQueue
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from roquet.protocol.command import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.client._process_queue import ProcessQueue
+    from roquet.client._queues.process_queue import ProcessQueue
     from roquet.model.subscription import SubscriptionData
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, Unreachable
-from roquet.client._rebalance import average
-from roquet.client._routes import subscribe_queues
+from roquet.client._cluster.routes import subscribe_queues
+from roquet.client._queues.rebalance import average
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.refusals import cannot_heal
 
 if TYPE_CHECKING:
     import random
 
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._session import Session
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._cluster.session import Session
     from roquet.model.queue import MessageQueue
 
 

@@ -7,15 +7,15 @@ import threading
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
+from roquet.client._sync.receive import Received
 from roquet.client._sync_client import producer
-from roquet.client._sync_receive import Received
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
     from roquet.base.errors import RoquetError
-    from roquet.client import _producer
+    from roquet.client._sending import producer as _producer
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from roquet.client._sync.send import Producer
 from roquet.client._sync_client import transactions
-from roquet.client._sync_send import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from roquet.client import _transactions
+    from roquet.client._sending import transactions as _transactions
     from roquet.client._sending.receipt import SendReceipt
-    from roquet.client._transactions import TransactionState
+    from roquet.client._sending.transactions import TransactionState
     from roquet.client.codecs.base import Codec
     from roquet.model.message import Message
     from roquet.model.queue import MessageQueue

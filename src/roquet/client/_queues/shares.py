@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._trouble import FIRST_ANSWER
+from roquet.client._cluster.trouble import FIRST_ANSWER
 from roquet.protocol import names
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roquet.client._balancer import Balancer
-    from roquet.client._trouble import Troubles
+    from roquet.client._cluster.trouble import Troubles
+    from roquet.client._queues.balancer import Balancer
     from roquet.model.queue import MessageQueue
 
 _UNLISTED_MAX = 3

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from roquet.base.overriding import override
-from roquet.client._offsets import Offsets
+from roquet.client._queues.offsets import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._offsets import Start
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._queues.offsets import Start
     from roquet.model.queue import MessageQueue
 
 log = logging.getLogger(__name__)

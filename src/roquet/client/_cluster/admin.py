@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.client._session import Session
+    from roquet.client._cluster.session import Session
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
 

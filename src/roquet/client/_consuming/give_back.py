@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
-from roquet.client._requests import request
-from roquet.client._routes import publish_queues
+from roquet.client._cluster.requests import request
+from roquet.client._cluster.routes import publish_queues
 from roquet.client._sending.receipt import STATUS_OF_CODE
 from roquet.protocol import names, properties, sys_flag
 from roquet.protocol.codes import RequestCode
@@ -15,8 +15,8 @@ from roquet.protocol.headers.message import SendMessageRequest
 from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._session import Session
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._cluster.session import Session
     from roquet.model.message import StoredMessage
 
 log = logging.getLogger(__name__)

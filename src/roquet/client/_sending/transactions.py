@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.base.overriding import override
-from roquet.client._producer import Producer
-from roquet.client._requests import request
+from roquet.client._cluster.requests import request
 from roquet.client._sending.choosing import choose_by
 from roquet.client._sending.encode import encode_one
+from roquet.client._sending.producer import Producer
 from roquet.client._sending.receipt import CODE_OF_STATUS, SendReceipt
 from roquet.protocol import message_id, properties, sys_flag
 from roquet.protocol.codes import RequestCode
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from roquet.client._cluster.session import Session
     from roquet.client._options import ProducerOptions
     from roquet.client._replies import Replies
     from roquet.client._sending.encode import Encoded
-    from roquet.client._session import Session
     from roquet.client.codecs.base import Codec
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue

@@ -8,20 +8,20 @@ import logging
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._assigned_queue import AssignedQueue
+from roquet.client._cluster.trouble import Troubles, not_started
+from roquet.client._consuming.direct import NOWHERE, consume_directly
 from roquet.client._consuming.drain import Given
 from roquet.client._consuming.handout import Handout
 from roquet.client._consuming.listener import Listener
 from roquet.client._consuming.loops import check_count, handle_batches, handle_each
 from roquet.client._consuming.ordered import InOrder
-from roquet.client._direct import NOWHERE, consume_directly
-from roquet.client._fetch import Fetcher, OffsetMoved
-from roquet.client._locks import RENEW_EVERY_S, Locks
-from roquet.client._process_queue import ProcessQueue
+from roquet.client._consuming.report import consumer_data, running_info
+from roquet.client._queues.assigned_queue import AssignedQueue
+from roquet.client._queues.fetch import Fetcher, OffsetMoved
+from roquet.client._queues.locks import RENEW_EVERY_S, Locks
+from roquet.client._queues.process_queue import ProcessQueue
+from roquet.client._queues.shares import Shares
 from roquet.client._received import DEAD_LETTER, Outcome, Received
-from roquet.client._report import consumer_data, running_info
-from roquet.client._shares import Shares
-from roquet.client._trouble import Troubles, not_started
 from roquet.protocol import names, tags
 from roquet.service.background import Tasks
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from roquet.client._consuming.helpers import Helpers
-    from roquet.client._offsets import Start
     from roquet.client._options import ConsumerOptions
+    from roquet.client._queues.offsets import Start
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.model.subscription import SubscriptionData

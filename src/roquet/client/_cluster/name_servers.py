@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._requests import DEFAULT_TIMEOUT_S, ask, request
+from roquet.client._cluster.requests import DEFAULT_TIMEOUT_S, ask, request
 from roquet.protocol import names
 from roquet.protocol.bodies import routes
 from roquet.protocol.codes import RequestCode, ResponseCode

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, Unreachable
-from roquet.client._requests import request
+from roquet.client._cluster.requests import request
 from roquet.model.route import MASTER_ID
 from roquet.protocol import names, sys_flag, tags
 from roquet.protocol.bodies import clients, locks
@@ -36,7 +36,7 @@ from roquet.remoting.refusals import refused
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.client._session import Session
+    from roquet.client._cluster.session import Session
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.model.subscription import SubscriptionData

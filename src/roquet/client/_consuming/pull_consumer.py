@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from roquet._native import decode_records
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
-from roquet.client._broker_calls import Pull, Pulled
-from roquet.client._routes import subscribe_queues
-from roquet.client._trouble import not_started
+from roquet.client._cluster.broker_calls import Pull, Pulled
+from roquet.client._cluster.routes import subscribe_queues
+from roquet.client._cluster.trouble import not_started
 from roquet.model.route import MASTER_ID
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType
 from roquet.protocol import records, tags
@@ -23,9 +23,9 @@ from roquet.service.background import Tasks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from roquet.client._broker_calls import BrokerCalls
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._cluster.session import Session
     from roquet.client._options import ConsumerOptions
-    from roquet.client._session import Session
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.model.subscription import SubscriptionData

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Self
 
 from roquet._native import decode_records
 from roquet.base.errors import Unreachable, UsageError
-from roquet.client._popped import Popped, popped_of
-from roquet.client._report import running_info
-from roquet.client._requests import request
-from roquet.client._routes import subscribe_queues
-from roquet.client._trouble import not_started
+from roquet.client._cluster.requests import request
+from roquet.client._cluster.routes import subscribe_queues
+from roquet.client._cluster.trouble import not_started
+from roquet.client._consuming.report import running_info
+from roquet.client._popping.popped import Popped, popped_of
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType
 from roquet.protocol import records
 from roquet.protocol.bodies.clients import ConsumerData
@@ -30,8 +30,8 @@ from roquet.remoting.refusals import refused
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from roquet.client._cluster.session import Session
     from roquet.client._options import ConsumerOptions
-    from roquet.client._session import Session
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
     from roquet.model.subscription import SubscriptionData

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roquet._native import decode_records
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._broker_calls import Pull, Pulled
+from roquet.client._cluster.broker_calls import Pull, Pulled
 from roquet.model.route import MASTER_ID
 from roquet.protocol import names, properties, records, sys_flag
 from roquet.protocol.codes import ResponseCode
@@ -17,12 +17,12 @@ from roquet.protocol.compression import CompressionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roquet.client._broker_calls import BrokerCalls
-    from roquet.client._offsets import Offsets
+    from roquet.client._cluster.broker_calls import BrokerCalls
+    from roquet.client._cluster.session import Session
+    from roquet.client._cluster.trouble import Troubles
     from roquet.client._options import ConsumerOptions
-    from roquet.client._process_queue import ProcessQueue
-    from roquet.client._session import Session
-    from roquet.client._trouble import Troubles
+    from roquet.client._queues.offsets import Offsets
+    from roquet.client._queues.process_queue import ProcessQueue
     from roquet.model.message import StoredMessage
     from roquet.model.subscription import SubscriptionData
 

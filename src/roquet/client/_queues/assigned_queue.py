@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from roquet.client._process_queue import ProcessQueue
+    from roquet.client._queues.process_queue import ProcessQueue
     from roquet.model.message import StoredMessage
     from roquet.service.background import Tasks
 

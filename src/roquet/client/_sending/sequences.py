@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
-from roquet.client._requests import request
+from roquet.client._cluster.requests import request
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.message import (
     GetSequencesRequest,
@@ -21,7 +21,7 @@ from roquet.protocol.headers.message import (
 from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:
-    from roquet.client._session import Session
+    from roquet.client._cluster.session import Session
     from roquet.model.queue import MessageQueue
     from roquet.protocol.command import Command
 

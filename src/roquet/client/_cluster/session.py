@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
-from roquet.client._requests import DEFAULT_TIMEOUT_S, ask, request
+from roquet.client._cluster.requests import DEFAULT_TIMEOUT_S, ask, request
 from roquet.model.route import MASTER_ID
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.client import HeartbeatRequest, UnregisterClientRequest
@@ -17,11 +17,11 @@ from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.client._events import Events
-    from roquet.client._members import Members
-    from roquet.client._name_servers import NameServers
-    from roquet.client._namespace import Namespace
-    from roquet.client._routes import RouteBook
+    from roquet.client._cluster.events import Events
+    from roquet.client._cluster.members import Members
+    from roquet.client._cluster.name_servers import NameServers
+    from roquet.client._cluster.namespace import Namespace
+    from roquet.client._cluster.routes import RouteBook
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client

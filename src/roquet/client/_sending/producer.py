@@ -10,8 +10,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, RoquetError, UsageError
+from roquet.client._cluster.requests import request as make_request
+from roquet.client._cluster.trouble import not_started
 from roquet.client._replies import reply_properties, request_properties
-from roquet.client._requests import request as make_request
 from roquet.client._sending.accumulator import Accumulator, Submission
 from roquet.client._sending.choosing import choose_by
 from roquet.client._sending.delivery import Delivery
@@ -23,7 +24,6 @@ from roquet.client._sending.encode import (
     encode_one,
     may_share,
 )
-from roquet.client._trouble import not_started
 from roquet.client.codecs.base import encoded as encoded_by
 from roquet.model.message import Message, StoredMessage
 from roquet.protocol.codes import RequestCode
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from roquet.client._cluster.session import Session
     from roquet.client._options import ProducerOptions
     from roquet.client._received import Received
     from roquet.client._replies import Replies
     from roquet.client._sending.accumulator import Promise
     from roquet.client._sending.choosing import Chooser
     from roquet.client._sending.receipt import SendReceipt
-    from roquet.client._session import Session
     from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
     from roquet.protocol.message_id import UniqueIds

@@ -1,0 +1,1 @@
+"""One client's cluster: its session, routes, calls to brokers and name servers."""

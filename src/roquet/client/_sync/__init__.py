@@ -1,0 +1,1 @@
+"""What the blocking client does otherwise than the asyncio one; see sync.py."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.protocol.batch import encode as encode_batch
 from roquet.protocol.command import Command
+from roquet.protocol.messages.batch import encode as encode_batch
 from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from roquet.broker.light.rules import LightTopicConfig
 from roquet.broker.light.subscriptions import LightSubscriptions
 from roquet.broker.light.upkeep import LightUpkeep
 from roquet.broker.pop.receive.orders import PopOrders
-from roquet.protocol import light_topics
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.protocol.light_queues import offset_in
+from roquet.protocol.light import light_topics
+from roquet.protocol.light.light_queues import offset_in
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.store.light_queues import LightQueueStore
 

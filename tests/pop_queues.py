@@ -18,7 +18,7 @@ from roquet.broker.pop.receive.rules import PopConfig
 from roquet.broker.pop.receive.service import PopService
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages.records import encode_record
 from roquet.store.files import JsonFile
 from roquet.store.records import Record
 from roquet.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreFault

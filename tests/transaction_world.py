@@ -26,8 +26,8 @@ from roquet.broker.transactions.service import Transactions
 from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol import properties as props
 from roquet.protocol.hosts import host_bytes
-from roquet.protocol.message_id import offset_id
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages.message_id import offset_id
+from roquet.protocol.messages.records import encode_record
 from roquet.store.files import JsonFile
 from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft, Found

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import TopicConfig
-from roquet.protocol import batch
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.protocol.codes import RequestCode as Code
 from roquet.protocol.command import Command
-from roquet.protocol.register_body import RegisterBody
+from roquet.protocol.messages import batch
+from roquet.protocol.registration.body import RegisterBody
 from tools.budget_worlds import WIDE_QUEUES
 from tools.worst_bodies import WORST, filled
 

@@ -18,8 +18,9 @@ import time
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import RoquetError
-from roquet.protocol import bodies, fastjson, headers, message_id, properties
+from roquet.protocol import bodies, fastjson, headers, properties
 from roquet.protocol.header import Header
+from roquet.protocol.messages import message_id
 from tools.fuzz_more import SEEDS, more
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import OutcomeUnknown, RoquetError, Unreachable
-from roquet.protocol import message_id
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.messages import message_id
 from roquet.remoting.client import Client
 from roquet.store.records import read_records
 from roquet.testing import history

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import trustme
 
-from roquet.protocol import sys_flag
+from roquet.protocol.messages import sys_flag
 from roquet.service.runtime import raise_open_files
 from roquet.testing.cluster import pull_command, send_command
 from roquet.testing.process import BrokerProcess

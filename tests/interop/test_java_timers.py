@@ -16,7 +16,7 @@ from interop_world import has_route, make_topic, until
 from roquet.protocol.bodies.timers import TimerMetricsBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.recall_handle import RecallHandle
+from roquet.protocol.messages.recall_handle import RecallHandle
 from timer_harness import (
     SLOT,
     TOPIC,

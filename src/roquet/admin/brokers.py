@@ -9,7 +9,6 @@ from roquet.admin.calls import command, read, read_header, tell_name_servers
 from roquet.base.errors import Refused, UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.model.topic import can_write
-from roquet.protocol import departed
 from roquet.protocol.bodies import clients, replication, stats, timers
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -26,6 +25,7 @@ from roquet.protocol.headers.namesrv import (
     WipeWritePermOfBrokerResponse,
 )
 from roquet.protocol.names import SELF_TEST_TOPIC
+from roquet.protocol.registration import departed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

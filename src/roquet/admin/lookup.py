@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, UsageError
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.message_id import is_offset_id
+from roquet.protocol.messages.message_id import is_offset_id
 
 if TYPE_CHECKING:
     from roquet.admin import Admin

@@ -12,11 +12,10 @@ from roquet.admin.topics import Topics
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import can_write
-from roquet.protocol import hosts, message_id, names, properties, records, sys_flag
+from roquet.protocol import hosts, names, properties
 from roquet.protocol.bodies import stats
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.compression import CompressionError
 from roquet.protocol.headers.admin import ConsumeMessageDirectlyResultRequest
 from roquet.protocol.headers.message import (
     PullMessageRequest,
@@ -26,6 +25,8 @@ from roquet.protocol.headers.message import (
     SendMessageResponse,
     ViewMessageRequest,
 )
+from roquet.protocol.messages import message_id, records, sys_flag
+from roquet.protocol.messages.compression import CompressionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -9,7 +9,7 @@ from roquet.admin.calls import Brokers, command, demand, read, read_header, tell
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE, TopicConfig, can_read
-from roquet.protocol import departed, names
+from roquet.protocol import names
 from roquet.protocol.bodies import groups, routes, stats, topics
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.admin import (
@@ -21,6 +21,7 @@ from roquet.protocol.headers.admin import (
 )
 from roquet.protocol.headers.namesrv import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
 from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
+from roquet.protocol.registration import departed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

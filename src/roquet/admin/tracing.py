@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.messages.trace_lines import decode
 from roquet.protocol.names import TRACE_TOPIC
-from roquet.protocol.trace_lines import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roquet.admin.messages import Messages
-    from roquet.protocol.trace_lines import Event
+    from roquet.protocol.messages.trace_lines import Event
 
 _LATEST = 2**62
 _KINDS = {

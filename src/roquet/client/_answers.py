@@ -9,11 +9,9 @@ from roquet._native import decode_records
 from roquet.base.errors import Refused
 from roquet.model.message import StoredMessage
 from roquet.protocol import properties as props
-from roquet.protocol import records
 from roquet.protocol.bodies import offsets
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
-from roquet.protocol.compression import BODY_SIZE_MAX, CompressionError, body_of
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.admin import (
     ConsumeMessageDirectlyResultRequest,
@@ -26,6 +24,8 @@ from roquet.protocol.headers.client import (
     ResetOffsetRequest,
 )
 from roquet.protocol.headers.message import ReplyMessageRequest
+from roquet.protocol.messages import records
+from roquet.protocol.messages.compression import BODY_SIZE_MAX, CompressionError, body_of
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from roquet.client._signals import until_signal
 from roquet.client._subscriptions import subscribed
 from roquet.client._tracing.tracer import Tracer
 from roquet.protocol import names
-from roquet.protocol.message_id import UniqueIds
+from roquet.protocol.messages.message_id import UniqueIds
 from roquet.remoting.client import Client
 from roquet.remoting.tls import TLS_ENABLE, TlsOptions, client_tls, environment_options
 from roquet.service.address_server import AddressLookup

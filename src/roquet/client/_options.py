@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import RoquetError, UsageError
-from roquet.protocol.compression import CompressionType
+from roquet.protocol.messages.compression import CompressionType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,7 +4,7 @@ A route shows who is there. A reader of all messages of a topic needs to know as
 there now: a broker that restarts leaves the route, and so half of the messages seem not to be. So
 brokers are kept by name for a while after the last of their members has gone, whether it
 unregistered, lost its connection or fell silent: none of the three says that it will not be back.
-Only who asks for them is told (`protocol.departed`); what other clients get does not change.
+Only who asks for them is told (`protocol.registration`); what other clients get does not change.
 
 Pure state: the time is passed in. `namesrv.memory` keeps it in a file.
 """

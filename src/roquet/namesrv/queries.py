@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.namesrv import views
 from roquet.namesrv.kv import ORDER_TOPICS
-from roquet.protocol import departed, fastjson
+from roquet.protocol import fastjson
 from roquet.protocol.bodies.routes import encode_member_group, encode_route, wants_standard
 from roquet.protocol.bodies.topics import encode_topic_list, topic_list_body
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.protocol.headers import namesrv as headers
+from roquet.protocol.registration import departed
 from roquet.remoting.router import Handler, Route
 from roquet.service.background import give_way
 from roquet.service.slices import write_rows

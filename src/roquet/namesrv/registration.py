@@ -19,7 +19,7 @@ from roquet.protocol.command import reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers import broker as broker_headers
 from roquet.protocol.headers import namesrv as headers
-from roquet.protocol.register_body import RegisterBody, RegisterBodyError, crc32_of
+from roquet.protocol.registration.body import RegisterBody, RegisterBodyError, crc32_of
 from roquet.remoting.router import Route
 from roquet.service.background import give_way
 from roquet.service.collector import long_work

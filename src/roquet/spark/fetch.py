@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet._native import records_to_arrow
 from roquet.base.clock import pause
 from roquet.base.errors import Corrupt, Refused, Unreachable
-from roquet.protocol import sys_flag, tags
+from roquet.protocol import tags
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.protocol.messages import sys_flag
 from roquet.spark import pool
 from roquet.spark.ahead import PULLS_MAX, Ahead, Pulled
 from roquet.spark.metadata import Metadata, addresses_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from roquet._native import decode_records
-from roquet.protocol import light_queues, names
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.light import light_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from broker_harness import ext, play
 from roquet.acl.credentials import Credentials
 from roquet.model.topic import TopicConfig
-from roquet.protocol import batch
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.sequences import START, chain
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.sequences import START, chain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from roquet.protocol.batch import Element
+    from roquet.protocol.messages.batch import Element
     from roquet.testing.cluster import Cluster
 
 ONE, TWO = Credentials("writer-one", "one-secret"), Credentials("writer-two", "two-secret")

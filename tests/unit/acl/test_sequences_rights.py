@@ -11,8 +11,8 @@ from remoting_harness import on_loop
 from roquet.base.errors import Refused
 from roquet.client import Credentials, SequencedPart
 from roquet.model.queue import MessageQueue
-from roquet.protocol import batch
-from roquet.protocol.sequences import START
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.sequences import START
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roquet.admin.tracing import steps_of
-from roquet.protocol.trace_lines import FIELD_END, RECORD_END, decode
+from roquet.protocol.messages.trace_lines import FIELD_END, RECORD_END, decode
 
 START_MS = 1_700_000_000_000
 

@@ -19,7 +19,7 @@ from roquet.broker.wiring.base import make_base, make_broker_properties
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.subscription import MessageModel, SubscriptionData
 from roquet.model.topic import FilterType, TopicConfig
-from roquet.protocol import sys_flag
+from roquet.protocol.messages import sys_flag
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config
 from roquet.testing.peer import FakePeer

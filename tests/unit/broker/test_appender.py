@@ -11,8 +11,9 @@ from roquet.broker.messages.appender import Appender, with_hosts
 from roquet.broker.messages.put_hooks import asks_for_timer, delay_level, put_hooks
 from roquet.broker.messages.schedule import LEVELS_MAX, DelayLevels
 from roquet.broker.state import BrokerState
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.messages import sys_flag
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 
 if TYPE_CHECKING:

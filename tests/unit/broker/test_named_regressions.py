@@ -11,7 +11,7 @@ import pytest
 from broker_harness import dispatched, ext, play, records
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.protocol.message_id import offset_id, parse_offset_id
+from roquet.protocol.messages.message_id import offset_id, parse_offset_id
 
 if TYPE_CHECKING:
     from pathlib import Path

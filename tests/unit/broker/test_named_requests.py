@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, play, records
-from roquet.protocol.batch import encode as encode_batch
 from roquet.protocol.bodies.clients import HeartbeatData
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.protocol.messages.batch import encode as encode_batch
 from roquet.remoting.codec import encode
 from roquet.testing.cluster import pull_command, send_command
 

@@ -12,7 +12,8 @@ from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.put_hooks import Check, Put, PutHooks, Schedule, put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.state import BrokerState
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names
+from roquet.protocol.messages import sys_flag
 from roquet.store.results import Draft, PutResult, PutStatus
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))

@@ -22,10 +22,10 @@ from broker_harness import play
 from roquet.broker.network.body_limits import BODY_LIMITS, NO_BODY, body_max
 from roquet.model.topic import TopicConfig
 from roquet.namesrv.checks import BODY_LIMITS as NAME_SERVER_LIMITS
-from roquet.protocol import batch
 from roquet.protocol.bodies.fields import PAUSE_BYTES
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.messages import batch
 from roquet.remoting import server as server_module
 from roquet.remoting.codec import FRAME_SIZE_MAX
 

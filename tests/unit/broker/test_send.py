@@ -12,11 +12,11 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
-from roquet.protocol import batch, message_id
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, FLAG_ONE_WAY, Command
 from roquet.protocol.hosts import host_bytes
+from roquet.protocol.messages import batch, message_id
 from roquet.testing.cluster import Cluster, send_command
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
-from roquet.protocol import batch, sys_flag
+from roquet.protocol.messages import batch, sys_flag
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutStatus
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config, send_command

@@ -15,10 +15,10 @@ from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.state import BrokerState
 from roquet.model.topic import TopicConfig
-from roquet.protocol.batch import encode as encode_batch
-from roquet.protocol.batch import messages_max
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.protocol.messages.batch import encode as encode_batch
+from roquet.protocol.messages.batch import messages_max
 from roquet.store.results import BatchDraft, Draft, PutStatus
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import send_command

@@ -10,10 +10,10 @@ import pytest
 
 from broker_harness import dispatched, play
 from roquet.model.topic import TopicConfig
-from roquet.protocol import batch
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.protocol.headers.message import PullMessageRequest, SendMessageRequest
+from roquet.protocol.messages import batch
 from roquet.remoting.codec import decode, encode
 from roquet.remoting.headers import reader
 from roquet.store.results import StoreFault

@@ -20,17 +20,17 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.sequences.rules import PRODUCERS_MAX, Claim, Producers
 from roquet.client import SequencedPart
 from roquet.model.queue import MessageQueue
-from roquet.protocol import batch
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.sequences import EXPIRY_MS, START, Stamp, chain, owner_of
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.sequences import EXPIRY_MS, START, Stamp, chain, owner_of
 from roquet.testing.cluster import send_command
 from roquet.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from roquet.client import Sequences
-    from roquet.protocol.batch import Element
+    from roquet.protocol.messages.batch import Element
     from roquet.testing.cluster import Cluster
 
 ROWS = 10_000

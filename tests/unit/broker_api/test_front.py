@@ -20,8 +20,8 @@ from roquet.broker.api.receive import Forbids, ReceiveForbidden, ReceiveStatus
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendStatus
 from roquet.model.topic import TopicConfig
-from roquet.protocol import batch
-from roquet.protocol.message_id import parse_offset_id
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.message_id import parse_offset_id
 from roquet.store.records import read_records
 from roquet.store.results import Draft
 from roquet.testing.cluster import running_broker

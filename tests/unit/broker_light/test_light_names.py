@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.protocol import light_topics
 from roquet.protocol import properties as props
+from roquet.protocol.light import light_topics
 
 QUEUE = "%LMQ%$chats$room-7"
 

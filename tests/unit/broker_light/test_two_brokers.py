@@ -19,9 +19,9 @@ from light_harness import (
     put_parent,
     queue,
 )
-from roquet.protocol import light_topics
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.protocol.light import light_topics
 from roquet.testing.cluster import Cluster, cluster, send_command
 
 if TYPE_CHECKING:

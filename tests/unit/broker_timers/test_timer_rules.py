@@ -23,7 +23,7 @@ from roquet.protocol import properties as props
 from roquet.protocol.bodies.timers import TimerMetricsBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.recall_handle import RecallHandle
+from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.service.metrics import Metrics
 from roquet.store.files import JsonFile
 from roquet.store.results import Draft, PutResult, PutStatus, StoreFault

@@ -12,7 +12,7 @@ from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.ranges import OffsetSet
 from roquet.broker.transactions.verdict import TransactionConfig, Verdict, judge
 from roquet.protocol import properties as props
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages.records import encode_record
 from roquet.store.records import Record, read_records
 
 HOUR_MS = 3_600_000

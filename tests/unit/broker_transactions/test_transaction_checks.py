@@ -14,7 +14,7 @@ from roquet.broker.transactions import checks as checks_module
 from roquet.broker.transactions import drafts
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import properties as props
-from roquet.protocol import sys_flag
+from roquet.protocol.messages import sys_flag
 from roquet.store.results import PutStatus, StoreFault
 from transaction_world import GROUP, RULES, World
 

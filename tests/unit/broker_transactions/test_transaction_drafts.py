@@ -6,7 +6,7 @@ import pytest
 
 from roquet.broker.transactions import drafts
 from roquet.protocol import properties as props
-from roquet.protocol import sys_flag
+from roquet.protocol.messages import sys_flag
 from roquet.store.records import Record
 from roquet.store.results import Draft
 

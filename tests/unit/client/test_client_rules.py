@@ -17,8 +17,9 @@ from roquet.client._sending.retry import may_retry
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
-from roquet.protocol import batch, compression, properties
+from roquet.protocol import properties
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.messages import batch, compression
 
 
 def _message(offset: int, size: int = 10) -> StoredMessage:

@@ -23,10 +23,11 @@ from roquet.client._sending.producer import Producer
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
-from roquet.protocol import batch, properties
+from roquet.protocol import properties
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.java_hash import java_hash
+from roquet.protocol.messages import batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from roquet.client._sending.encode import encode_one
 from roquet.model.message import Message
 from roquet.protocol import versions
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.recall_handle import RecallHandle
+from roquet.protocol.messages.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,7 +16,7 @@ import roquet
 from roquet.client import ConsumerOptions, ProducerOptions, TransactionState
 from roquet.client._tracing import tracer as tracing
 from roquet.client._tracing.records import Consumption, Traced
-from roquet.protocol.trace_lines import Event, decode
+from roquet.protocol.messages.trace_lines import Event, decode
 from roquet.testing.cluster import Cluster, cluster
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 from pair_harness import log_end, pair_world, until
 from roquet.ha.replicas import ReplicaConfig, Replicas
-from roquet.protocol.batch import encode
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.messages.batch import encode
 from roquet.store.results import PutStatus
 from roquet.testing.cluster import send_command
 

@@ -14,10 +14,10 @@ from light_harness import ON, PARENT, ack, pop, put_group, put_parent, send, sub
 from pair_harness import caught_up, pair_world, until
 from pop_harness import GROUP, ack_command, pop_command, popped
 from roquet.base.properties_file import write_properties
-from roquet.protocol import batch
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.sequences import START, chain
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.sequences import START, chain
 from roquet.store.records import read_records
 from roquet.testing.cluster import pull_command, send_command
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pair_harness import PairWorld
     from roquet.broker.app import Broker
-    from roquet.protocol.batch import Element
+    from roquet.protocol.messages.batch import Element
     from roquet.testing.cluster import Cluster
 
 TOPIC = "again"

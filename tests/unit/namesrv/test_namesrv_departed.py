@@ -12,11 +12,11 @@ from roquet.model.topic import TopicConfig
 from roquet.namesrv import departed as departed_module
 from roquet.namesrv import memory
 from roquet.namesrv.departed import DepartedBrokers, Served
-from roquet.protocol import departed
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.bodies.topics import TopicTableBody, decode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.register_body import RegisterBody
+from roquet.protocol.registration import departed
+from roquet.protocol.registration.body import RegisterBody
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

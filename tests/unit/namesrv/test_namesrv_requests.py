@@ -24,8 +24,8 @@ from roquet.protocol.bodies.topics import (
     encode_data_version,
 )
 from roquet.protocol.command import Command
-from roquet.protocol.compression import REGISTER_SIZE_MAX
-from roquet.protocol.register_body import RegisterBody, crc32_of
+from roquet.protocol.messages.compression import REGISTER_SIZE_MAX
+from roquet.protocol.registration.body import RegisterBody, crc32_of
 from roquet.remoting.codec import encode
 from roquet.testing.clock import FakeClock
 

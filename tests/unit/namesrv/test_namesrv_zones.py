@@ -11,7 +11,7 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.protocol.headers.broker import NotifyMinBrokerIdChangeRequest
-from roquet.protocol.register_body import RegisterBody
+from roquet.protocol.registration.body import RegisterBody
 from roquet.remoting.codec import decode
 
 if TYPE_CHECKING:

@@ -15,9 +15,11 @@ from roquet.base import limits
 from roquet.broker.messages.put_hooks import KNOWN_TO_CORE
 from roquet.broker.pop.receive.acks import ACK_FAILED, CHANGE_FAILED
 from roquet.broker.remoting.pop import NOT_SET
-from roquet.protocol import light_queues, names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.light import light_queues
+from roquet.protocol.messages import sys_flag
 from roquet.protocol.pop.records import (
     ACK_INTERVAL_MS,
     ACK_TAG,

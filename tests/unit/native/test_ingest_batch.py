@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ingest_harness import HOST, feed, ingest, ingest_and_store, send
-from roquet.protocol.batch import encode as encode_batch
-from roquet.protocol.message_id import parse_offset_id
+from roquet.protocol.messages.batch import encode as encode_batch
+from roquet.protocol.messages.message_id import parse_offset_id
 from roquet.roquet_native import decode_frames, decode_records, encode_command
 
 if TYPE_CHECKING:

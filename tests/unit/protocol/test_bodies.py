@@ -18,10 +18,11 @@ from roquet.model.group import (
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.model.topic import FilterType, TopicConfig, can_inherit, can_read, can_write, perm_text
-from roquet.protocol import batch, fastjson, records
+from roquet.protocol import fastjson
 from roquet.protocol.bodies import clients, fields, groups, offsets, routes, stats, topics
 from roquet.protocol.fastjson import JsonError
-from roquet.protocol.register_body import RegisterBody, RegisterBodyError, crc32_of
+from roquet.protocol.messages import batch, records
+from roquet.protocol.registration.body import RegisterBody, RegisterBodyError, crc32_of
 
 QUEUES = [MessageQueue("t", "b", n) for n in range(3)]
 TOPIC = TopicConfig(

@@ -12,7 +12,7 @@ import pytest
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import clients, locks, offsets, routes, stats, topics
 from roquet.protocol.bodies.groups import GroupTableBody
-from roquet.protocol.register_body import RegisterBody
+from roquet.protocol.registration.body import RegisterBody
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 

@@ -8,18 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from roquet.protocol import (
-    compression,
-    hosts,
-    message_id,
-    names,
-    properties,
-    sys_flag,
-    tags,
-    versions,
-)
-from roquet.protocol.compression import CompressionError, CompressionType
+from roquet.protocol import hosts, names, properties, tags, versions
 from roquet.protocol.java_hash import java_hash
+from roquet.protocol.messages import compression, message_id, sys_flag
+from roquet.protocol.messages.compression import CompressionError, CompressionType
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from roquet.protocol.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, Event, decode
+from roquet.protocol.messages.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, Event, decode
 from roquet.spark.jobs.trace_columns import decoded
 
 

@@ -16,9 +16,9 @@ from remoting_harness import on_loop
 from roquet import sync
 from roquet.base.errors import Refused, Unreachable
 from roquet.client import Message, MessageQueue
-from roquet.protocol import batch
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.messages import batch
 from roquet.spark import fetch, option_table, write
 from roquet.spark.batch import BatchReader
 from roquet.spark.log_source import LogFilesReader

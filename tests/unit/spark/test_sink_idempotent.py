@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from roquet.base.errors import UsageError
 from roquet.client import Sequences
 from roquet.client._sending import sequences
-from roquet.protocol.sequences import EXPIRY_MS
+from roquet.protocol.messages.sequences import EXPIRY_MS
 from roquet.spark import keys
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink.epochs import Begun, Epochs, keep_queues

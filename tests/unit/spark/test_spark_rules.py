@@ -12,7 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from roquet import _native as native
 from roquet.client import MessageQueue
-from roquet.protocol import batch, properties
+from roquet.protocol import properties
+from roquet.protocol.messages import batch
 from roquet.spark import keys
 from roquet.spark.offsets import Bounds, DataLoss, QueueKey, from_json
 from roquet.spark.options import SinkOptions, SourceOptions

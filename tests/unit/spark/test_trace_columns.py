@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.protocol.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, decode
+from roquet.protocol.messages.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, decode
 from roquet.spark.jobs import trace_columns
 from roquet.spark.jobs.trace_columns import decoded, readable, unreadable
 from roquet.spark.jobs.trace_queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT

@@ -14,7 +14,7 @@ from roquet.model.group import SimpleSubscription, SubscriptionGroupConfig
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.topics import TopicTableBody
-from roquet.protocol.register_body import RegisterBody
+from roquet.protocol.registration.body import RegisterBody
 from roquet.store import files
 from roquet.store import filters as filter_module
 from roquet.store import groups as group_module

@@ -11,7 +11,7 @@ import pytest
 
 from remoting_harness import on_loop
 from roquet._native import StoreError
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages.records import encode_record
 from roquet.store.records import Record
 from roquet.store.results import BatchDraft, Draft, PutResult, PutStatus, StoreFault
 from roquet.store.store import MessageStore, waits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.base.errors import Corrupt, UsageError
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages.records import encode_record
 from roquet.store.records import Record, read_records
 from roquet.store.upkeep.backup import MARK, backup, restore
 from roquet.store.upkeep.logscan import (

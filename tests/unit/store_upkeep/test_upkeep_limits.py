@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from durable_calls import DurableCalls
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages.records import encode_record
 from roquet.store.records import Record
 from roquet.store.upkeep import check as check_module
 from roquet.store.upkeep.backup import MARK, backup, restore

@@ -41,7 +41,7 @@ class SendRequest(Target, frozen=True, kw_only=True):
     flag: int = 0
     """The application's own number."""
     sys_flag: int = 0
-    """Bits of `roquet.protocol.sys_flag`: compressed, half message ..."""
+    """Bits of `roquet.protocol.messages.sys_flag`: compressed, half message ..."""
     attempts: int | None = None
     """Number of failed delivery attempts, for a message in a retry topic; None counts as 0."""
     attempts_max: int | None = None
@@ -52,7 +52,7 @@ class SendBatchRequest(Target, frozen=True, kw_only=True):
     """Several messages for one queue, all of them stored or none."""
 
     messages: bytes
-    """One behind the other, as `roquet.protocol.batch` encodes them."""
+    """One behind the other, as `roquet.protocol.messages.batch` encodes them."""
     properties: dict[str, str]
     """Of the batch as a whole: `UNIQ_KEY`, `WAIT`."""
     producer_group: str = ""
@@ -96,7 +96,7 @@ class SequencedRequest(SendBatchRequest, frozen=True, kw_only=True):
     first: int
     """Number of the first message; the first of an epoch is 0."""
     chain: bytes
-    """The chain of digests in front of it (`roquet.protocol.sequences`)."""
+    """The chain of digests in front of it (`roquet.protocol.messages.sequences`)."""
 
 
 class SequencedResult(SendResult, frozen=True, kw_only=True):

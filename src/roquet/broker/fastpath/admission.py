@@ -16,11 +16,13 @@ from roquet.broker.services.receive import SUSPEND_MS_MAX
 from roquet.model.attributes import LIGHT_EXPIRATION
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
-from roquet.protocol import light_queues, names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.batch import messages_max
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import VERSION
+from roquet.protocol.light import light_queues
+from roquet.protocol.messages import sys_flag
+from roquet.protocol.messages.batch import messages_max
 from roquet.service.lanes import OVERLOAD
 from roquet.service.lifecycle import Timer
 from roquet.store.groups import FORBIDDEN_SUBSCRIPTION

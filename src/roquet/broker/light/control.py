@@ -14,7 +14,7 @@ from roquet.base.errors import TableFull
 from roquet.broker.api.pop import Action, Start, StartKind
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.light.quotas import Quotas, check_room, too_many
-from roquet.protocol import light_queues, light_topics
+from roquet.protocol.light import light_queues, light_topics
 from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:

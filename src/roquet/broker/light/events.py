@@ -13,7 +13,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:

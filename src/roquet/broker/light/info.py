@@ -12,7 +12,7 @@ from roquet.broker.api import pop as api
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.light.facts import is_parent
 from roquet.model.attributes import light_expiration_minutes
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -17,7 +17,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.orders import Unsettled, committed_offset
 from roquet.broker.pop.receive.reads import MOVED, SKIPPED, offsets_of
 from roquet.broker.services.light_reads import read_allowed
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
 from roquet.service.background import give_way
 from roquet.service.ratelog import RateLog

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 from roquet.service.shares import Shares
 
 if TYPE_CHECKING:

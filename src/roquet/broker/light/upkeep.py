@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:

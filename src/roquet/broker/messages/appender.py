@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.messages.put_hooks import Put
 from roquet.protocol import properties as props
-from roquet.protocol import sys_flag
+from roquet.protocol.messages import sys_flag
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 from roquet.store.store import waits
 

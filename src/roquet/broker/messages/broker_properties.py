@@ -11,7 +11,7 @@ from roquet.protocol import properties as props
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.state import Identity
-    from roquet.protocol.message_id import UniqueIds
+    from roquet.protocol.messages.message_id import UniqueIds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.protocol import light_queues, light_topics, names
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.light import light_queues, light_topics
 from roquet.service.slices import in_slices
 from roquet.store.results import PutResult, PutStatus
 from roquet.store.settings import LIGHT_QUEUES_MAX

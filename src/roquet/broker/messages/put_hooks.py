@@ -20,8 +20,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.messages import sys_flag
 from roquet.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from roquet.protocol.headers.namesrv import (
     UnRegisterBrokerRequest,
 )
 from roquet.protocol.hosts import split_addresses
-from roquet.protocol.register_body import RegisterBody, crc32_of
+from roquet.protocol.registration.body import RegisterBody, crc32_of
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:

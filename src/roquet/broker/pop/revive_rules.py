@@ -10,8 +10,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
-from roquet.protocol import light_queues, message_id, names
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.light import light_queues
+from roquet.protocol.messages import message_id
 from roquet.protocol.pop import topics
 from roquet.store.results import Draft
 

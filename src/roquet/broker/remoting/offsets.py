@@ -13,7 +13,6 @@ from roquet.broker.api.offsets import (
 )
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.remoting.refusals import refusal_reply
-from roquet.protocol import light_topics
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.offset import (
@@ -29,6 +28,7 @@ from roquet.protocol.headers.offset import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+from roquet.protocol.light import light_topics
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from roquet.broker.api.receive import (
 )
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.remoting.refusals import STATUSES, refusal_reply
-from roquet.protocol import sys_flag
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.protocol.messages import sys_flag
 from roquet.remoting.headers import reader
 from roquet.remoting.router import Ports, Request, Route
 

@@ -8,15 +8,16 @@ from roquet.broker.api.refusal import Refusal
 from roquet.broker.api.transactions import EndTransactionRequest, ResumeChecksRequest, Verdict
 from roquet.broker.remoting.refusals import refusal_reply
 from roquet.broker.transactions import drafts
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command, reply_to
 from roquet.protocol.headers import message as headers
 from roquet.protocol.headers.admin import ResumeCheckHalfMessageRequest
 from roquet.protocol.headers.client import CheckTransactionStateRequest
-from roquet.protocol.message_id import offset_id
-from roquet.protocol.records import encode_record
+from roquet.protocol.messages import sys_flag
+from roquet.protocol.messages.message_id import offset_id
+from roquet.protocol.messages.records import encode_record
 from roquet.remoting.router import Request, Route
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from roquet.base.errors import RoquetError
-from roquet.protocol import fastjson, light_topics
+from roquet.protocol import fastjson
 from roquet.protocol.bodies.assignments import RequestModeTable
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
@@ -24,6 +24,7 @@ from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.offset import HAS_LIGHT_OFFSETS
+from roquet.protocol.light import light_topics
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
 from roquet.store.files import FILE_SIZE_MAX, JsonFile

@@ -9,7 +9,7 @@ from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.protocol import light_queues
+from roquet.protocol.light import light_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

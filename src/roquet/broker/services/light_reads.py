@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.refusal import Refusal
-from roquet.protocol import light_queues
+from roquet.protocol.light import light_queues
 from roquet.store.records import offset_in, slices
 from roquet.store.results import GetStatus
 

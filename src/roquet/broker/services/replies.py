@@ -14,9 +14,10 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.replies import PushedReply, ReplyResult
 from roquet.broker.messages.broker_properties import clear_owned
 from roquet.broker.services.access import Access
-from roquet.protocol import hosts, names, sys_flag
+from roquet.protocol import hosts, names
 from roquet.protocol import properties as props
-from roquet.protocol.message_id import offset_id
+from roquet.protocol.messages import sys_flag
+from roquet.protocol.messages.message_id import offset_id
 from roquet.store.results import Draft
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.access import Access
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
-from roquet.protocol import light_queues, message_id, names
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.light import light_queues
+from roquet.protocol.messages import message_id
 from roquet.protocol.pop.topics import is_for_group, normal_topic
 from roquet.store.results import Draft, PutStatus
 

@@ -9,8 +9,9 @@ from roquet.broker.api.transactions import Verdict
 from roquet.broker.services.access import Access
 from roquet.broker.transactions import drafts
 from roquet.broker.transactions.verdict import immunity_ms
-from roquet.protocol import message_id, names
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.messages import message_id
 from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.messages import sys_flag
 from roquet.store.results import Draft
 
 if TYPE_CHECKING:

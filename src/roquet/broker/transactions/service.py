@@ -19,8 +19,9 @@ from roquet.broker.transactions import drafts
 from roquet.broker.transactions.book import TransactionBook
 from roquet.broker.transactions.copies import Copies
 from roquet.broker.transactions.ops import OpWriter
-from roquet.protocol import names, sys_flag
+from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.messages import sys_flag
 from roquet.service.background import Tasks, give_way
 from roquet.service.lifecycle import Timer
 from roquet.store.records import read_records

@@ -26,7 +26,7 @@ from roquet.broker.services.admin.settings import LiveConfig
 from roquet.broker.services.topic_checks import SendChecks
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.wiring.hooks import load_hooks
-from roquet.protocol.message_id import UniqueIds
+from roquet.protocol.messages.message_id import UniqueIds
 from roquet.remoting.tls import ServerTls
 from roquet.remoting.waits import KernelWaits
 from roquet.service.health import Health

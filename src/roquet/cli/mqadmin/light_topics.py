@@ -9,7 +9,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.cli import output
 from roquet.cli.mqadmin.shared import java_bool, java_order, java_time, number, targets
-from roquet.protocol import light_topics
+from roquet.protocol.light import light_topics
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from roquet.base.clock import steady_s
 from roquet.base.errors import UsageError
 from roquet.cli.exits import EXIT_DAMAGE
 from roquet.cli.output import json_line, line, table
-from roquet.protocol.records import message_of
+from roquet.protocol.messages.records import message_of
 from roquet.store.upkeep.backup import backup, restore
 from roquet.store.upkeep.check import Level, check
 from roquet.store.upkeep.logscan import Damage, End, scan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused, Unreachable
 from roquet.client._cluster.requests import request
 from roquet.model.route import MASTER_ID
-from roquet.protocol import names, sys_flag, tags
+from roquet.protocol import names, tags
 from roquet.protocol.bodies import clients, locks
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.fastjson import JsonError
@@ -30,6 +30,7 @@ from roquet.protocol.headers.offset import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+from roquet.protocol.messages import sys_flag
 from roquet.remoting.headers import reader
 from roquet.remoting.refusals import refused
 

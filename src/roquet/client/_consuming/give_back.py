@@ -9,9 +9,10 @@ from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client._cluster.requests import request
 from roquet.client._cluster.routes import publish_queues
 from roquet.client._sending.receipt import STATUS_OF_CODE
-from roquet.protocol import names, properties, sys_flag
+from roquet.protocol import names, properties
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import SendMessageRequest
+from roquet.protocol.messages import sys_flag
 from roquet.remoting.refusals import refused
 
 if TYPE_CHECKING:

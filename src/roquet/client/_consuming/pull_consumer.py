@@ -15,9 +15,10 @@ from roquet.client._cluster.routes import subscribe_queues
 from roquet.client._cluster.trouble import not_started
 from roquet.model.route import MASTER_ID
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType
-from roquet.protocol import records, tags
+from roquet.protocol import tags
 from roquet.protocol.bodies.clients import ConsumerData
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.messages import records
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from roquet.client._cluster.trouble import not_started
 from roquet.client._consuming.report import running_info
 from roquet.client._popping.popped import Popped, popped_of
 from roquet.model.subscription import ConsumeFromWhere, ConsumeType
-from roquet.protocol import records
 from roquet.protocol.bodies.clients import ConsumerData
 from roquet.protocol.bodies.stats import ConsumedDirectly
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -24,6 +23,7 @@ from roquet.protocol.headers.pop import (
     PopMessageRequest,
     PopMessageResponse,
 )
+from roquet.protocol.messages import records
 from roquet.protocol.pop.handle import HandleError, real_topic
 from roquet.remoting.refusals import refused
 

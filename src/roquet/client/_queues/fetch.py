@@ -10,9 +10,10 @@ from roquet._native import decode_records
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._cluster.broker_calls import Pull, Pulled
 from roquet.model.route import MASTER_ID
-from roquet.protocol import names, properties, records, sys_flag
+from roquet.protocol import names, properties
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.compression import CompressionError
+from roquet.protocol.messages import records, sys_flag
+from roquet.protocol.messages.compression import CompressionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 from roquet.base.errors import UsageError
 from roquet.client._sending.due import check_room
 from roquet.model.message import Message
-from roquet.protocol import batch, compression, names, properties
+from roquet.protocol import names, properties
+from roquet.protocol.messages import batch, compression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -28,7 +28,7 @@ from roquet.client.codecs.base import encoded as encoded_by
 from roquet.model.message import Message, StoredMessage
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import RecallMessageRequest
-from roquet.protocol.recall_handle import RecallHandle
+from roquet.protocol.messages.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
     import random
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
-    from roquet.protocol.message_id import UniqueIds
+    from roquet.protocol.messages.message_id import UniqueIds
 
 
 class Producer:

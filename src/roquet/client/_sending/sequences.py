@@ -1,7 +1,7 @@
 """Appends in sequence: messages that a queue takes once, however often they are sent.
 
 Only brokers of ours know how; others refuse with REQUEST_CODE_NOT_SUPPORTED before anything is
-stored. The rules are in `roquet.protocol.sequences`.
+stored. The rules are in `roquet.protocol.messages.sequences`.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ from roquet.client._sending.choosing import choose_by
 from roquet.client._sending.encode import encode_one
 from roquet.client._sending.producer import Producer
 from roquet.client._sending.receipt import CODE_OF_STATUS, SendReceipt
-from roquet.protocol import message_id, properties, sys_flag
+from roquet.protocol import properties
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import EndTransactionRequest
+from roquet.protocol.messages import message_id, sys_flag
 from roquet.protocol.properties import write as properties_text
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from roquet.model.queue import MessageQueue
     from roquet.protocol.command import Command
     from roquet.protocol.headers.client import CheckTransactionStateRequest
-    from roquet.protocol.message_id import UniqueIds
+    from roquet.protocol.messages.message_id import UniqueIds
 
     Check = Callable[[StoredMessage], Awaitable["TransactionState"]]
 

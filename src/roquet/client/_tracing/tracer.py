@@ -18,7 +18,8 @@ from roquet.client._sending.delivery import Delivery
 from roquet.client._sending.encode import encode_one
 from roquet.client._tracing.records import Consumption, Traced, TracedType, keys_of
 from roquet.model.message import Message
-from roquet.protocol import batch, properties, sys_flag
+from roquet.protocol import properties
+from roquet.protocol.messages import batch, sys_flag
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from roquet.client._sending.encode import Encoded
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client._tracing.records import TraceRecord
-    from roquet.protocol.message_id import UniqueIds
+    from roquet.protocol.messages.message_id import UniqueIds
 
 log = logging.getLogger(__name__)
 

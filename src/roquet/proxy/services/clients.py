@@ -15,7 +15,7 @@ from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.protocol import properties as props
 from roquet.protocol import tags
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
-from roquet.protocol.compression import CompressionError
+from roquet.protocol.messages.compression import CompressionError
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.checks import check_group, check_topic
 from roquet.proxy.rules.codes import Code, Rejected

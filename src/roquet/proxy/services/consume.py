@@ -14,7 +14,7 @@ from roquet.broker.api.send import SendBackRequest
 from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Waiting
 from roquet.protocol import properties as props
-from roquet.protocol.compression import CompressionError
+from roquet.protocol.messages.compression import CompressionError
 from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic, retry_flag
 from roquet.proxy import messages as pb
 from roquet.proxy.rules import checks

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from roquet.protocol import compression, sys_flag
 from roquet.protocol import properties as props
 from roquet.protocol.hosts import host_text
-from roquet.protocol.message_id import offset_id
+from roquet.protocol.messages import compression, sys_flag
+from roquet.protocol.messages.message_id import offset_id
 from roquet.proxy import messages as pb
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from roquet.broker.api.send import RecallRequest, SendBatchRequest, SendRequest, SendStatus
 from roquet.broker.api.transactions import EndTransactionRequest, Verdict
 from roquet.model.topic import can_write
-from roquet.protocol import batch, names
+from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.message_id import parse_offset_id
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.message_id import parse_offset_id
 from roquet.proxy import messages as pb
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.protocol.trace_lines import (
+from roquet.protocol.messages.trace_lines import (
     CODES,
     FIELD_END,
     FIELDS_MAX,

@@ -17,8 +17,9 @@ from roquet import _native as native
 from roquet.base.clock import SystemClock, steady_s
 from roquet.base.errors import Unreachable, UsageError
 from roquet.client import Encoded, ProducerOptions
-from roquet.protocol import batch, compression, properties
-from roquet.protocol.message_id import UniqueIds, parse_offset_id
+from roquet.protocol import properties
+from roquet.protocol.messages import batch, compression
+from roquet.protocol.messages.message_id import UniqueIds, parse_offset_id
 from roquet.spark.placing import Placement
 from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
 from roquet.spark.sink.decisions import HALVES_MAX, Half

@@ -22,9 +22,9 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, UsageError
 from roquet.client import SequencedPart, connect
 from roquet.model.queue import MessageQueue
-from roquet.protocol import batch
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.sequences import START, chain
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.sequences import START, chain
 from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
 from roquet.spark.sink.epochs import kept_queues
 from roquet.spark.sink.routing import BATCH_ROWS

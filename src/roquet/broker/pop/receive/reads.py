@@ -9,8 +9,8 @@ from roquet.broker.services.light_reads import Reader as QueueReader
 from roquet.broker.services.light_reads import is_judged, may_have, read_allowed
 from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.messages.records import encode_record
 from roquet.protocol.pop.topics import is_for_group, pop_retry_topic
-from roquet.protocol.records import encode_record
 from roquet.store.records import offset_in, read_records, slices
 from roquet.store.results import GetResult, GetStatus
 

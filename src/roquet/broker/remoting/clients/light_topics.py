@@ -21,11 +21,11 @@ from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.remoting.bodies import body_of
 from roquet.broker.remoting.clients.waiting_pops import WokenPop, unheld_code, waiting_request
 from roquet.broker.remoting.refusals import refusal_reply
-from roquet.protocol import light_topics
 from roquet.protocol.bodies.light_topics import decode_subscriptions
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command, reply_to
 from roquet.protocol.headers import light as headers
+from roquet.protocol.light import light_topics
 from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
 from roquet.remoting.router import Ports, Request, Route
 from roquet.store.results import GetStatus

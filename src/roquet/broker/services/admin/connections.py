@@ -12,7 +12,7 @@ from roquet.broker.api.admin import Direct
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.access import Access
 from roquet.protocol.bodies.clients import Connection, ConsumerConnection, ProducerInfo
-from roquet.protocol.message_id import parse_offset_id
+from roquet.protocol.messages.message_id import parse_offset_id
 
 if TYPE_CHECKING:
     from roquet.broker.api.admin import DirectRequest

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.protocol import batch as batches
 from roquet.protocol import properties as props
-from roquet.protocol.message_id import offset_id
+from roquet.protocol.messages import batch as batches
+from roquet.protocol.messages.message_id import offset_id
 from roquet.service.slices import in_slices, in_turns
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol import hosts
 from roquet.protocol import properties as props
-from roquet.protocol.recall_handle import RecallHandle
+from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.store.results import Draft
 
 if TYPE_CHECKING:

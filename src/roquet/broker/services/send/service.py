@@ -22,11 +22,13 @@ from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
 from roquet.model.topic import FilterType, TopicConfig
-from roquet.protocol import hosts, light_topics, names, sys_flag
+from roquet.protocol import hosts, names
 from roquet.protocol import properties as props
-from roquet.protocol.batch import messages_max
-from roquet.protocol.message_id import offset_id
-from roquet.protocol.recall_handle import RecallHandle
+from roquet.protocol.light import light_topics
+from roquet.protocol.messages import sys_flag
+from roquet.protocol.messages.batch import messages_max
+from roquet.protocol.messages.message_id import offset_id
+from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutResult, PutStatus
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.sequences.rules import Producers
 from roquet.protocol import properties as props
-from roquet.protocol.sequences import EXPIRY_MS, Stamp
+from roquet.protocol.messages.sequences import EXPIRY_MS, Stamp
 from roquet.store.filters import compiled
 from roquet.store.records import read_records
 

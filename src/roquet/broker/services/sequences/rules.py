@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.protocol.sequences import EXPIRY_MS, START, Stamp
+from roquet.protocol.messages.sequences import EXPIRY_MS, START, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Claim:
     links: Sequence[bytes]
     """The chain behind each message."""
     owner: str = ""
-    """The account that sends them, as `protocol.sequences.owner_of` names it."""
+    """The account that sends them, as `protocol.messages.sequences.owner_of` names it."""
 
     def link(self, count: int) -> bytes:
         """Return the chain behind the first `count` messages."""

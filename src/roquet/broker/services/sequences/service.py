@@ -10,7 +10,7 @@ from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import offset_ids
 from roquet.broker.services.sequences.rules import Claim
 from roquet.protocol import properties as props
-from roquet.protocol.sequences import (
+from roquet.protocol.messages.sequences import (
     MESSAGES_MAX,
     NUMBER_MAX,
     START,

@@ -6,7 +6,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from roquet.model.message import StoredMessage
-from roquet.protocol import compression, hosts, message_id, properties
+from roquet.protocol import hosts, properties
+from roquet.protocol.messages import compression, message_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,8 +19,8 @@ from roquet.protocol.bodies.fields import at_once
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.protocol.batch import Element
     from roquet.protocol.bodies.fields import Steps
+    from roquet.protocol.messages.batch import Element
 
 START = bytes(8)
 """The chain before the first message of an epoch."""

@@ -6,7 +6,7 @@ import dataclasses
 import zlib
 from typing import TYPE_CHECKING, Self
 
-from roquet.protocol import compression, fastjson, versions
+from roquet.protocol import fastjson, versions
 from roquet.protocol.bodies import fields
 from roquet.protocol.bodies.topics import (
     TopicTableBody,
@@ -15,8 +15,9 @@ from roquet.protocol.bodies.topics import (
     topic_of_text,
     topic_text,
 )
-from roquet.protocol.compression import CompressionError, CompressionType
 from roquet.protocol.fastjson import JsonError
+from roquet.protocol.messages import compression
+from roquet.protocol.messages.compression import CompressionError, CompressionType
 
 if TYPE_CHECKING:
     from roquet.model.topic import TopicConfig

@@ -8,7 +8,7 @@ import zlib
 import lz4.frame
 import zstandard
 
-from roquet.protocol import sys_flag
+from roquet.protocol.messages import sys_flag
 
 BODY_SIZE_MAX = 64 * 1024 * 1024
 REGISTER_SIZE_MAX = 16 * 1024 * 1024

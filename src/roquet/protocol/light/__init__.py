@@ -1,0 +1,1 @@
+"""Names of light topics (Java: lite topics) and of their queues."""

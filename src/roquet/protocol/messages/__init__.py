@@ -1,0 +1,1 @@
+"""What a message carries on the wire: ids, flags, batches, compressed bodies."""

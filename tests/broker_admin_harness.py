@@ -40,14 +40,14 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
-from roquet.store.cleaning import Cleaner
-from roquet.store.files import JsonFile
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.offsets import OffsetTable
+from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.results import Draft
 from roquet.store.settings import StoreConfig
 from roquet.store.store import MessageStore
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

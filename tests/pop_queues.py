@@ -19,9 +19,9 @@ from roquet.broker.pop.receive.service import PopService
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
 from roquet.protocol.messages.records import encode_record
-from roquet.store.files import JsonFile
 from roquet.store.records import Record
 from roquet.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreFault
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
 from roquet.protocol.tags import subscribe
-from roquet.store.files import JsonFile
-from roquet.store.filters import FilterTable
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import FilterTable
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

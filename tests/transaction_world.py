@@ -28,10 +28,10 @@ from roquet.protocol import properties as props
 from roquet.protocol.hosts import host_bytes
 from roquet.protocol.messages.message_id import offset_id
 from roquet.protocol.messages.records import encode_record
-from roquet.store.files import JsonFile
-from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft, Found
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer

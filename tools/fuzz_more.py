@@ -17,11 +17,11 @@ from roquet.base.properties_file import read_properties
 from roquet.ha.secret import MARK, NONCE_SIZE, MasterGate, SlaveGate
 from roquet.namesrv.kv import KeyValues
 from roquet.relay.servers import LastGood
-from roquet.store.files import JsonFile
-from roquet.store.filters import FilterTable, compiled
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.offsets import OffsetTable
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import FilterTable, compiled
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from earlier_release import earlier_release
 from roquet.base.clock import SystemClock
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.format import NAME
+from roquet.store.marks.format import NAME
 from roquet.store.upkeep.check import Level, check
 from roquet.testing.cluster import send_command
 from roquet.testing.process import BrokerProcess, Caller

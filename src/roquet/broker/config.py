@@ -34,10 +34,10 @@ from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsConfig, with_tls_file
 from roquet.service.address_server import AddressLookup, AddressServerConfig
-from roquet.store.groups import GroupTableConfig
 from roquet.store.plugins import PluginConfig
 from roquet.store.settings import StoreConfig
-from roquet.store.topics import TopicTableConfig
+from roquet.store.tables.groups import GroupTableConfig
+from roquet.store.tables.topics import TopicTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

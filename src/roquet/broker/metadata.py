@@ -10,11 +10,11 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from roquet.store.filters import FilterTable
-    from roquet.store.groups import GroupTable
-    from roquet.store.offsets import OffsetTable
-    from roquet.store.request_modes import RequestModes
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.filters import FilterTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.request_modes import RequestModes
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

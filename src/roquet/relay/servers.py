@@ -11,7 +11,7 @@ import msgspec
 
 from roquet.base.errors import UsageError
 from roquet.relay.codes import ID_MAX
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,8 @@ from roquet.store.store import GET_BYTES_MAX, Durability, MessageStore
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from roquet.store.filters import Filter
     from roquet.store.results import BatchDraft, BatchResult, Draft, Found, GetResult, PutResult
+    from roquet.store.tables.filters import Filter
 
 GROUP = "roquet.store_plugins"
 

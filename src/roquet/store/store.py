@@ -41,7 +41,7 @@ from roquet.store.results import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from roquet.store.filters import Filter
+    from roquet.store.tables.filters import Filter
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.offsets import OffsetConfig, Offsets
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
-from roquet.store.files import JsonFile
-from roquet.store.offsets import FULL, OffsetTable
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.offsets import FULL, OffsetTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

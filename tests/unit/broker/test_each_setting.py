@@ -13,7 +13,7 @@ from roquet.base.clock import SystemClock
 from roquet.broker import app
 from roquet.broker.fastpath.admission import FastIngest
 from roquet.broker.network.ports import Listeners
-from roquet.store.topics import built_in_topics
+from roquet.store.tables.topics import built_in_topics
 from roquet.testing.cluster import broker_config
 
 if TYPE_CHECKING:

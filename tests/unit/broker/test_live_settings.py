@@ -18,7 +18,7 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.cleaning import Cleaner
+from roquet.store.housekeeping.cleaning import Cleaner
 
 if TYPE_CHECKING:
     from pathlib import Path

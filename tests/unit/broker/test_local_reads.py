@@ -17,9 +17,9 @@ from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.metrics.stats import BrokerStats
 from roquet.broker.pull_rules import PullConfig
 from roquet.broker.services.receive import Receives
-from roquet.store.files import JsonFile
-from roquet.store.offsets import OffsetTable
 from roquet.store.results import GetResult, GetStatus
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.offsets import OffsetTable
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 

@@ -9,8 +9,8 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.store import offsets
 from roquet.store.records import read_records
+from roquet.store.tables import offsets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ from roquet.broker.pull_rules import PullConfig
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import Perm, TopicConfig
-from roquet.store.filters import compiled
-from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
+from roquet.store.tables.filters import compiled
+from roquet.store.tables.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ from roquet.protocol.bodies.stats import encode_kv_table
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import VERSION, Command, reply_to
 from roquet.protocol.registration.body import RegisterBody, crc32_of
-from roquet.store.files import JsonFile
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from roquet.broker.services.topic_checks import SendChecks, check_queue, group_f
 from roquet.broker.state import BrokerState
 from roquet.model.topic import TOPIC_SYS_FLAG_UNIT, TopicConfig
 from roquet.protocol import names
-from roquet.store.files import JsonFile
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
-from roquet.store.cleaning import Cleaner
+from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:

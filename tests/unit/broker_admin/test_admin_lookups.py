@@ -13,7 +13,7 @@ from roquet.protocol.bodies.groups import decode_group
 from roquet.protocol.bodies.topics import decode_topic_list
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.groups import GroupTableConfig
+from roquet.store.tables.groups import GroupTableConfig
 from roquet.testing.cluster import Cluster, cluster
 
 if TYPE_CHECKING:

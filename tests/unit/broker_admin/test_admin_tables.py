@@ -19,7 +19,7 @@ from roquet.protocol.bodies.topics import (
     encode_topic_configs,
 )
 from roquet.protocol.codes import RequestCode
-from roquet.store.groups import GroupTableConfig
+from roquet.store.tables.groups import GroupTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from roquet.broker.metrics.daily_totals import DailyTotals
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

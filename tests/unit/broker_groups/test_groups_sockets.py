@@ -24,9 +24,9 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Ports, Request, Route, Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
-from roquet.store.files import JsonFile
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -31,8 +31,8 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.server import Server
 from roquet.service.lanes import LaneConfig, Lanes
-from roquet.store.files import JsonFile
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from transaction_harness import until
 

@@ -22,8 +22,8 @@ from roquet.broker.metrics.stats import BrokerStats
 from roquet.protocol import names
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.service.lifecycle import App, Part
-from roquet.store.files import JsonFile
 from roquet.store.results import Draft, PutStatus, StoreFault
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 

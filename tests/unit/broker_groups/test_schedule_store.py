@@ -24,12 +24,12 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import ConsumerSendMsgBackRequest
 from roquet.remoting.router import Request
-from roquet.store.files import JsonFile
-from roquet.store.groups import GroupTable, GroupTableConfig
 from roquet.store.records import Record, read_records
 from roquet.store.results import Draft, GetStatus
 from roquet.store.store import MessageStore
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 

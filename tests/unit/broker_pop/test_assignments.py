@@ -32,9 +32,9 @@ from roquet.protocol.bodies.routes import encode_route
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
-from roquet.store import request_modes
-from roquet.store.files import JsonFile
-from roquet.store.request_modes import RequestModes
+from roquet.store.tables import request_modes
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.request_modes import RequestModes
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

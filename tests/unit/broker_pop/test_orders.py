@@ -29,7 +29,7 @@ from roquet.protocol.fastjson import JsonError
 from roquet.protocol.pop.batch_ack import BatchAck, BatchAckBody
 from roquet.protocol.pop.handle import order_count_info
 from roquet.protocol.pop.orders import OrderedBatch, decode_orders, encode_orders
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

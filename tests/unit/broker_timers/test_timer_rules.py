@@ -25,8 +25,8 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.service.metrics import Metrics
-from roquet.store.files import JsonFile
 from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from roquet.model.data_version import DataVersion
 from roquet.protocol import properties as props
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 from timer_desk import STEP_MS, Desk, desk
 

@@ -16,7 +16,7 @@ from roquet.protocol import properties as props
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.messages.recall_handle import RecallHandle
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 from timer_desk import STEP_MS, desk
 

@@ -34,10 +34,10 @@ from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.remoting.router import Request
-from roquet.store.files import JsonFile
-from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 from transaction_harness import COMMIT, GROUP, ROLLBACK, end_command

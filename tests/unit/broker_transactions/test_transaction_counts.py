@@ -11,7 +11,7 @@ from typing_extensions import override
 from roquet.broker.transactions import counts as module
 from roquet.broker.transactions.counts import TransactionCounts
 from roquet.service.metrics import Metrics
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

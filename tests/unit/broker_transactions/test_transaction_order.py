@@ -24,10 +24,10 @@ from roquet.broker.transactions.members import ProducerMembers
 from roquet.broker.transactions.service import Transactions
 from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol import properties as props
-from roquet.store.files import JsonFile
-from roquet.store.offsets import OffsetTable
 from roquet.store.results import Draft, Found, PutResult, PutStatus, StoreFault
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer

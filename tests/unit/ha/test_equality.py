@@ -15,7 +15,7 @@ from roquet.ha.frames import HEADER, REPORT, PeerFault
 from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.tail import CLAIM_SIZE, WINDOW, Answer, Arrival, Tail, Verdict, encode_verdict
 from roquet.protocol.codes import ResponseCode
-from roquet.store import diverged
+from roquet.store.marks import diverged
 from roquet.store.results import PutStatus
 from roquet.store.upkeep.check import Level, check
 from roquet.testing.cluster import broker_config

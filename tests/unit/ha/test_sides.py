@@ -11,7 +11,7 @@ import pytest
 
 from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
 from roquet.broker.state import BrokerState
-from roquet.store import diverged
+from roquet.store.marks import diverged
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from roquet.store import cleaning
-from roquet.store.cleaning import ANY_AGE_MS, ROUNDS_ASKED, Cleaner
-from roquet.store.files import JsonFile
+from roquet.store.housekeeping import cleaning
+from roquet.store.housekeeping.cleaning import ANY_AGE_MS, ROUNDS_ASKED, Cleaner
+from roquet.store.housekeeping.steady_time import HOUR_MS, SAVE_MS
 from roquet.store.results import DiskUse, StoreFault
 from roquet.store.settings import StoreConfig
-from roquet.store.steady_time import HOUR_MS, SAVE_MS
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,12 +16,12 @@ from roquet.base.config import load
 from roquet.base.errors import UsageError
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.cleaning import ANY_AGE_MS, Cleaner, plan
+from roquet.store.housekeeping.cleaning import ANY_AGE_MS, Cleaner, plan
+from roquet.store.housekeeping.self_check import SelfCheck
+from roquet.store.housekeeping.steady_time import HOUR_MS
 from roquet.store.records import read_records
 from roquet.store.results import DiskUse
-from roquet.store.self_check import SelfCheck
 from roquet.store.settings import StoreConfig
-from roquet.store.steady_time import HOUR_MS
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

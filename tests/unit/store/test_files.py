@@ -13,8 +13,8 @@ import pytest
 
 from roquet.base.durable import replace_file
 from roquet.base.errors import Corrupt, DiskFull
-from roquet.store import files
-from roquet.store.files import JsonFile
+from roquet.store.tables import files
+from roquet.store.tables.files import JsonFile
 
 
 def save(file: JsonFile, value: object) -> None:

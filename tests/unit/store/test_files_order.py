@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from durable_calls import DurableCalls
 from roquet.base.durable import replace_file
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 
 from roquet.base.errors import Corrupt
 from roquet.model.subscription import SubscriptionData
-from roquet.store.bloom import Bloom, murmur3_low
-from roquet.store.files import JsonFile
-from roquet.store.filters import DEAD_KEPT_MS, FilterTable
+from roquet.store.tables.bloom import Bloom, murmur3_low
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import DEAD_KEPT_MS, FilterTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 from typing_extensions import override
 
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
-from roquet.store import offsets as module
-from roquet.store.files import JsonFile
-from roquet.store.offsets import OffsetTable
+from roquet.store.tables import offsets as module
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.offsets import OffsetTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -15,18 +15,18 @@ from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.protocol.registration.body import RegisterBody
-from roquet.store import files
-from roquet.store import filters as filter_module
-from roquet.store import groups as group_module
-from roquet.store import offsets as offset_module
-from roquet.store import room as room_module
-from roquet.store import topics as topic_module
-from roquet.store.files import JsonFile
-from roquet.store.filters import FilterTable
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.offsets import OffsetTable
-from roquet.store.room import Room, in_reserved_slices
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables import files
+from roquet.store.tables import filters as filter_module
+from roquet.store.tables import groups as group_module
+from roquet.store.tables import offsets as offset_module
+from roquet.store.tables import room as room_module
+from roquet.store.tables import topics as topic_module
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import FilterTable
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.room import Room, in_reserved_slices
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from roquet.base.overriding import override
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
-from roquet.store.files import JsonFile
-from roquet.store.steady_time import (
+from roquet.store.housekeeping.steady_time import (
     DOWN_MS,
     HOUR_MS,
     JUMP_HOLD_MS,
@@ -26,6 +25,7 @@ from roquet.store.steady_time import (
     Known,
     SteadyTime,
 )
+from roquet.store.tables.files import JsonFile
 from roquet.testing.cluster import running_broker, running_name_server
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from roquet.broker.messages.schedule import DelayLevels, DelaySchedule
 from roquet.model.data_version import DataVersion
 from roquet.model.request_mode import GroupRequestMode
 from roquet.model.subscription import ExpressionType, SubscriptionData
-from roquet.store.files import JsonFile
-from roquet.store.filters import FilterTable
-from roquet.store.request_modes import RequestModes
-from roquet.store.tables import KeyValues, Rows, TableCodec, TableForm
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import FilterTable
+from roquet.store.tables.key_values import KeyValues, Rows, TableCodec, TableForm
+from roquet.store.tables.request_modes import RequestModes
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

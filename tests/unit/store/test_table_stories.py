@@ -14,15 +14,15 @@ from roquet.base.errors import TableFull
 from roquet.model.group import SimpleSubscription, SubscriptionGroupConfig
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import TopicConfig
-from roquet.store import filters as filters_module
-from roquet.store import offsets as offsets_module
-from roquet.store import topics as topics_module
-from roquet.store.files import JsonFile
-from roquet.store.filters import DEAD_KEPT_MS, LOADED_DEAD_MS, FilterTable
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.offsets import OFFSETS_MAX, VERSION_STEP, OffsetTable
-from roquet.store.room import text_size
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables import filters as filters_module
+from roquet.store.tables import offsets as offsets_module
+from roquet.store.tables import topics as topics_module
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import DEAD_KEPT_MS, LOADED_DEAD_MS, FilterTable
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.offsets import OFFSETS_MAX, VERSION_STEP, OffsetTable
+from roquet.store.tables.room import text_size
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

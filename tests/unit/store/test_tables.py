@@ -10,10 +10,10 @@ import pytest
 from roquet.base.errors import Corrupt, TableFull
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
-from roquet.store.files import JsonFile
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.offsets import OffsetTable
-from roquet.store.topics import TopicTable, TopicTableConfig, is_path_safe
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig, is_path_safe
 from roquet.testing.clock import FakeClock
 
 JAVA = Path(__file__).parents[2] / "vectors" / "store" / "clean" / "config"

@@ -15,14 +15,14 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody
-from roquet.store import groups as groups_module
-from roquet.store import offsets as offsets_module
-from roquet.store import room as room_module
-from roquet.store import topics as topics_module
-from roquet.store.files import JsonFile
-from roquet.store.groups import GroupTable, GroupTableConfig
-from roquet.store.offsets import OffsetTable
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables import groups as groups_module
+from roquet.store.tables import offsets as offsets_module
+from roquet.store.tables import room as room_module
+from roquet.store.tables import topics as topics_module
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import GroupTable, GroupTableConfig
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.bodies.groups import GroupTableBody
-from roquet.store.files import JsonFile
-from roquet.store.groups import PREDEFINED_GROUPS, GroupTable, GroupTableConfig
-from roquet.store.topics import TopicTable, TopicTableConfig
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.groups import PREDEFINED_GROUPS, GroupTable, GroupTableConfig
+from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from durable_calls import DurableCalls
-from roquet.store import diverged
-from roquet.store.self_check import SHOWN_MAX, SelfCheck
+from roquet.store.housekeeping.self_check import SHOWN_MAX, SelfCheck
+from roquet.store.marks import diverged
 from roquet.store.upkeep.check import (
     UNIT,
     Finding,

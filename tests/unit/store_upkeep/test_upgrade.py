@@ -12,7 +12,7 @@ import pytest
 from broker_harness import dispatched, ext, play, records
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.format import NAME
+from roquet.store.marks.format import NAME
 from roquet.store.upkeep.check import Level, check
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from roquet.cli.upkeep import stores
 from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.store.format import NAME, StoreFormat
+from roquet.store.marks.format import NAME, StoreFormat
 from roquet.store.records import Record
 from roquet.store.upkeep.backup import backup, restore
 from roquet.store.upkeep.check import Level, check

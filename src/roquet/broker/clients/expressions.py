@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roquet.store.filters import Filter
+    from roquet.store.tables.filters import Filter
 
 KEPT_MAX = 4_096
 """Expressions known at a time; beyond that all are forgotten, and those in use come again."""

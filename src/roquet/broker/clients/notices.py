@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roquet.broker.clients.registry import Registry
-    from roquet.store.groups import GroupTable
+    from roquet.store.tables.groups import GroupTable
 
 
 class GroupNotices:

@@ -25,8 +25,8 @@ from roquet.protocol.messages import sys_flag
 from roquet.protocol.messages.batch import messages_max
 from roquet.service.lanes import OVERLOAD
 from roquet.service.lifecycle import Timer
-from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
 from roquet.store.results import PutStatus
+from roquet.store.tables.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig
     from roquet.remoting.fast_ingest import AnsweredHere, FastPath, PulledHere, Rows, StoredHere
-    from roquet.store.filters import Filter
     from roquet.store.store import Durability, MessageStore
+    from roquet.store.tables.filters import Filter
 
 PARKED_MAX = 100_000
 """Answers that may wait for a flush or a slave at a time; sends beyond that are refused."""

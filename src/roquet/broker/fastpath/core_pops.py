@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.rules import PopConfig
     from roquet.remoting.fast_ingest import Rows
     from roquet.remoting.router import Request
-    from roquet.store.offsets import OffsetTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 _UNKNOWN = -1
 """The offset of a queue in which the group has none yet."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState, Identity
     from roquet.remoting.fast_ingest import MergeHere
     from roquet.store.store import Durability
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 
 SETTLES = (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.services.access import Access
     from roquet.broker.state import BrokerState
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.offsets import OffsetTable
 
 CLIENT_ID_LENGTH_MAX = 255
 AT_ONCE = 200

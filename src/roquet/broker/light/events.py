@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.light.rules import LightTopicConfig
     from roquet.broker.light.subscriptions import Client, LightSubscriptions
     from roquet.broker.pop.receive.orders import PopOrders
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.topic import TopicConfig
-    from roquet.store.groups import GroupTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 EVENTS_LIMIT = 10_000
 """No group has more noted for a client."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.broker.services.access import Access
     from roquet.model.topic import TopicConfig
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.offsets import OffsetTable
 
 NAMES_MAX = 10_000
 """Light topics that one answer names."""

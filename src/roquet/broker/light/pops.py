@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Reader
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.protocol.pop.orders import Key
-    from roquet.store.offsets import OffsetTable
     from roquet.store.results import GetResult
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

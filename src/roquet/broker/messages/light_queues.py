@@ -19,9 +19,9 @@ from roquet.store.results import PutResult, PutStatus
 from roquet.store.settings import LIGHT_QUEUES_MAX
 
 if TYPE_CHECKING:
-    from roquet.store.offsets import OffsetTable
     from roquet.store.results import Draft
     from roquet.store.settings import StoreConfig
+    from roquet.store.tables.offsets import OffsetTable
 
 
 log = logging.getLogger(__name__)

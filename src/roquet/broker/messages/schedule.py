@@ -27,7 +27,7 @@ from roquet.protocol.fastjson import JsonError
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
 from roquet.store.results import Draft, PutStatus, StoreFault
-from roquet.store.tables import Rows, TableCodec
+from roquet.store.tables.key_values import Rows, TableCodec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from roquet.broker.metrics.traffic import InnerTraffic
     from roquet.store.records import Record
     from roquet.store.results import PutResult
-    from roquet.store.tables import TableForm
+    from roquet.store.tables.key_values import TableForm
 
 log = logging.getLogger(__name__)
 

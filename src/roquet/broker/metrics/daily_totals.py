@@ -17,7 +17,7 @@ from roquet.protocol.bodies import fields
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.store.files import JsonFile
+    from roquet.store.tables.files import JsonFile
 
 log = logging.getLogger(__name__)
 

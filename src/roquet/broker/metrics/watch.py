@@ -13,8 +13,8 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.service.lanes import Lanes
-    from roquet.store.groups import GroupTable
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 water_mark = logging.getLogger("roquet.broker.water_mark")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.topic import TopicConfig
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

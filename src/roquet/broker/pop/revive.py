@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from roquet.broker.pop.seams import ReviveAppends, ReviveStore, Wheel
     from roquet.broker.state import Identity
     from roquet.protocol.pop.records import PopCheckpoint
-    from roquet.store.offsets import OffsetTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

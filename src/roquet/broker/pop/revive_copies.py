@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from roquet.broker.state import Identity
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.pop.records import PopCheckpoint
-    from roquet.store.groups import GroupTable
-    from roquet.store.offsets import OffsetTable
     from roquet.store.records import Record
     from roquet.store.results import Draft, PutResult
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

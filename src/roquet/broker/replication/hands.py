@@ -7,8 +7,8 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.store import diverged
-from roquet.store.ownership import follow_another, lead
+from roquet.store.marks import diverged
+from roquet.store.marks.ownership import follow_another, lead
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

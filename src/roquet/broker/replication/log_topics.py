@@ -22,7 +22,7 @@ from roquet.base.durable import replace_file, sync_folder
 from roquet.base.errors import RoquetError
 from roquet.model.topic import TopicConfig
 from roquet.service.background import Tasks
-from roquet.store.topics import is_path_safe
+from roquet.store.tables.topics import is_path_safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.state import BrokerState
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

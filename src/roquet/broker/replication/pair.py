@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.service.lifecycle import Timer
-from roquet.store import diverged
+from roquet.store.marks import diverged
 
 if TYPE_CHECKING:
     from collections.abc import Callable

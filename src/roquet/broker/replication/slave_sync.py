@@ -3,10 +3,10 @@
 Every ten seconds the slave asks its master with the codes that every broker answers (spec: ha §5).
 Topics and groups are read in pages, as a 5.x slave does, and taken over whole when their version
 differs; a master that knows no pages sends all at once. Consumer offsets come in one answer, which
-a master bounds (`store/offsets.py`): it is read beside the loop and followed in slices. They never
-go back: an offset here that is ahead (clients commit to a slave while the master is away) stays,
-unless the master's own value went back, which only an administrator does. What fails is tried next
-time.
+a master bounds (`store/tables/offsets.py`): it is read beside the loop and followed in slices. They
+never go back: an offset here that is ahead (clients commit to a slave while the master is away)
+stays, unless the master's own value went back, which only an administrator does. What fails is
+tried next time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from roquet.protocol.headers.offset import HAS_LIGHT_OFFSETS
 from roquet.protocol.light import light_topics
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
-from roquet.store.files import FILE_SIZE_MAX, JsonFile
+from roquet.store.tables.files import FILE_SIZE_MAX, JsonFile
 from roquet.store.timer_wheel import drop_wheel
 
 if TYPE_CHECKING:

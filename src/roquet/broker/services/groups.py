@@ -11,7 +11,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.model.attributes import GROUP_ATTRIBUTES, LIGHT_BIND_TOPIC
 from roquet.protocol import names
 from roquet.service.slices import in_slices
-from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
+from roquet.store.tables.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.group import SubscriptionGroupConfig
-    from roquet.store.groups import GroupTable
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

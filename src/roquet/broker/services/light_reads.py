@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.services.access import Access
-    from roquet.store.filters import Filter
     from roquet.store.records import Record
     from roquet.store.results import GetResult
+    from roquet.store.tables.filters import Filter
 
 MayRead = Callable[[str], bool]
 """Tells whether the caller may read a topic."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.base.config import setting
 from roquet.broker.api.offsets import CommitResult
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.store.offsets import FULL
+from roquet.store.tables.offsets import FULL
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         OffsetByTimeRequest,
         QueueRequest,
     )
-    from roquet.store.groups import GroupTable
-    from roquet.store.offsets import OffsetTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

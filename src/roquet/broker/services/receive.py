@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roquet.broker.pull_rules import PullConfig
     from roquet.broker.services.light_reads import MayRead, Reader
     from roquet.broker.services.receive_checks import Admitted, ReceiveChecks
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.offsets import OffsetTable
 
 SUSPEND_MS_MAX = 60_000
 """How long a read is held at most, whatever it asks for."""

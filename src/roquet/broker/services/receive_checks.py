@@ -16,8 +16,8 @@ from roquet.broker.services.topic_checks import FAQ, group_for
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
 from roquet.protocol import names, tags
-from roquet.store.filters import compiled
-from roquet.store.groups import FORBIDDEN_SUBSCRIPTION
+from roquet.store.tables.filters import compiled
+from roquet.store.tables.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from roquet.broker.api.receive import ReceiveRequest
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig
-    from roquet.store.filters import Filter, FilterTable
-    from roquet.store.groups import GroupTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.filters import Filter, FilterTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 
 _subscribed = functools.lru_cache(maxsize=1024)(tags.subscribe)

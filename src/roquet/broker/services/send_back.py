@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from roquet.broker.messages.proof import ProvenMessages
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.group import SubscriptionGroupConfig
-    from roquet.store.groups import GroupTable
     from roquet.store.records import Record
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 _TIMERS = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
 

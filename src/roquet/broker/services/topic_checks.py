@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from roquet.broker.api.send import Target
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.group import SubscriptionGroupConfig
-    from roquet.store.groups import GroupTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 

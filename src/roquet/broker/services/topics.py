@@ -15,7 +15,7 @@ from roquet.model.attributes import LIGHT, MESSAGE_TYPE, TOPIC_ATTRIBUTES
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.service.slices import in_slices
-from roquet.store.topics import is_path_safe
+from roquet.store.tables.topics import is_path_safe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.attributes import AttributeChange
-    from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.timers.rules import TimerConfig
     from roquet.service.metrics import Metrics
-    from roquet.store.files import JsonFile
     from roquet.store.store import MessageStore
+    from roquet.store.tables.files import JsonFile
     from roquet.store.timer_wheel import TimerWheel
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from roquet.broker.transactions.service import Transactions
     from roquet.broker.transactions.verdict import TransactionConfig
     from roquet.store.records import Record
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.service.metrics import Metrics
-    from roquet.store.files import JsonFile
+    from roquet.store.tables.files import JsonFile
 
 TOPICS_MAX = 100_000
 """Topics counted one by one."""

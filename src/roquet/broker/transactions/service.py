@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from roquet.broker.transactions.counts import TransactionCounts
     from roquet.broker.transactions.seams import Appends, TransactionStore
     from roquet.broker.transactions.verdict import TransactionConfig
-    from roquet.store.offsets import OffsetTable
     from roquet.store.records import Record
     from roquet.store.results import Draft, PutResult
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

@@ -32,14 +32,14 @@ from roquet.remoting.waits import KernelWaits
 from roquet.service.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
-from roquet.store.cleaning import Cleaner
-from roquet.store.files import JsonFile
-from roquet.store.filters import FilterTable
-from roquet.store.groups import GroupTable
-from roquet.store.offsets import OffsetTable
+from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.plugins import find_plugins, make_store
-from roquet.store.request_modes import RequestModes
-from roquet.store.topics import TopicTable
+from roquet.store.tables.files import JsonFile
+from roquet.store.tables.filters import FilterTable
+from roquet.store.tables.groups import GroupTable
+from roquet.store.tables.offsets import OffsetTable
+from roquet.store.tables.request_modes import RequestModes
+from roquet.store.tables.topics import TopicTable
 
 if TYPE_CHECKING:
     from roquet.acl.rights import Rights

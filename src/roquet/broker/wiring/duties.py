@@ -10,7 +10,7 @@ from roquet.broker.replication.duties import Duties, Role
 from roquet.broker.replication.hands import LANES, BrokerHands
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
-from roquet.store.ownership import follow_another, lead
+from roquet.store.marks.ownership import follow_another, lead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

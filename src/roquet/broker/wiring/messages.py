@@ -17,7 +17,7 @@ from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.wiring.base import make_broker_properties
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import revive_topic
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions

@@ -15,9 +15,9 @@ from roquet.broker.wiring.network import (
 from roquet.broker.wiring.security import security_parts
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
-from roquet.store.format import StoreFormat
+from roquet.store.housekeeping.self_check import SelfCheck
 from roquet.store.light_queues import LightQueueStore
-from roquet.store.self_check import SelfCheck
+from roquet.store.marks.format import StoreFormat
 
 if TYPE_CHECKING:
     from roquet.broker.fastpath.admission import FastIngest

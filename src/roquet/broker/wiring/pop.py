@@ -36,7 +36,7 @@ from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from roquet.broker.timers.rules import TimerConversion
 from roquet.broker.timers.service import TimerService
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.services.send.recall import Recalls

@@ -14,7 +14,7 @@ from roquet.broker.transactions.service import Transactions
 from roquet.broker.wiring.base import make_checks
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part
-from roquet.store.files import JsonFile
+from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.cli.output import json_line, line, table
-from roquet.store import diverged
-from roquet.store.format import StoreFormat
+from roquet.store.marks import diverged
+from roquet.store.marks.format import StoreFormat
 from roquet.store.upkeep.repair import refuse_if_used
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import itertools
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from roquet.store.topics import is_path_safe
+from roquet.store.tables.topics import is_path_safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -17,8 +17,8 @@ from roquet.protocol import properties as props
 from roquet.protocol.fastjson import read_object
 from roquet.protocol.fastjson_reader import JsonError
 from roquet.protocol.java_hash import java_hash
-from roquet.store import diverged
-from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.marks import diverged
+from roquet.store.tables.files import FILE_SIZE_MAX
 from roquet.store.upkeep.logscan import Damage, End, is_log_name, scan
 
 if TYPE_CHECKING:

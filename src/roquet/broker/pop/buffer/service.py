@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from roquet.broker.pop.buffer.rules import BufferConfig
     from roquet.protocol.pop.records import PopCheckpoint
     from roquet.service.metrics import Distribution
-    from roquet.store.offsets import OffsetTable
     from roquet.store.results import PutResult
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

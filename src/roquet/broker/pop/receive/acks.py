@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.ordered_acks import OrderedAcks
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.protocol.pop.handle import ReceiptHandle
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 ACK_FAILED = "put ack msg error"
 CHANGE_FAILED = "append checkpoint or ack origin failed"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Draws, Reader
     from roquet.broker.pop.receive.rules import PopConfig
     from roquet.model.topic import TopicConfig
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 
 class PopBrowser:

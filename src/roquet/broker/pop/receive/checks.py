@@ -17,7 +17,7 @@ from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
 from roquet.protocol import tags
 from roquet.protocol.pop.handle import HandleError, ReceiptHandle
-from roquet.store.filters import compiled
+from roquet.store.tables.filters import compiled
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.topic import TopicConfig
-    from roquet.store.groups import GroupTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 LATE_MS = 500
 """A request that is so much older than its client waits for is not worked on."""

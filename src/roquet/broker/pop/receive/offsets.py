@@ -15,7 +15,7 @@ from roquet.protocol import names
 
 if TYPE_CHECKING:
     from roquet.broker.pop.receive.locks import Key
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

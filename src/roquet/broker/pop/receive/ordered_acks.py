@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.protocol.pop.orders import Key
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.offsets import OffsetTable
 
 
 LOOKS_AGAIN_S = 60.0

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Corrupt
 from roquet.protocol.pop.orders import Key, OrderedBatch, decode_orders, encode_orders
-from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.tables.files import FILE_SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from roquet.base.clock import Clock
-    from roquet.store.files import JsonFile
-    from roquet.store.offsets import OffsetTable
+    from roquet.store.tables.files import JsonFile
+    from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import Identity
     from roquet.protocol.pop.records import PopAck, PopCheckpoint
     from roquet.store.results import Draft, PutResult
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 
 class Appends(Protocol):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopConfig
     from roquet.model.topic import TopicConfig
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

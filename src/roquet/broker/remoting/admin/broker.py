@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roquet.broker.remoting.callers import Callers
     from roquet.broker.services.admin.runtime import RuntimeInfo
     from roquet.broker.services.admin.settings import Settings
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 UPDATE_SIZE_MAX = 65_536
 """Bytes of a request to change settings."""

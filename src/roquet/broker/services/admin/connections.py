@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Client, Registry
     from roquet.broker.messages.proof import ProvenMessages
     from roquet.model.subscription import SubscriptionData
-    from roquet.store.groups import GroupTable
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 _KNOWS_STATUS = 28
 _KNOWS_RUNNING_INFO = 62

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.broker.state import BrokerState
     from roquet.protocol.bodies.offsets import DelayOffsetBody
-    from roquet.store.groups import GroupTable
-    from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.broker.metrics.stats import BrokerStats, View
     from roquet.model.topic import TopicConfig
-    from roquet.store.offsets import OffsetTable
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
 
 
 @dataclasses.dataclass(slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.light_reads import MayRead
     from roquet.model.subscription import SubscriptionData
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 COUNT_MAX = 256
 

@@ -11,7 +11,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.store.store import MessageStore
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.broker.state import Identity
     from roquet.protocol.bodies.assignments import RequestModeTable
-    from roquet.store.groups import GroupTable
-    from roquet.store.request_modes import RequestModes
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.request_modes import RequestModes
+    from roquet.store.tables.topics import TopicTable
 
 LIGHT_QUEUE = 0
 """The one queue of a light queue."""

@@ -21,7 +21,7 @@ from roquet.protocol import names, tags
 from roquet.service.lifecycle import Timer
 from roquet.service.shares import may_hold
 from roquet.service.slices import in_slices
-from roquet.store.filters import compiled
+from roquet.store.tables.filters import compiled
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Client, Registry
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import CheckClient, ConsumerData, HeartbeatData
-    from roquet.store.groups import GroupTable
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.groups import GroupTable
+    from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Registry
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.locks import LockRequest
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 QUEUES_AT_ONCE = 500
 """Queues that are locked or unlocked before others have their turn."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.state import BrokerState
     from roquet.broker.timers.rules import TimerConfig
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 TAG = "_RECALL_TAG_"
 BODY = b"0"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metrics.traffic import Traffic
-    from roquet.store.groups import GroupTable
+    from roquet.store.tables.groups import GroupTable
 
 KNOWS_MAX_RECONSUME = 121
 """Clients from this version (V3_4_9) on say themselves how often a message is tried."""

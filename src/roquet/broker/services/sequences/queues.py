@@ -19,15 +19,15 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.sequences.rules import Producers
 from roquet.protocol import properties as props
 from roquet.protocol.messages.sequences import EXPIRY_MS, Stamp
-from roquet.store.filters import compiled
 from roquet.store.records import read_records
+from roquet.store.tables.filters import compiled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from roquet.base.clock import Clock
-    from roquet.store.filters import Filter
     from roquet.store.results import GetResult
+    from roquet.store.tables.filters import Filter
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.sequences.rules import Entry
     from roquet.broker.state import BrokerState
     from roquet.store.results import BatchDraft
-    from roquet.store.topics import TopicTable
+    from roquet.store.tables.topics import TopicTable
 
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 """Outcomes of an append that was not tried: they leave no doubt, however often they are had."""

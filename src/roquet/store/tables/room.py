@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from roquet.base.errors import TableFull
 from roquet.service.background import give_way
-from roquet.store.files import FILE_SIZE_MAX
+from roquet.store.tables.files import FILE_SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

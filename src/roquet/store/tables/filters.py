@@ -19,16 +19,16 @@ from roquet.protocol.bodies import fields
 from roquet.protocol.sql92.compiler import compile_sql
 from roquet.protocol.tags import ExpressionError
 from roquet.service.ratelog import RateLog
-from roquet.store.bloom import Bloom
-from roquet.store.room import Room, text_size
-from roquet.store.tables import Rows, TableCodec
+from roquet.store.tables.bloom import Bloom
+from roquet.store.tables.key_values import Rows, TableCodec
+from roquet.store.tables.room import Room, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.model.subscription import SubscriptionData
-    from roquet.store.tables import TableForm
+    from roquet.store.tables.key_values import TableForm
 
 log = logging.getLogger(__name__)
 

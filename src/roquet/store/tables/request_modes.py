@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.base.errors import TableFull
 from roquet.protocol.bodies.assignments import RequestModeTable
-from roquet.store.files import FILE_SIZE_MAX
-from roquet.store.tables import Rows, TableCodec
+from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.key_values import Rows, TableCodec
 
 if TYPE_CHECKING:
     from roquet.model.request_mode import GroupRequestMode
-    from roquet.store.tables import TableForm
+    from roquet.store.tables.key_values import TableForm
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.groups import GroupTableBody
-from roquet.store.files import FILE_SIZE_MAX
-from roquet.store.room import Room, in_reserved_slices, text_size
+from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.room import Room, in_reserved_slices, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from roquet.base.clock import Clock
-    from roquet.store.files import JsonFile
+    from roquet.store.tables.files import JsonFile
 
 log = logging.getLogger(__name__)
 

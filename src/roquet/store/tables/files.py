@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
 from roquet.service.collector import long_work
-from roquet.store.tables import Rows
+from roquet.store.tables.key_values import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from roquet.model.data_version import DataVersion
-    from roquet.store.tables import KeyValues, TableCodec
+    from roquet.store.tables.key_values import KeyValues, TableCodec
 
 T = TypeVar("T")
 K = TypeVar("K")

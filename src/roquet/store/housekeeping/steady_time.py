@@ -20,7 +20,7 @@ from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 
 if TYPE_CHECKING:
-    from roquet.store.files import JsonFile
+    from roquet.store.tables.files import JsonFile
 
 log = logging.getLogger(__name__)
 

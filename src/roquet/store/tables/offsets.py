@@ -22,14 +22,14 @@ from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.service.background import give_way
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, write_body
-from roquet.store.files import FILE_SIZE_MAX
-from roquet.store.room import Room, text_size
+from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.room import Room, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from roquet.base.clock import Clock
-    from roquet.store.files import JsonFile
+    from roquet.store.tables.files import JsonFile
 
 log = logging.getLogger(__name__)
 

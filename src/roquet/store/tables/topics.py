@@ -20,15 +20,15 @@ from roquet.model.data_version import DataVersion
 from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import TopicTableBody
-from roquet.store.files import FILE_SIZE_MAX
-from roquet.store.room import Room, in_reserved_slices, text_size
+from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.room import Room, in_reserved_slices, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from roquet.base.clock import Clock
-    from roquet.store.files import JsonFile
+    from roquet.store.tables.files import JsonFile
 
 log = logging.getLogger(__name__)
 

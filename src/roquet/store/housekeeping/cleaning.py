@@ -2,7 +2,7 @@
 
 Rules of spec store §12. Deleting is the core's; whole files go, oldest first, never the last, and
 the queues and the index follow. Nothing is ever deleted because metadata is missing, nor because
-the clock has jumped ahead (`roquet.store.steady_time`).
+the clock has jumped ahead (`roquet.store.housekeeping.steady_time`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.base.clock import steady_ms
 from roquet.base.hours import hour_of
+from roquet.store.housekeeping.steady_time import HOUR_MS, KeptTime
 from roquet.store.results import StoreFault
-from roquet.store.steady_time import HOUR_MS, KeptTime
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.store.files import JsonFile
     from roquet.store.results import DiskUse
     from roquet.store.settings import StoreConfig
+    from roquet.store.tables.files import JsonFile
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 A table (filters of groups, offsets of delay levels …) changes row by row through `KeyValues` and
 is made durable by `flush`. Today each is one JSON file, written whole (`JsonTable` of
-`store/files.py`, which alone knows how a table is written safely); a form that keeps rows one by
-one has the same interface. What a table asks for is a `TableForm`: `JsonFile` is one.
+`files.py`, which alone knows how a table is written safely); a form that keeps rows one by one has
+the same interface. What a table asks for is a `TableForm`: `JsonFile` is one.
 
 Invariant: after `flush` returned, a start finds every `put` and `delete` of before the call.
 """

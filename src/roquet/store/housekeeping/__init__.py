@@ -1,0 +1,1 @@
+"""Looking after a store while its broker runs: old files, and files that changed."""

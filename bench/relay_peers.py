@@ -9,9 +9,9 @@ import time
 from typing import cast
 
 from roquet.protocol.command import reply_to
-from roquet.relay import packets
 from roquet.relay.codes import RelayCode
-from roquet.relay.packets import Registered
+from roquet.relay.peers import packets
+from roquet.relay.peers.packets import Registered
 from roquet.remoting.codec import decode, encode
 
 _LENGTH = struct.Struct(">i")

@@ -15,13 +15,13 @@ import trustme
 
 from roquet.base.clock import SystemClock
 from roquet.protocol.command import Command, reply_to
-from roquet.relay import packets
 from roquet.relay.app import Relay, build
 from roquet.relay.client import ClientOptions, InnerServer, Packet
 from roquet.relay.codes import RelayCode
 from roquet.relay.config import RelayConfig
 from roquet.relay.config_server import ConfigServer
-from roquet.relay.links import tls_of_server
+from roquet.relay.peers import packets
+from roquet.relay.peers.links import tls_of_server
 from roquet.remoting.codec import decode, encode
 
 if TYPE_CHECKING:

@@ -114,7 +114,12 @@ AREAS = (
     ),
     Area(
         "relay",
-        ("relay/registry.py", "relay/servers.py", "relay/dispatch.py", "relay/machine.py"),
+        (
+            "relay/registry.py",
+            "relay/servers.py",
+            "relay/peers/dispatch.py",
+            "relay/master/machine.py",
+        ),
         ("unit/relay",),
     ),
     Area(

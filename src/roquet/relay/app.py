@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
 from roquet.relay.codes import FORWARDS, RelayCode
-from roquet.relay.dispatch import Dispatcher, PacketHandler
-from roquet.relay.links import Links, Listener, tls_of_server, tls_to_servers
-from roquet.relay.machine import STEPS, Machine, Periods
-from roquet.relay.master import MasterService
+from roquet.relay.master.machine import STEPS, Machine, Periods
+from roquet.relay.master.master import MasterService
+from roquet.relay.peers.dispatch import Dispatcher, PacketHandler
+from roquet.relay.peers.links import Links, Listener, tls_of_server, tls_to_servers
 from roquet.relay.process import MainProcess, MessageHandler, explain
 from roquet.relay.registry import Registry
 from roquet.relay.traffic import RelayTraffic
-from roquet.relay.view import View
-from roquet.relay.web import WebHandler, WebSide, watch
+from roquet.relay.web.calls import WebHandler, WebSide, watch
+from roquet.relay.web.view import View
 from roquet.relay.worker import WorkerService
 from roquet.service.lifecycle import App, Part, Timer
 from roquet.service.metrics import LoopLag, Metrics
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
     from roquet.relay.config import RelayConfig
-    from roquet.relay.links import RelayLink
+    from roquet.relay.peers.links import RelayLink
 
 EXPIRE_S = 0.2
 """Period of the look for requests that were not answered in time."""

@@ -23,12 +23,12 @@ from roquet.base.clock import Clock, SystemClock
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import BINARY, Command, reply_to
-from roquet.relay import packets
 from roquet.relay.codes import FORWARDS, ID_MAX, RelayAnswer, RelayCode
-from roquet.relay.dispatch import Dispatcher, PacketHandler
-from roquet.relay.links import Links, Listener, RelayLink
-from roquet.relay.member import Identity, Member
-from roquet.relay.packets import Other
+from roquet.relay.peers import packets
+from roquet.relay.peers.dispatch import Dispatcher, PacketHandler
+from roquet.relay.peers.links import Links, Listener, RelayLink
+from roquet.relay.peers.member import Identity, Member
+from roquet.relay.peers.packets import Other
 from roquet.relay.registry import Registry
 from roquet.remoting.client import split_address
 from roquet.remoting.connection_limits import MIB
@@ -96,7 +96,7 @@ class InnerServer:
     ) -> None:
         """Listen on `host:port` (0: any free port) once entered, or dial `relay`.
 
-        `tls` is the context of the side that this server takes: see `relay.links`.
+        `tls` is the context of the side that this server takes: see `relay.peers.links`.
         """
         for name, value in (("server_id", server_id), ("server_type", server_type)):
             if not 1 <= value <= ID_MAX:

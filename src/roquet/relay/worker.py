@@ -8,14 +8,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from roquet.protocol.command import Command, reply_to
-from roquet.relay import events as e
-from roquet.relay import packets
+from roquet.relay.master import events as e
+from roquet.relay.peers import packets
 from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
-    from roquet.relay.dispatch import Dispatcher
-    from roquet.relay.links import Links, RelayLink
+    from roquet.relay.peers.dispatch import Dispatcher
+    from roquet.relay.peers.links import Links, RelayLink
     from roquet.relay.process import Mailbox, MessageHandler
     from roquet.relay.registry import Registry
     from roquet.relay.traffic import RelayTraffic

@@ -27,8 +27,8 @@ from relay_harness import (
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
-from roquet.relay import packets
 from roquet.relay.codes import RelayAnswer, RelayCode
+from roquet.relay.peers import packets
 from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:

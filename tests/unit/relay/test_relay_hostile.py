@@ -27,9 +27,9 @@ from relay_harness import (
 from roquet.base.errors import Unreachable
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
-from roquet.relay import packets
 from roquet.relay.codes import FORWARDS, RelayAnswer, RelayCode
-from roquet.relay.links import tls_to_servers
+from roquet.relay.peers import packets
+from roquet.relay.peers.links import tls_to_servers
 from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from roquet.relay import events as e
-from roquet.relay.machine import DIALS_A_TICK, WAIT_ADD_A_TICK, Machine, Periods
+from roquet.relay.master import events as e
+from roquet.relay.master.machine import DIALS_A_TICK, WAIT_ADD_A_TICK, Machine, Periods
 from roquet.relay.servers import Entry, ServerList
 
 if TYPE_CHECKING:

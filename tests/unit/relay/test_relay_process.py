@@ -16,9 +16,9 @@ import pytest
 from relay_harness import ECHO, Pki, World, looped, until, world
 from roquet.cli.app import run
 from roquet.protocol.command import Command, reply_to
-from roquet.relay import packets
 from roquet.relay.codes import RelayCode
-from roquet.relay.links import tls_to_servers
+from roquet.relay.peers import packets
+from roquet.relay.peers.links import tls_to_servers
 from roquet.remoting.codec import encode
 from roquet.roquet_native import decode_frames
 from roquet.service.runtime import raise_open_files

@@ -9,14 +9,14 @@ import pytest
 
 from relay_harness import RawServer, looped, settings, until, world
 from roquet.base.clock import SystemClock
-from roquet.relay import events as e
-from roquet.relay import packets
 from roquet.relay.app import build
 from roquet.relay.codes import RelayCode
-from roquet.relay.machine import _SHOWN_IDS, DIALS_A_TICK, WAIT_ADD_A_TICK, Machine, Periods
-from roquet.relay.master import EFFECTS_AT_ONCE
+from roquet.relay.master import events as e
+from roquet.relay.master.machine import _SHOWN_IDS, DIALS_A_TICK, WAIT_ADD_A_TICK, Machine, Periods
+from roquet.relay.master.master import EFFECTS_AT_ONCE
+from roquet.relay.peers import packets
 from roquet.relay.servers import Entry, ServerList
-from roquet.relay.web import ROWS_AT_ONCE
+from roquet.relay.web.calls import ROWS_AT_ONCE
 from roquet.service.http import HttpRequest
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pytest
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Corrupt, UsageError
 from roquet.protocol.command import Command
-from roquet.relay import packets
 from roquet.relay.app import build
 from roquet.relay.config import RelayConfig, load_config
-from roquet.relay.packets import Claim, PacketError
+from roquet.relay.peers import packets
+from roquet.relay.peers.packets import Claim, PacketError
 from roquet.relay.registry import Registry
 from roquet.relay.servers import (
     ANSWER_SIZE_MAX,

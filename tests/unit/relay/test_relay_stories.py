@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.relay import events as e
-from roquet.relay.machine import Machine, Periods
+from roquet.relay.master import events as e
+from roquet.relay.master.machine import Machine, Periods
 from roquet.relay.servers import Entry, ServerList
 
 if TYPE_CHECKING:

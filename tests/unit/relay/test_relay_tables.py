@@ -15,8 +15,8 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.relay import servers as module
 from roquet.relay.codes import ID_MAX
-from roquet.relay.dispatch import Dispatcher, PacketHandler
-from roquet.relay.packets import PacketError
+from roquet.relay.peers.dispatch import Dispatcher, PacketHandler
+from roquet.relay.peers.packets import PacketError
 from roquet.relay.registry import Registry
 from roquet.relay.servers import Entry, LastGood, ServerList, ServersError, encode, parse
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from roquet.relay.links import RelayLink
+    from roquet.relay.peers.links import RelayLink
 
 
 def answer(*entries: Any, version: Any = 1) -> bytes:

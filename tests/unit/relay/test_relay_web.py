@@ -11,7 +11,7 @@ import pytest
 from relay_harness import fleet, until, world
 from roquet.base.errors import UsageError
 from roquet.relay.registry import Registry
-from roquet.relay.web import OWNER
+from roquet.relay.web.calls import OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from roquet.relay.machine import Machine, Stages
+    from roquet.relay.master.machine import Machine, Stages
     from roquet.relay.process import MainProcess
     from roquet.relay.servers import Entry
     from roquet.relay.traffic import RelayTraffic

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command, reply_to
-from roquet.relay.links import RelayLink
-from roquet.relay.packets import PacketError
+from roquet.relay.peers.links import RelayLink
+from roquet.relay.peers.packets import PacketError
 
 if TYPE_CHECKING:
     from roquet.relay.registry import Registry

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from roquet.relay.packets import Other
+    from roquet.relay.peers.packets import Other
     from roquet.relay.servers import ServerList
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from roquet.base.errors import Refused
 from roquet.relay.codes import ID_MAX
-from roquet.relay.openapi import document
+from roquet.relay.web.openapi import document
 from roquet.service.background import give_way
 from roquet.service.http import JSON, HttpAnswer, HttpRequest, HttpServer, json_answer
 from roquet.service.metrics import CONTENT_TYPE
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from roquet.relay.registry import Registry
-    from roquet.relay.view import View
+    from roquet.relay.web.view import View
     from roquet.service.metrics import Metrics
 
 WebHandler: TypeAlias = "Callable[[HttpRequest, int], HttpAnswer | Awaitable[HttpAnswer]]"

@@ -11,8 +11,8 @@ from collections import Counter, deque
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from roquet.relay import events as e
-from roquet.relay.packets import Other
+from roquet.relay.master import events as e
+from roquet.relay.peers.packets import Other
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

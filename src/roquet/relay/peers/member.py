@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import BINARY, Command, reply_to
-from roquet.relay import packets
 from roquet.relay.codes import RelayAnswer, RelayCode
+from roquet.relay.peers import packets
 from roquet.remoting.codec import encode
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.base.clock import Clock
-    from roquet.relay.dispatch import Dispatcher, PacketHandler
-    from roquet.relay.links import Links, RelayLink
+    from roquet.relay.peers.dispatch import Dispatcher, PacketHandler
+    from roquet.relay.peers.links import Links, RelayLink
     from roquet.relay.registry import Registry
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.errors import DiskFull, OutcomeUnknown, Refused, Unreachable
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command, reply_to
-from roquet.relay import events as e
-from roquet.relay import packets
 from roquet.relay.codes import RelayAnswer
 from roquet.relay.http_get import HttpError, http_get, reason
+from roquet.relay.master import events as e
+from roquet.relay.peers import packets
 from roquet.relay.servers import ANSWER_SIZE_MAX, LastGood, ServerList, ServersError, parse
 from roquet.service.slices import in_slices, read_body
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.relay.config import RelayConfig
-    from roquet.relay.dispatch import Dispatcher
-    from roquet.relay.links import Links, RelayLink
-    from roquet.relay.machine import Machine
+    from roquet.relay.master.machine import Machine
+    from roquet.relay.peers.dispatch import Dispatcher
+    from roquet.relay.peers.links import Links, RelayLink
     from roquet.relay.process import Mailbox, MessageHandler
     from roquet.relay.registry import Registry
     from roquet.relay.traffic import RelayTraffic

@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from roquet.relay.codes import ID_MAX
-from roquet.relay.view import HealthRow, ServerRow, WorkerRow
+from roquet.relay.web.view import HealthRow, ServerRow, WorkerRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

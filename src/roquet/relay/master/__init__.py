@@ -1,0 +1,1 @@
+"""The master service: a pure state machine, and the shell that ticks it."""

@@ -1,0 +1,1 @@
+"""Links to inner servers, and the packets that go over them."""

@@ -17,8 +17,8 @@ from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import Header, wire
 from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.codec import decode, encode
-from roquet.remoting.connection_limits import ConnectionConfig
-from roquet.remoting.native_connections import NativeConnections
+from roquet.remoting.connections.limits import ConnectionConfig
+from roquet.remoting.connections.native import NativeConnections
 from roquet.remoting.router import Peer, Ports, Request, Route, Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service.lanes import LaneConfig, Lanes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from roquet.base.clock import Clock
-    from roquet.remoting.ingest import Ingest
+    from roquet.remoting.connections.ingest import Ingest
     from roquet.remoting.tls import ClientTls, ServerTls
 
 ECHO = RequestCode.SEND_MESSAGE

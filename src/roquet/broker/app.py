@@ -55,7 +55,7 @@ from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
-from roquet.remoting.fast_ingest import FastPath
+from roquet.remoting.connections.fast_ingest import FastPath
 from roquet.service import runtime
 from roquet.service.lifecycle import App
 from roquet.service.supervisor import supervised

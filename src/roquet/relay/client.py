@@ -31,8 +31,8 @@ from roquet.relay.peers.member import Identity, Member
 from roquet.relay.peers.packets import Other
 from roquet.relay.registry import Registry
 from roquet.remoting.client import split_address
-from roquet.remoting.connection_limits import MIB
-from roquet.remoting.ingest import PlainIngest
+from roquet.remoting.connections.ingest import PlainIngest
+from roquet.remoting.connections.limits import MIB
 
 if TYPE_CHECKING:
     import ssl

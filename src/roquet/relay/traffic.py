@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roquet._native import Exchange
 from roquet.protocol.command import Command
-from roquet.remoting.ingest import FeedResult
+from roquet.remoting.connections.ingest import FeedResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
-from roquet.remoting.connection import KEYS, RECEIVE_SIZE, Connection
-from roquet.remoting.connection_limits import MIB, Budget, ConnectionConfig
-from roquet.remoting.in_flight import ClockJumpDetector
-from roquet.remoting.ingest import PlainIngest
+from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
+from roquet.remoting.connections.in_flight import ClockJumpDetector
+from roquet.remoting.connections.ingest import PlainIngest
+from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
 from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S, why_not_connected, why_not_plain
 from roquet.service.background import Tasks

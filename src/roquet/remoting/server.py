@@ -19,14 +19,14 @@ from roquet.base.errors import UsageError
 from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
-from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.codec import FRAME_SIZE_MAX
-from roquet.remoting.connection import KEYS, RECEIVE_SIZE, Connection
-from roquet.remoting.connection_limits import MIB, Budget, ConnectionConfig
-from roquet.remoting.in_flight import ClockJumpDetector
-from roquet.remoting.ingest import Ingest, PlainIngest
+from roquet.remoting.connections.accept_rate import AcceptRate
+from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
+from roquet.remoting.connections.in_flight import ClockJumpDetector
+from roquet.remoting.connections.ingest import Ingest, PlainIngest
+from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.connections.silence import SilentConnections
 from roquet.remoting.router import Request
-from roquet.remoting.silence import SilentConnections
 from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
-    from roquet.remoting.native_connections import NativePort
+    from roquet.remoting.connections.native import NativePort
+    from roquet.remoting.connections.waits import KernelWaits
     from roquet.remoting.router import Peer, Router
     from roquet.remoting.tls import ServerTls
-    from roquet.remoting.waits import KernelWaits
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from roquet.broker.lanes import lane_configs
 from roquet.broker.network.fast_fail import STUCK_MS, FastFail, FastFailConfig
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.state import BrokerState
-from roquet.remoting.waits import KernelWaits
+from roquet.remoting.connections.waits import KernelWaits
 from roquet.service.lanes import Lanes
 from roquet.testing.clock import FakeClock
 

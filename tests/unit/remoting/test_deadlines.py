@@ -12,7 +12,7 @@ import pytest
 from remoting_harness import SLOW, calling, serving
 from roquet.base.errors import OutcomeUnknown
 from roquet.protocol.command import Command
-from roquet.remoting.in_flight import Deadlines
+from roquet.remoting.connections.in_flight import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

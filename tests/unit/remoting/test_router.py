@@ -10,7 +10,7 @@ from remoting_harness import ECHO, FAIL, Handlers
 from roquet.base.errors import UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
-from roquet.remoting.in_flight import InFlight
+from roquet.remoting.connections.in_flight import InFlight
 from roquet.remoting.router import Ports, Request, Route, Router
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.testing.clock import FakeClock

@@ -17,7 +17,7 @@ from remoting_harness import BIG, ECHO, LATER, SLOW, SOON, ask, calling, serving
 from roquet.base.errors import OutcomeUnknown
 from roquet.protocol.command import FLAG_RESPONSE, Command, reply_to
 from roquet.remoting.codec import encode
-from roquet.remoting.ingest import FeedResult, PlainIngest
+from roquet.remoting.connections.ingest import FeedResult, PlainIngest
 from roquet.remoting.server import ServerConfig
 from roquet.testing.clock import FakeClock
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from roquet.acl.accounts import Account, Table
     from roquet.acl.addresses import Pattern
-    from roquet.remoting.fast_ingest import Rows
+    from roquet.remoting.connections.fast_ingest import Rows
 
     _White = tuple[bool, list[list[tuple[int, int]]]]
 

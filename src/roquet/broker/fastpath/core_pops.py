@@ -16,7 +16,7 @@ from roquet.broker.api.refusal import Refusal
 from roquet.broker.pop.receive.reads import Draw
 from roquet.model.subscription import ExpressionType
 from roquet.protocol.pop.records import PopCheckpoint
-from roquet.remoting.fast_ingest import PopHere, Wish
+from roquet.remoting.connections.fast_ingest import PopHere, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Draws
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopConfig
-    from roquet.remoting.fast_ingest import Rows
+    from roquet.remoting.connections.fast_ingest import Rows
     from roquet.remoting.router import Request
     from roquet.store.tables.offsets import OffsetTable
     from roquet.store.tables.topics import TopicTable

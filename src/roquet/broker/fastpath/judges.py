@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from roquet.remoting.fast_ingest import Rows
+    from roquet.remoting.connections.fast_ingest import Rows
 
 
 class OverloadState(Protocol):

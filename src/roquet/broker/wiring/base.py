@@ -27,8 +27,8 @@ from roquet.broker.services.topic_checks import SendChecks
 from roquet.broker.state import BrokerState, Identity
 from roquet.broker.wiring.hooks import load_hooks
 from roquet.protocol.messages.message_id import UniqueIds
+from roquet.remoting.connections.waits import KernelWaits
 from roquet.remoting.tls import ServerTls
-from roquet.remoting.waits import KernelWaits
 from roquet.service.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from roquet.ha.replicas import Replicas
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
-    from roquet.remoting.fast_ingest import FastPath
+    from roquet.remoting.connections.fast_ingest import FastPath
 
 
 def make_admission(

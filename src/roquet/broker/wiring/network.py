@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.wiring.base import Base
     from roquet.remoting.client import Client
-    from roquet.remoting.fast_ingest import FastPath
+    from roquet.remoting.connections.fast_ingest import FastPath
     from roquet.remoting.router import Peer, Route
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from roquet.broker.wiring.timers import TimerParts
     from roquet.protocol.pop.orders import Key
     from roquet.remoting.client import Client
-    from roquet.remoting.fast_ingest import FastPath
+    from roquet.remoting.connections.fast_ingest import FastPath
     from roquet.remoting.router import Peer, Request
 
 SAVE_S = 10

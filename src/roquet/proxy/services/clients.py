@@ -21,7 +21,7 @@ from roquet.proxy.rules.checks import check_group, check_topic
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.convert import message_of, set_millis
 from roquet.proxy.services.produce import transaction_id
-from roquet.remoting.connection import KEYS
+from roquet.remoting.connections.connection import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

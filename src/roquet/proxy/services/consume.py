@@ -23,7 +23,7 @@ from roquet.proxy.rules.polling import polling_ms
 from roquet.proxy.services.clients import PUSH, wanted_of
 from roquet.proxy.services.convert import message_of, millis, set_millis
 from roquet.proxy.services.renew import NACK_MS, with_place
-from roquet.remoting.connection import KEYS
+from roquet.remoting.connections.connection import KEYS
 from roquet.store.records import read_records
 from roquet.store.results import StoreFault
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.remoting.connection import KEYS, RECEIVE_SIZE, Connection
-from roquet.remoting.connection_limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
+from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
 from roquet.service.background import Tasks
 from roquet.service.listening import port_of
 from roquet.service.ratelog import RateLog
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
-    from roquet.remoting.ingest import Ingest
+    from roquet.remoting.connections.ingest import Ingest
 
 
 log = logging.getLogger(__name__)

@@ -14,16 +14,16 @@ from roquet.base.overriding import override
 from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
-from roquet.remoting.in_flight import Deadlines, InFlight
+from roquet.remoting.connections.in_flight import Deadlines, InFlight
 
 if TYPE_CHECKING:
     import socket
 
     from roquet.protocol.command import Command
-    from roquet.remoting.connection_limits import Budget, ConnectionConfig
-    from roquet.remoting.connection_owner import ConnectionOwner
-    from roquet.remoting.ingest import FeedResult, Ingest
-    from roquet.remoting.waits import KernelWaits
+    from roquet.remoting.connections.ingest import FeedResult, Ingest
+    from roquet.remoting.connections.limits import Budget, ConnectionConfig
+    from roquet.remoting.connections.owner import ConnectionOwner
+    from roquet.remoting.connections.waits import KernelWaits
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from roquet._native import Ingest as NativeIngest
 from roquet._native import decode_frames
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
-from roquet.remoting.connection_limits import ConnectionConfig
-from roquet.remoting.ingest import FeedResult
-from roquet.remoting.native_connections import NativeConnections
+from roquet.remoting.connections.ingest import FeedResult
+from roquet.remoting.connections.limits import ConnectionConfig
+from roquet.remoting.connections.native import NativeConnections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

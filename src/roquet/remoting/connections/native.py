@@ -16,9 +16,9 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
-from roquet.remoting.connection import Connection, Stop
-from roquet.remoting.connection_limits import MIB
-from roquet.remoting.ingest import FeedResult
+from roquet.remoting.connections.connection import Connection, Stop
+from roquet.remoting.connections.ingest import FeedResult
+from roquet.remoting.connections.limits import MIB
 
 if TYPE_CHECKING:
     import socket
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from roquet._native import Ingest as NativeIngest
     from roquet._native import NetConnection, NetThreads
     from roquet.protocol.command import Command
-    from roquet.remoting.connection_limits import Budget, ConnectionConfig
-    from roquet.remoting.connection_owner import ConnectionOwner
+    from roquet.remoting.connections.limits import Budget, ConnectionConfig
+    from roquet.remoting.connections.owner import ConnectionOwner
 
 HOST_SIZES = (8, 20)
 

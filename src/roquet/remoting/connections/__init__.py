@@ -1,0 +1,1 @@
+"""Connections: bytes in and out, calls in both directions, and their limits."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import trustme
 
 from roquet.protocol.messages import sys_flag
-from roquet.service.runtime import raise_open_files
+from roquet.service.process.runtime import raise_open_files
 from roquet.testing.cluster import pull_command, send_command
 from roquet.testing.process import BrokerProcess
 from tools.scale_churn import RATE, churn

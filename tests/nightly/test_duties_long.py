@@ -22,7 +22,7 @@ CHANGES = WARM + 1_000
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from roquet.service.runtime import share_arenas
+from roquet.service.process.runtime import share_arenas
 
 assert share_arenas()  # as every server does first, before there are threads
 

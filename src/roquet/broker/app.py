@@ -56,9 +56,9 @@ from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.fast_ingest import FastPath
-from roquet.service import runtime
 from roquet.service.lifecycle import App
-from roquet.service.supervisor import supervised
+from roquet.service.process import runtime
+from roquet.service.process.supervisor import supervised
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState, Identity
     from roquet.broker.wiring.replication import Pair
     from roquet.remoting.router import Route, Router
-    from roquet.service.health import Health
+    from roquet.service.http.health import Health
     from roquet.store.store import MessageStore
 
 log = logging.getLogger(__name__)

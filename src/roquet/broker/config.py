@@ -33,7 +33,7 @@ from roquet.ha.config import HaConfig
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsConfig, with_tls_file
-from roquet.service.address_server import AddressLookup, AddressServerConfig
+from roquet.service.http.address_server import AddressLookup, AddressServerConfig
 from roquet.store.plugins import PluginConfig
 from roquet.store.settings import StoreConfig
 from roquet.store.tables.groups import GroupTableConfig

@@ -14,7 +14,7 @@ from roquet.cli.exits import EXIT_INTERRUPTED, EXIT_LEFT_OUT
 from roquet.client import connect
 from roquet.remoting.other_servers import WrongServer
 from roquet.remoting.refusals import cannot_heal
-from roquet.service import runtime
+from roquet.service.process import runtime
 
 if TYPE_CHECKING:
     import argparse

@@ -46,7 +46,7 @@ from roquet.protocol import names
 from roquet.protocol.messages.message_id import UniqueIds
 from roquet.remoting.client import Client
 from roquet.remoting.tls import TLS_ENABLE, TlsOptions, client_tls, environment_options
-from roquet.service.address_server import AddressLookup
+from roquet.service.http.address_server import AddressLookup
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -22,7 +22,7 @@ from roquet.ha.places import Places
 from roquet.ha.secret import MasterGate
 from roquet.ha.tail import Arrival, Tail, Verdict, encode_verdict, is_same
 from roquet.ha.threads import LogThread, take_socket
-from roquet.service.listening import port_of
+from roquet.service.http.listening import port_of
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 

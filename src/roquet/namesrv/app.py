@@ -22,7 +22,7 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.remoting.tls import RELOAD_S, ServerTls
-from roquet.service.health import Health, HealthEndpoint
+from roquet.service.http.health import Health, HealthEndpoint
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.service.lifecycle import App, Part, Timer
 from roquet.service.metrics import Metrics

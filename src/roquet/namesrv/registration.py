@@ -22,7 +22,7 @@ from roquet.protocol.headers import namesrv as headers
 from roquet.protocol.registration.body import RegisterBody, RegisterBodyError, crc32_of
 from roquet.remoting.router import Route
 from roquet.service.background import give_way
-from roquet.service.collector import long_work
+from roquet.service.process.collector import long_work
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from roquet.relay.servers import SCHEMA, ServersError, parse
-from roquet.service.http import JSON, HttpAnswer, HttpRequest, HttpServer, json_answer
+from roquet.service.http.server import JSON, HttpAnswer, HttpRequest, HttpServer, json_answer
 
 if TYPE_CHECKING:
     from pathlib import Path

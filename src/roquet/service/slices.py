@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from roquet.protocol import fastjson
 from roquet.service.background import give_way
-from roquet.service.collector import long_work
+from roquet.service.process.collector import long_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping

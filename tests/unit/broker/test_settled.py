@@ -33,7 +33,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.tls import RELOAD_S
-from roquet.service.address_server import EVERY_S, FIRST_S
+from roquet.service.http.address_server import EVERY_S, FIRST_S
 from roquet.service.ratelog import RateLog
 from roquet.store.plugins import GROUP
 from roquet.testing.clock import FakeClock

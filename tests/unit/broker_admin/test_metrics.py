@@ -19,7 +19,7 @@ from roquet.namesrv.app import build
 from roquet.namesrv.config import NamesrvConfig, Settings
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.service.http import HttpRequest
+from roquet.service.http.server import HttpRequest
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from roquet.base.errors import UsageError
 from roquet.broker.replication.duties import ChangeFailed, Duties, Role
 from roquet.service.duties import MASTER, SLAVE, Duty
-from roquet.service.health import Health
+from roquet.service.http.health import Health
 from roquet.service.lifecycle import App, Part
 from roquet.testing.clock import FakeClock
 

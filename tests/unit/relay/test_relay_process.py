@@ -21,7 +21,7 @@ from roquet.relay.peers import packets
 from roquet.relay.peers.links import tls_to_servers
 from roquet.remoting.codec import encode
 from roquet.roquet_native import decode_frames
-from roquet.service.runtime import raise_open_files
+from roquet.service.process.runtime import raise_open_files
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:

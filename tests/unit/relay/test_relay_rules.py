@@ -17,7 +17,7 @@ from roquet.relay.master.master import EFFECTS_AT_ONCE
 from roquet.relay.peers import packets
 from roquet.relay.servers import Entry, ServerList
 from roquet.relay.web.calls import ROWS_AT_ONCE
-from roquet.service.http import HttpRequest
+from roquet.service.http.server import HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable

@@ -15,7 +15,7 @@ from roquet.base.config import load
 from roquet.base.errors import Unreachable, UsageError
 from roquet.broker.app import build, explain
 from roquet.broker.config import load_config
-from roquet.service.address_server import AddressLookup, AddressServerConfig, read_page
+from roquet.service.http.address_server import AddressLookup, AddressServerConfig, read_page
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import TINY, running_name_server
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.service import collector
-from roquet.service.collector import OldGeneration, long_work
+from roquet.service.process import collector
+from roquet.service.process.collector import OldGeneration, long_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, text_answer
+from roquet.service.http.server import HttpAnswer, HttpRequest, HttpServer, text_answer
 
 if TYPE_CHECKING:
     import pytest

@@ -12,12 +12,12 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.service.background import Tasks
-from roquet.service.health import Health, HealthEndpoint
+from roquet.service.http.health import Health, HealthEndpoint
 from roquet.service.lanes import OVERLOAD, LaneConfig, Lanes
 from roquet.service.metrics import LoopLag, Metrics
+from roquet.service.process.runtime import run
 from roquet.service.ratelog import KEYS_MAX, RateLog, one_line
 from roquet.service.run_delay import RunDelay
-from roquet.service.runtime import run
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ from roquet.ha.config import HaConfig
 from roquet.ha.master import Entrance, HaMaster
 from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.base.clock import SystemClock
-from roquet.service.http import HttpServer, text_answer
+from roquet.service.http.server import HttpServer, text_answer
 
 async def main():
     rules = HaConfig().feed(1 << 30)

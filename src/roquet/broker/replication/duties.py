@@ -18,7 +18,7 @@ from roquet.broker.replication.change_plan import Act, Step, check, plan, retrea
 from roquet.service.duties import MASTER, SLAVE, Duty, names
 
 if TYPE_CHECKING:
-    from roquet.service.health import Health
+    from roquet.service.http.health import Health
     from roquet.service.lifecycle import App
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from roquet.broker.wiring.hooks import load_hooks
 from roquet.protocol.messages.message_id import UniqueIds
 from roquet.remoting.connections.waits import KernelWaits
 from roquet.remoting.tls import ServerTls
-from roquet.service.health import Health
+from roquet.service.http.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
 from roquet.store.housekeeping.cleaning import Cleaner

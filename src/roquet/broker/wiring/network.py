@@ -13,8 +13,8 @@ from roquet.broker.remoting.refusals import translated
 from roquet.broker.wiring.security import make_guard
 from roquet.remoting.router import Ports, Router
 from roquet.remoting.server import Server, ServerConfig
-from roquet.service.address_server import EVERY_S, FIRST_S, AddressLookup
-from roquet.service.health import HealthEndpoint
+from roquet.service.http.address_server import EVERY_S, FIRST_S, AddressLookup
+from roquet.service.http.health import HealthEndpoint
 from roquet.service.lifecycle import Part, Timer
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from roquet.base.errors import UsageError
 from roquet.cli import contexts
 from roquet.cli.reach import client, cluster_client
 from roquet.cli.servers.serve import guarded, in_the_way, say
-from roquet.service import runtime
-from roquet.service.supervisor import supervised
+from roquet.service.process import runtime
+from roquet.service.process.supervisor import supervised
 
 if TYPE_CHECKING:
     import argparse

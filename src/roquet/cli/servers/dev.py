@@ -15,7 +15,7 @@ from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.cli.servers.serve import guarded, in_the_way, say
-from roquet.service import runtime
+from roquet.service.process import runtime
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,7 +11,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.cli.exits import EXIT_CONFIGURATION
 from roquet.cli.servers.serve import Flags, begin_of, fail, guarded, say
-from roquet.service import runtime
+from roquet.service.process import runtime
 
 if TYPE_CHECKING:
     import argparse

@@ -21,8 +21,8 @@ from roquet.base.config import Report, as_properties
 from roquet.base.errors import UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
-from roquet.service import runtime
-from roquet.service.supervisor import supervised
+from roquet.service.process import runtime
+from roquet.service.process.supervisor import supervised
 
 if TYPE_CHECKING:
     import argparse

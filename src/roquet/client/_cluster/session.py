@@ -12,8 +12,8 @@ from roquet.model.route import MASTER_ID
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.client import HeartbeatRequest, UnregisterClientRequest
 from roquet.remoting.refusals import refused
-from roquet.service.address_server import EVERY_S, FIRST_S
 from roquet.service.background import Tasks
+from roquet.service.http.address_server import EVERY_S, FIRST_S
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
     from roquet.remoting.router import Peer
-    from roquet.service.address_server import AddressLookup
+    from roquet.service.http.address_server import AddressLookup
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from roquet.acl.credentials import Credentials
 from roquet.base.errors import UsageError
 from roquet.client._cluster.namespace import Namespace
 from roquet.protocol import hosts
-from roquet.service.address_server import AddressLookup
+from roquet.service.http.address_server import AddressLookup
 
 SCHEME = "rmq://"
 TLS_SCHEME = "rmqs://"

@@ -14,7 +14,7 @@ from roquet.base.overriding import override
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
 from roquet.service.background import Tasks
-from roquet.service.listening import port_of
+from roquet.service.http.listening import port_of
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:

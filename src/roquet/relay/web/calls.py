@@ -20,7 +20,7 @@ from roquet.base.errors import Refused
 from roquet.relay.codes import ID_MAX
 from roquet.relay.web.openapi import document
 from roquet.service.background import give_way
-from roquet.service.http import JSON, HttpAnswer, HttpRequest, HttpServer, json_answer
+from roquet.service.http.server import JSON, HttpAnswer, HttpRequest, HttpServer, json_answer
 from roquet.service.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
-from roquet.service.collector import long_work
+from roquet.service.process.collector import long_work
 from roquet.store.tables.key_values import Rows
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.service.listening import port_of
+from roquet.service.http.listening import port_of
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:

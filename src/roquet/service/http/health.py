@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from roquet.base.overriding import override
-from roquet.service.http import HttpAnswer, HttpRequest, HttpServer, text_answer
+from roquet.service.http.server import HttpAnswer, HttpRequest, HttpServer, text_answer
 from roquet.service.metrics import CONTENT_TYPE, prepare
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from roquet import _native
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
-from roquet.service import collector
-from roquet.service.collector import OldGeneration
+from roquet.service.process import collector
+from roquet.service.process.collector import OldGeneration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

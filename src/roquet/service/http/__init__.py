@@ -1,0 +1,1 @@
+"""The small HTTP server of our own processes, and the services on it."""

@@ -1,0 +1,1 @@
+"""How a process of ours runs: loop, signals, garbage collector, supervisor."""

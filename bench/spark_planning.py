@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from bench import spark_results
-from roquet.spark.metadata import Connections, Metadata, View
+from roquet.spark.cluster.metadata import Connections, Metadata, View
 from roquet.spark.offsets import Bounds, QueueKey, to_json
 from roquet.spark.options import SourceOptions, Topics, Wire
-from roquet.spark.stream import StreamReader
+from roquet.spark.reading.stream import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

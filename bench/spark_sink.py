@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench import processes
 from bench.spark import QUIET, name_server
 from roquet.spark.options import SinkOptions
-from roquet.spark.write import write
+from roquet.spark.sink.write import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pipeline_kills import Job, started
-from roquet.spark.batch import BatchReader
 from roquet.spark.options import SourceOptions
+from roquet.spark.reading.batch import BatchReader
 from spark_kills import QUEUES, WAIT_S, Mark, Result, World, world
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from roquet.client import TransactionProducer, TransactionState
-from roquet.spark import keys
-from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SinkOptions, SourceOptions, Wire
+from roquet.spark.reading.batch import BatchReader
+from roquet.spark.sink import keys
 from roquet.spark.sink.release import caught_up
-from roquet.spark.write import StreamWriter
+from roquet.spark.sink.write import StreamWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,9 +29,9 @@ from roquet import sync
 from roquet.base.errors import RoquetError
 from roquet.client import Message, MessageQueue
 from roquet.model.topic import TopicConfig
-from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SourceOptions, Wire
+from roquet.spark.reading.batch import BatchReader
 from spark_pair import retried
 
 if TYPE_CHECKING:

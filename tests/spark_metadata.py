@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from roquet.model.route import BrokerData
 from roquet.protocol.bodies.routes import ClusterInfo
-from roquet.spark.metadata import Connections, Metadata, View
+from roquet.spark.cluster.metadata import Connections, Metadata, View
 from roquet.spark.options import Wire
 
 if TYPE_CHECKING:

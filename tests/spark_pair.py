@@ -14,7 +14,7 @@ from roquet import sync
 from roquet.base.errors import RoquetError
 from roquet.client import Message, MessageQueue
 from roquet.model.topic import TopicConfig
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import Wire
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 
 from interop_world import messages
 from roquet.base.errors import Refused, UsageError
-from roquet.spark.batch import BatchReader
 from roquet.spark.meta import MetaReader
 from roquet.spark.options import MetaOptions, SourceOptions
+from roquet.spark.reading.batch import BatchReader
 
 if TYPE_CHECKING:
     from interop_world import World

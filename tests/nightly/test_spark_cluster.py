@@ -13,8 +13,8 @@ from demo.servers import BROKER, servers
 
 from roquet import sync
 from roquet.client import Message, MessageQueue, connect
-from roquet.spark.batch import BatchReader
 from roquet.spark.options import SourceOptions
+from roquet.spark.reading.batch import BatchReader
 from spark_cluster import ROOT, standalone
 
 if TYPE_CHECKING:

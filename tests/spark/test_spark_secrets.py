@@ -14,8 +14,8 @@ from demo.servers import free_port, running_process, until_open, until_registere
 from roquet import sync
 from roquet.acl.credentials import Credentials
 from roquet.base.errors import Refused
-from roquet.spark.batch import BatchReader
 from roquet.spark.options import SourceOptions
+from roquet.spark.reading.batch import BatchReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -124,7 +124,12 @@ AREAS = (
     ),
     Area(
         "spark",
-        ("spark/offsets.py", "spark/planning.py", "spark/keys.py", "spark/stream.py"),
+        (
+            "spark/offsets.py",
+            "spark/reading/planning.py",
+            "spark/sink/keys.py",
+            "spark/reading/stream.py",
+        ),
         (
             "unit/spark/test_spark_keys.py",
             "unit/spark/test_spark_offsets.py",

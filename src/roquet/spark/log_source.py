@@ -18,7 +18,7 @@ from roquet.protocol import tags
 from roquet.spark import table_schema
 from roquet.spark.log_files import NO_TIME, GapPartition, LogPartition, plan
 from roquet.spark.options import LogOptions
-from roquet.spark.partitions import NothingPartition
+from roquet.spark.reading.partitions import NothingPartition
 from roquet.spark.schema import DAMAGE, DAMAGE_COLUMNS, TYPES
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.base.overriding import override
 from roquet.protocol.codes import ResponseCode
 from roquet.spark import table_schema
-from roquet.spark.metadata import Metadata, addresses_of
+from roquet.spark.cluster.metadata import Metadata, addresses_of
+from roquet.spark.cluster.patience import Patience
 from roquet.spark.options import MetaOptions
-from roquet.spark.patience import Patience
 from roquet.spark.schema import META
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.client import connect
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink.epochs import keep_queues, kept_queues
-from roquet.spark.tries import Tries
+from roquet.spark.sink.tries import Tries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

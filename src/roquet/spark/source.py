@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSource
 
 from roquet.base.overriding import override
 from roquet.spark import table_schema
-from roquet.spark.batch import BatchReader, PushdownReader
 from roquet.spark.log_source import RoquetLogDataSource
 from roquet.spark.meta import RoquetMetaDataSource
 from roquet.spark.options import SinkOptions, SourceOptions
+from roquet.spark.reading.batch import BatchReader, PushdownReader
+from roquet.spark.reading.stream import StreamReader
 from roquet.spark.schema import TYPES
-from roquet.spark.stream import StreamReader
-from roquet.spark.write import BatchWriter, StreamWriter
+from roquet.spark.sink.write import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,10 +28,10 @@ from roquet.namesrv.config import load_config as load_namesrv
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
-from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SinkOptions, SourceOptions, Wire
-from roquet.spark.write import BatchWriter
+from roquet.spark.reading.batch import BatchReader
+from roquet.spark.sink.write import BatchWriter
 from roquet.testing.cluster import TINY, cluster, pull_command, send_command
 
 if TYPE_CHECKING:

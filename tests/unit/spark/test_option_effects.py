@@ -19,15 +19,17 @@ from roquet.client import Message, MessageQueue
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.messages import batch
-from roquet.spark import fetch, option_table, write
-from roquet.spark.batch import BatchReader
+from roquet.spark import option_table
+from roquet.spark.cluster.metadata import Connections
 from roquet.spark.log_source import LogFilesReader
 from roquet.spark.meta import MetaReader
-from roquet.spark.metadata import Connections
 from roquet.spark.offsets import QueueKey, Range
 from roquet.spark.options import LogOptions, MetaOptions, SinkOptions, SourceOptions
-from roquet.spark.partitions import QueuePartition
-from roquet.spark.tries import Tries
+from roquet.spark.reading import fetch
+from roquet.spark.reading.batch import BatchReader
+from roquet.spark.reading.partitions import QueuePartition
+from roquet.spark.sink import write
+from roquet.spark.sink.tries import Tries
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ class Scripted:
             def close(self) -> None:
                 """Nothing is open."""
 
-        monkeypatch.setattr("roquet.spark.metadata.BlockingConnection", Connection)
+        monkeypatch.setattr("roquet.spark.cluster.metadata.BlockingConnection", Connection)
 
 
 @pytest.mark.parametrize("wire_of", PARSERS)

@@ -15,7 +15,7 @@ from roquet.client import Message, ProducerOptions
 from roquet.client._sending.encode import encode_batches, encode_one
 from roquet.protocol import properties
 from roquet.protocol.messages import batch
-from roquet.spark import keys
+from roquet.spark.sink import keys
 from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
 from roquet.spark.sink.routing import BATCH_ROWS
 from roquet.spark.sink.sender import single

@@ -16,10 +16,10 @@ from roquet.base.errors import UsageError
 from roquet.client import Sequences
 from roquet.client._sending import sequences
 from roquet.protocol.messages.sequences import EXPIRY_MS
-from roquet.spark import keys
 from roquet.spark.options import SinkOptions
+from roquet.spark.sink import keys
 from roquet.spark.sink.epochs import Begun, Epochs, keep_queues
-from roquet.spark.write import StreamWriter
+from roquet.spark.sink.write import StreamWriter
 from sink_harness import Killed, bodies
 from spark_harness import Running
 

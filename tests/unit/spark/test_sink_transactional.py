@@ -12,9 +12,9 @@ import pytest
 
 from roquet.base.errors import OutcomeUnknown, UsageError
 from roquet.client import TransactionProducer
-from roquet.spark import keys
 from roquet.spark.options import SinkOptions
-from roquet.spark.write import BatchWriter
+from roquet.spark.sink import keys
+from roquet.spark.sink.write import BatchWriter
 from sink_harness import ROWS, SCHEMA, Query, bodies, finished, interrupted, wanted
 from spark_harness import Running
 

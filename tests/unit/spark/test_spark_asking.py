@@ -11,8 +11,8 @@ from roquet.admin import Admin
 from roquet.base.errors import Refused, Unreachable
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.spark import asking
-from roquet.spark.asking import Questions, first_of, run, run_all
+from roquet.spark.cluster import asking
+from roquet.spark.cluster.asking import Questions, first_of, run, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

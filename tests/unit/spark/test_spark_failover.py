@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from roquet.spark.batch import BatchReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.stream import StreamReader
+from roquet.spark.reading.batch import BatchReader
+from roquet.spark.reading.stream import StreamReader
 from spark_pair import QUEUES, ROWS, Pair, numbers, running_pair
 
 if TYPE_CHECKING:

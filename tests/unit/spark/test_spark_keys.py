@@ -11,7 +11,7 @@ from pyspark import TaskContext
 
 from roquet import _native as native
 from roquet.base.errors import UsageError
-from roquet.spark import keys
+from roquet.spark.sink import keys
 
 if TYPE_CHECKING:
     from roquet.spark.options import SinkOptions

@@ -13,7 +13,7 @@ from roquet.base.errors import Unreachable
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_RESPONSE, Command
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
-from roquet.spark.metadata import WINDOW, Connections
+from roquet.spark.cluster.metadata import WINDOW, Connections
 from roquet.spark.options import Wire
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from roquet.spark import planning
-from roquet.spark.marks import Reach
-from roquet.spark.metadata import View
+from roquet.spark.cluster.metadata import View
 from roquet.spark.offsets import EARLIEST, LATEST, Bounds, DataLoss, QueueKey, Range
 from roquet.spark.options import Position, SourceOptions
-from roquet.spark.partitions import NothingPartition, QueuePartition
-from roquet.spark.presence import Need
+from roquet.spark.reading import planning
+from roquet.spark.reading.marks import Reach
+from roquet.spark.reading.partitions import NothingPartition, QueuePartition
+from roquet.spark.reading.presence import Need
 from spark_metadata import ADDRESSES, Asked
 
 A, B, C = (QueueKey("t", "b0", number) for number in range(3))

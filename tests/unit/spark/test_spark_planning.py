@@ -29,14 +29,15 @@ from pyspark.sql.streaming.datasource import (
 
 from roquet import _native as native
 from roquet.base.errors import UsageError
-from roquet.spark import keys, planning
-from roquet.spark.batch import PushdownReader
-from roquet.spark.metadata import View
+from roquet.spark.cluster.metadata import View
 from roquet.spark.offsets import Bounds, DataLoss, Offsets, QueueKey, Range, from_json, split
 from roquet.spark.options import SinkOptions, SourceOptions
-from roquet.spark.partitions import QueuePartition
-from roquet.spark.pushdown import Scope
-from roquet.spark.stream import StreamReader
+from roquet.spark.reading import planning
+from roquet.spark.reading.batch import PushdownReader
+from roquet.spark.reading.partitions import QueuePartition
+from roquet.spark.reading.pushdown import Scope
+from roquet.spark.reading.stream import StreamReader
+from roquet.spark.sink import keys
 from spark_metadata import ADDRESSES, Known
 
 if TYPE_CHECKING:

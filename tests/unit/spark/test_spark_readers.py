@@ -14,11 +14,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 import roquet
 from remoting_harness import on_loop
 from roquet.client import Message, MessageQueue
-from roquet.spark import keys
-from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SinkOptions, SourceOptions
-from roquet.spark.write import BatchWriter, write
+from roquet.spark.reading.batch import BatchReader
+from roquet.spark.sink import keys
+from roquet.spark.sink.write import BatchWriter, write
 from roquet.testing.cluster import cluster
 from spark_world import World
 
@@ -163,9 +163,9 @@ async def test_a_write_says_whose_keys_a_second_try_makes_again(  # noqa: PLR091
 
         written = [await asyncio.to_thread(task_writes) for _ in range(2)]
         found = bodies_of(await asyncio.to_thread(read, it.name_servers, columns="body"))
-    with caplog.at_level(logging.INFO, "roquet.spark.write"):
+    with caplog.at_level(logging.INFO, "roquet.spark.sink.write"):
         # Spark gives None for a task that it does not know the end of.
         writer.commit([*written, None])
-    said = [it.getMessage() for it in caplog.records if it.name == "roquet.spark.write"]
+    said = [it.getMessage() for it in caplog.records if it.name == "roquet.spark.sink.write"]
     assert said == [f"600 messages in 4 requests; unique keys: {counts}"]
     assert sorted(found) == sorted(value.encode() for value in values["body"] * 2)

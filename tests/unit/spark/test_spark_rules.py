@@ -14,13 +14,13 @@ from roquet import _native as native
 from roquet.client import MessageQueue
 from roquet.protocol import properties
 from roquet.protocol.messages import batch
-from roquet.spark import keys
 from roquet.spark.offsets import Bounds, DataLoss, QueueKey, from_json
 from roquet.spark.options import SinkOptions, SourceOptions
-from roquet.spark.partitions import QueuePartition
+from roquet.spark.reading.partitions import QueuePartition
+from roquet.spark.reading.stream import StreamReader
+from roquet.spark.sink import keys
 from roquet.spark.sink.sender import Pace, Sender
-from roquet.spark.stream import StreamReader
-from roquet.spark.write import StreamWriter, Written
+from roquet.spark.sink.write import StreamWriter, Written
 from spark_metadata import Known
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from roquet.base.errors import Unreachable, UsageError
-from roquet.spark import marks
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.offsets import Bounds, DataLoss, QueueKey, Range, from_json
 from roquet.spark.options import SourceOptions
-from roquet.spark.partitions import QueuePartition
-from roquet.spark.stream import StreamReader
+from roquet.spark.reading import marks
+from roquet.spark.reading.partitions import QueuePartition
+from roquet.spark.reading.stream import StreamReader
 from spark_metadata import Asked
 
 if TYPE_CHECKING:

@@ -18,17 +18,18 @@ from roquet.client import MessageQueue
 from roquet.model.route import BrokerData
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import ResponseCode
-from roquet.spark import marks, planning, table_schema
-from roquet.spark.marks import Reach
-from roquet.spark.metadata import Connections, Metadata, View
+from roquet.spark import table_schema
+from roquet.spark.cluster.metadata import Connections, Metadata, View
+from roquet.spark.cluster.patience import Patience
+from roquet.spark.cluster.pool import Pool
 from roquet.spark.offsets import Bounds, QueueKey
 from roquet.spark.options import LogOptions, SinkOptions, SourceOptions, Topics, Wire
-from roquet.spark.patience import Patience
-from roquet.spark.placing import Placement, first_turn
-from roquet.spark.pool import Pool
-from roquet.spark.presence import Need, settled
+from roquet.spark.reading import marks, planning
+from roquet.spark.reading.marks import Reach
+from roquet.spark.reading.presence import Need, settled
 from roquet.spark.schema import TYPES
-from roquet.spark.tries import Tries
+from roquet.spark.sink.placing import Placement, first_turn
+from roquet.spark.sink.tries import Tries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

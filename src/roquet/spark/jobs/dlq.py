@@ -13,7 +13,8 @@ from pyspark.errors import AnalysisException
 from roquet.base.errors import UsageError
 from roquet.protocol import names
 from roquet.protocol.properties import RESERVED, SHARDING_KEY
-from roquet.spark import planning
+from roquet.spark.cluster.metadata import Metadata
+from roquet.spark.cluster.patience import Patience
 from roquet.spark.jobs import dlq_queries, metrics
 from roquet.spark.jobs.dlq_page import gauges, lines, page
 from roquet.spark.jobs.option_kinds import presence
@@ -21,11 +22,10 @@ from roquet.spark.jobs.page import write
 from roquet.spark.jobs.queries import sql
 from roquet.spark.jobs.report import Report
 from roquet.spark.jobs.watch_tables import DLQ, out_and_report
-from roquet.spark.metadata import Metadata
 from roquet.spark.option_table import Given
 from roquet.spark.options import MetaOptions, SourceOptions
-from roquet.spark.patience import Patience
-from roquet.spark.presence import settled
+from roquet.spark.reading import planning
+from roquet.spark.reading.presence import settled
 from roquet.spark.schema import COLUMNS, ddl
 from roquet.spark.source import register
 

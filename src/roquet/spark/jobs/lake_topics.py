@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roquet.spark import planning
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.jobs.lake_catalog import Part
 from roquet.spark.jobs.lake_files import LakeError
 from roquet.spark.jobs.queries import sql
-from roquet.spark.marks import Marks, Reach
-from roquet.spark.metadata import Metadata
 from roquet.spark.offsets import QueueKey
 from roquet.spark.options import SourceOptions
+from roquet.spark.reading import planning
+from roquet.spark.reading.marks import Marks, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from roquet.spark.jobs import lake_staging
 from roquet.spark.jobs.lake_files import LakeError
 from roquet.spark.jobs.lake_staging import CODECS, TIMES, Form, Line
 from roquet.spark.options import SourceOptions
-from roquet.spark.stream import StreamReader
+from roquet.spark.reading.stream import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 from roquet.base.clock import SystemClock, pause, steady_s
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client import ProducerOptions, TransactionState, connect
-from roquet.spark.batch import BatchReader
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SourceOptions, Topics
+from roquet.spark.reading.batch import BatchReader
 from roquet.spark.sink.decisions import Decision
-from roquet.spark.tries import may_again
+from roquet.spark.sink.tries import may_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from roquet.client import MessageQueue
     from roquet.spark.options import SinkOptions
-    from roquet.spark.placing import Placement
     from roquet.spark.sink.columns import Columns
+    from roquet.spark.sink.placing import Placement
 
 BATCH_ROWS: Final = 256
 """Messages of one request, all of one queue."""

@@ -20,11 +20,11 @@ from roquet.client import Encoded, ProducerOptions
 from roquet.protocol import properties
 from roquet.protocol.messages import batch, compression
 from roquet.protocol.messages.message_id import UniqueIds, parse_offset_id
-from roquet.spark.placing import Placement
 from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
 from roquet.spark.sink.decisions import HALVES_MAX, Half
+from roquet.spark.sink.placing import Placement
 from roquet.spark.sink.routing import BATCH_ROWS, Routing
-from roquet.spark.tries import Tries
+from roquet.spark.sink.tries import Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

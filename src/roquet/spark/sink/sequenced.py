@@ -29,7 +29,7 @@ from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
 from roquet.spark.sink.epochs import kept_queues
 from roquet.spark.sink.routing import BATCH_ROWS
 from roquet.spark.sink.sender import Pace, Sent
-from roquet.spark.tries import Tries
+from roquet.spark.sink.tries import Tries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,10 +24,8 @@ from pyspark.sql.streaming.datasource import (
 
 from roquet.base.clock import SystemClock
 from roquet.base.overriding import override
-from roquet.spark import marks, planning
-from roquet.spark.batch import read
-from roquet.spark.marks import Reach
-from roquet.spark.metadata import Metadata, View
+from roquet.spark.cluster.metadata import Metadata, View
+from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import (
     LATEST,
     DataLoss,
@@ -39,10 +37,12 @@ from roquet.spark.offsets import (
     to_json,
 )
 from roquet.spark.options import Position
-from roquet.spark.patience import Patience
-from roquet.spark.presence import Need, settled
-from roquet.spark.progress import Progress
-from roquet.spark.sizes import Sizes
+from roquet.spark.reading import marks, planning
+from roquet.spark.reading.batch import read
+from roquet.spark.reading.marks import Reach
+from roquet.spark.reading.presence import Need, settled
+from roquet.spark.reading.progress import Progress
+from roquet.spark.reading.sizes import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

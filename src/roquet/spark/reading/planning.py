@@ -7,7 +7,6 @@ import gc
 import logging
 from typing import TYPE_CHECKING, Final
 
-from roquet.spark import marks
 from roquet.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -18,17 +17,18 @@ from roquet.spark.offsets import (
     Range,
     available,
 )
-from roquet.spark.partitions import NothingPartition, QueuePartition
-from roquet.spark.presence import Need
+from roquet.spark.reading import marks
+from roquet.spark.reading.partitions import NothingPartition, QueuePartition
+from roquet.spark.reading.presence import Need
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from pyspark.sql.datasource import InputPartition
 
-    from roquet.spark.marks import Reach
-    from roquet.spark.metadata import Metadata, View
+    from roquet.spark.cluster.metadata import Metadata, View
     from roquet.spark.options import Position, SourceOptions
+    from roquet.spark.reading.marks import Reach
 
 PARTITIONS_MAX: Final = 10_000
 """About how many tasks there are at most, unless there are more brokers."""

@@ -20,18 +20,18 @@ from roquet.protocol.command import Command
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.protocol.messages import sys_flag
-from roquet.spark import pool
-from roquet.spark.ahead import PULLS_MAX, Ahead, Pulled
-from roquet.spark.metadata import Metadata, addresses_of
+from roquet.spark.cluster import pool
+from roquet.spark.cluster.metadata import Metadata, addresses_of
+from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import DataLoss, Range
-from roquet.spark.patience import Patience
+from roquet.spark.reading.ahead import PULLS_MAX, Ahead, Pulled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from roquet._native import ArrowBatch
     from roquet.model.route import BrokerData
-    from roquet.spark.metadata import Connections
+    from roquet.spark.cluster.metadata import Connections
     from roquet.spark.options import SourceOptions
 
 log = logging.getLogger(__name__)

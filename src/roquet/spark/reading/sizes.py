@@ -12,7 +12,7 @@ from roquet.spark.offsets import ranges
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from roquet.spark.metadata import View
+    from roquet.spark.cluster.metadata import View
     from roquet.spark.offsets import QueueKey, Range
 
     Sample = Callable[[QueueKey, int, View], float | None]

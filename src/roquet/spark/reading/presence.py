@@ -19,10 +19,10 @@ from roquet.protocol.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from roquet.spark.metadata import Metadata, View
+    from roquet.spark.cluster.metadata import Metadata, View
+    from roquet.spark.cluster.patience import Patience
     from roquet.spark.offsets import QueueKey
     from roquet.spark.options import Topics
-    from roquet.spark.patience import Patience
 
 _STARTING = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 

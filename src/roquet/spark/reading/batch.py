@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from roquet.base.overriding import override
-from roquet.spark import planning
-from roquet.spark.fetch import QueueReader
-from roquet.spark.metadata import Metadata
+from roquet.spark.cluster.metadata import Metadata
+from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import EARLIEST, ranges, split
 from roquet.spark.options import Position
-from roquet.spark.partitions import QueuePartition
-from roquet.spark.patience import Patience
-from roquet.spark.presence import settled
-from roquet.spark.pushdown import Scope
+from roquet.spark.reading import planning
+from roquet.spark.reading.fetch import QueueReader
+from roquet.spark.reading.partitions import QueuePartition
+from roquet.spark.reading.presence import settled
+from roquet.spark.reading.pushdown import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -21,7 +21,7 @@ from roquet.protocol import names
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.tls import client_tls, environment_options
-from roquet.spark.asking import Questions, first_of, run, run_all
+from roquet.spark.cluster.asking import Questions, first_of, run, run_all
 from roquet.spark.offsets import Bounds, QueueKey
 
 if TYPE_CHECKING:

@@ -23,12 +23,11 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.client import ProducerOptions, connect
-from roquet.spark import keys
-from roquet.spark.placing import first_turn
 from roquet.spark.schema import COLUMNS
-from roquet.spark.sink import metrics
+from roquet.spark.sink import keys, metrics
 from roquet.spark.sink.decisions import HALVES_MAX, Decisions
 from roquet.spark.sink.epochs import Epochs
+from roquet.spark.sink.placing import first_turn
 from roquet.spark.sink.release import commit, roll_back, undecided
 from roquet.spark.sink.sender import Sender, Sent
 from roquet.spark.sink.sequenced import Epoch, SequencedSender, check_ends

@@ -35,7 +35,7 @@ from roquet import roquet_native as native
 from roquet import sync
 from roquet.client import Message, MessageQueue
 from roquet.spark.jobs import archive
-from roquet.spark.jobs.patience import patiently
+from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.schema import COLUMNS
 from roquet.spark.source import register
 

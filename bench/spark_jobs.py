@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bench.processes import Broker
-    from roquet.spark.jobs.report import Report
+    from roquet.spark.jobs.shared.report import Report
 
 BROKER: Final = "bench-roquet"
 TOPIC, AGAIN, TRACED = "Flights", "FlightsAgain", "FlightsTraced"

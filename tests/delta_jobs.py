@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from lake_harness import At
 from roquet.spark.jobs import archive
 from roquet.spark.jobs.lake import configuration
-from roquet.spark.jobs.lake_files import LakeError
-from roquet.spark.jobs.report import Report
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.files import LakeError
 
 DAY_MS = 86_400_000
 CONF = {

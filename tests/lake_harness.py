@@ -6,9 +6,10 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from roquet.client import Message
-from roquet.spark.jobs import archive, lake_upkeep
+from roquet.spark.jobs import archive
+from roquet.spark.jobs.archiving import upkeep
 from roquet.spark.jobs.lake import Lake
-from roquet.spark.jobs.lake_files import Files
+from roquet.spark.jobs.storage.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
-    from roquet.spark.jobs.report import Report
+    from roquet.spark.jobs.shared.report import Report
     from spark_harness import Running
 
 _numbers = itertools.count()
@@ -78,7 +79,7 @@ class World:
             rows = frame.select("queueId", "queueOffset", "body").collect()
             assert sorted((row.queueId, row.queueOffset) for row in rows) == wanted
             assert all(bytes(row.body) == b'{"n": %d}' % row.queueOffset for row in rows)
-        assert lake_upkeep.check(self.lake) == []
+        assert upkeep.check(self.lake) == []
 
     def part_folders(self) -> list[Path]:
         return sorted(self.out.glob("topic=*/day=*/part=*"))

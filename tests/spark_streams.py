@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.spark.jobs.patience import patiently
+from roquet.spark.jobs.shared.patience import patiently
 
 if TYPE_CHECKING:
     from pathlib import Path

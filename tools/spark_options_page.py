@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.spark import option_table
-from roquet.spark.jobs.tables import JOBS
+from roquet.spark.jobs.options.tables import JOBS
 
 if TYPE_CHECKING:
     from roquet.spark.option_table import Option, Table

@@ -10,14 +10,14 @@ import pytest
 
 from lake_harness import At, Torn, World, tear
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lake_upkeep, staging_source
+from roquet.spark.jobs.archiving import staging_source, upkeep
 from roquet.spark.jobs.lake import Lake
-from roquet.spark.jobs.lake_files import Files, LakeError
+from roquet.spark.jobs.storage.files import Files, LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from roquet.spark.jobs.lake_staging import Line
+    from roquet.spark.jobs.storage.staging import Line
     from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
@@ -88,7 +88,7 @@ def test_what_is_torn_off_is_made_up_for(world: World, monkeypatch: pytest.Monke
     assert world.look_after(compact="true", check="true").lines[-1] == "no difference"
     world.is_whole()
     assert len(world.part_folders()) == 1
-    with lake_upkeep.locked(world.lake, At(0), take_over=False):
+    with upkeep.locked(world.lake, At(0), take_over=False):
         with pytest.raises(UsageError, match="another job looks after this lake"):
             world.look_after(compact="true")
         assert world.look_after(compact="true", breakLock="true").exit_code == 0
@@ -151,12 +151,12 @@ def test_the_check_names_what_is_lost_doubled_and_changed(world: World, tmp_path
         files.write.parquet(str(tmp_path / "new"))
         shutil.rmtree(first)
         shutil.move(tmp_path / "new", first)
-        found = lake_upkeep.check(world.lake)
+        found = upkeep.check(world.lake)
         assert [line[: len(word)] for line, word in zip(found, words, strict=True)] == words
         report = world.look_after(check="true")
         assert (report.exit_code, report.lines[-1]) == (1, f"{len(words)} differences")
     shutil.rmtree(first)
-    assert all(line.startswith("lost: ") for line in lake_upkeep.check(world.lake))
+    assert all(line.startswith("lost: ") for line in upkeep.check(world.lake))
     with pytest.raises(LakeError, match="are not there"):
         world.lake.read()
 

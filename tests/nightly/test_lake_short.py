@@ -11,7 +11,7 @@ from lake_harness import Torn, World, tear
 from roquet.base.errors import RoquetError
 from roquet.spark.jobs import replay
 from roquet.spark.jobs.lake import Lake
-from roquet.spark.jobs.lake_files import Files
+from roquet.spark.jobs.storage.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path

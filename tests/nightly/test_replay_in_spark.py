@@ -11,7 +11,7 @@ from roquet.base.errors import RoquetError, UsageError
 from roquet.client import Message
 from roquet.spark.jobs import archive, replay
 from roquet.spark.jobs.lake import Lake
-from roquet.spark.jobs.lake_files import Files
+from roquet.spark.jobs.storage.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path

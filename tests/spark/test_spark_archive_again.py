@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from lake_harness import World
 from roquet.spark.jobs import archive, replay
-from roquet.spark.jobs.lake_files import LakeError
+from roquet.spark.jobs.storage.files import LakeError
 from spark_world import World as Two
 
 if TYPE_CHECKING:

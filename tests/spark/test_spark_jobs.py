@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from roquet.spark.jobs.report import Report
+    from roquet.spark.jobs.shared.report import Report
     from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]

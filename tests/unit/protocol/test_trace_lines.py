@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from roquet.protocol.messages.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, Event, decode
-from roquet.spark.jobs.trace_columns import decoded
+from roquet.spark.jobs.tracing.columns import decoded
 
 
 def record(*values: object) -> bytes:

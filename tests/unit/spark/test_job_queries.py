@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.spark.jobs.queries import bound
+from roquet.spark.jobs.shared.queries import bound
 
 
 def test_values_stand_where_their_names_were() -> None:

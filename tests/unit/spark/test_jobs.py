@@ -13,8 +13,8 @@ from roquet.base.errors import UsageError
 from roquet.cli import app
 from roquet.cli.exits import EXIT_USAGE
 from roquet.spark.jobs import audit, stats
-from roquet.spark.jobs.page import ROWS_MAX, Bars, Lines, Listing, Page, bytes_text, write
-from roquet.spark.jobs.tables import STATS, given, job
+from roquet.spark.jobs.options.tables import STATS, given, job
+from roquet.spark.jobs.shared.page import ROWS_MAX, Bars, Lines, Listing, Page, bytes_text, write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lag, metrics
-from roquet.spark.jobs.lag_page import duration, gauges, lines, page
-from roquet.spark.jobs.metrics import Gauge
-from roquet.spark.jobs.page import Lines, write
+from roquet.spark.jobs import lag
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.metrics import Gauge
+from roquet.spark.jobs.shared.page import Lines, write
+from roquet.spark.jobs.watching.lag_page import duration, gauges, lines, page
 
 
 class Row:

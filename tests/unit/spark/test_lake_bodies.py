@@ -15,10 +15,10 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import body_shapes
-from roquet.spark.jobs.body_avro import AvroReader
-from roquet.spark.jobs.body_protobuf import ProtobufReader
-from roquet.spark.jobs.lake_body import Bodies
+from roquet.spark.jobs.bodies import shapes
+from roquet.spark.jobs.bodies.avro import AvroReader
+from roquet.spark.jobs.bodies.column import Bodies
+from roquet.spark.jobs.bodies.protobuf import ProtobufReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +87,7 @@ def order() -> bytes:
 
 
 def test_an_avro_record_is_read_whole() -> None:
-    found = body_shapes.values(orders(), [order(), None])
+    found = shapes.values(orders(), [order(), None])
     assert str(found.type) == (
         "struct<id: int64, count: int32, paid: timestamp[us, tz=UTC], due: date32[day],"
         " price: decimal128(9, 2), kind: string, tags: map<string, string>,"
@@ -107,14 +107,14 @@ def test_a_body_that_is_no_record_is_null_and_harms_no_other() -> None:
     at = long.index(avro("bytes", (-1250).to_bytes(2, "big", signed=True)))
     long[at : at + 3] = avro("bytes", b"\x7f" * 12)
     bodies = [good, b"", good[:-1], good + b"\x00", bytes(long), b"\xff" * 40, good]
-    found = body_shapes.values(reader, bodies)
+    found = shapes.values(reader, bodies)
     assert [it is not None for it in found.to_pylist()] == [True, *[False] * 5, True]
     rng = random.Random(7)
     for _ in range(2_000):
         damaged = bytearray(good)
         for _ in range(rng.randint(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        assert len(body_shapes.values(reader, [bytes(damaged), good])) == 2
+        assert len(shapes.values(reader, [bytes(damaged), good])) == 2
 
 
 def test_many_bodies_become_one_array_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +124,9 @@ def test_many_bodies_become_one_array_slice_by_slice(monkeypatch: pytest.MonkeyP
     bodies[70] = avro("long", 2**40)
     wanted = [None if n == 70 else {"n": n} for n in range(100)]
     for size in (1, 7, 1 << 20):
-        monkeypatch.setattr(body_shapes, "SLICE_BYTES", size)
-        assert body_shapes.values(reader, iter(bodies)).to_pylist() == wanted
-    assert body_shapes.values(reader, []).to_pylist() == []
+        monkeypatch.setattr(shapes, "SLICE_BYTES", size)
+        assert shapes.values(reader, iter(bodies)).to_pylist() == wanted
+    assert shapes.values(reader, []).to_pylist() == []
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_protobuf_message_is_read_whole() -> None:
         }
     )
     # An unknown number of an enum, a body that is none, and an empty message.
-    found = body_shapes.values(reader, [body, b"\x20\x07", b"\xff", b""]).to_pylist()
+    found = shapes.values(reader, [body, b"\x20\x07", b"\xff", b""]).to_pylist()
     assert found[0] == {
         "id": Decimal(2**64 - 1),
         "count": 2**32 - 1,

@@ -9,10 +9,9 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
-from roquet.spark.jobs import archive, lake_upkeep, metrics, replay
-from roquet.spark.jobs.lake_catalog import Entry, Part, merged
-from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
-from roquet.spark.jobs.replay_plan import (
+from roquet.spark.jobs import archive, replay
+from roquet.spark.jobs.archiving import upkeep
+from roquet.spark.jobs.archiving.replay_plan import (
     Origin,
     Place,
     Slice,
@@ -22,7 +21,10 @@ from roquet.spark.jobs.replay_plan import (
     wave_rows,
     waves,
 )
-from roquet.spark.jobs.replay_plan import merged as merged_lines
+from roquet.spark.jobs.archiving.replay_plan import merged as merged_lines
+from roquet.spark.jobs.options.lake import ARCHIVE, REPLAY
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.storage.catalog import Entry, Part, merged
 from roquet.spark.offsets import QueueKey, to_json
 
 if TYPE_CHECKING:
@@ -129,13 +131,13 @@ def test_what_is_merged_has_the_sums_of_its_parts() -> None:
 
 def test_only_small_parts_are_merged() -> None:
     sizes = {Part("t", "d", "a"): 10, Part("t", "d", "b"): 49, Part("t", "d", "c"): 50}
-    assert list(lake_upkeep.small_parts(sizes, sizes.__getitem__, 100)) == list(sizes)[:2]
+    assert list(upkeep.small_parts(sizes, sizes.__getitem__, 100)) == list(sizes)[:2]
 
 
 def test_days_stay_as_long_as_they_are_to() -> None:
     noon = 1_763_726_400_000  # 2025-11-21 12:00 UTC
-    assert lake_upkeep.cutoff(noon, 1).isoformat() == "2025-11-20"
-    assert lake_upkeep.cutoff(noon + 43_200_000, 1).isoformat() == "2025-11-21"
+    assert upkeep.cutoff(noon, 1).isoformat() == "2025-11-20"
+    assert upkeep.cutoff(noon + 43_200_000, 1).isoformat() == "2025-11-21"
 
 
 def test_the_backlog_counts_queues_that_are_not_begun() -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from roquet.spark.jobs import lake_staging
-from roquet.spark.jobs.lake_files import LakeError
-from roquet.spark.jobs.lake_staging import Form, checksum, stage
+from roquet.spark.jobs.storage import staging
+from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.jobs.storage.staging import Form, checksum, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,12 +107,12 @@ def test_without_a_folder_nothing_is_written() -> None:
     assert list(stage(None, [], FORM)) == []
 
 
-@pytest.mark.parametrize("times", lake_staging.TIMES)
-@pytest.mark.parametrize("codec", lake_staging.CODECS)
+@pytest.mark.parametrize("times", staging.TIMES)
+@pytest.mark.parametrize("codec", staging.CODECS)
 def test_row_groups_end_by_bytes_whatever_the_codec(
     codec: str, times: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_staging, "GROUP_BYTES", 100)
+    monkeypatch.setattr(staging, "GROUP_BYTES", 100)
     batches = [batch((0, n, NIGHT, b"x" * 60), (0, n + 1, NIGHT, None)) for n in range(0, 8, 2)]
     (line,) = stage(tmp_path, batches, Form(codec, times))
     file = pq.ParquetFile(tmp_path / line.file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from roquet.spark.jobs.patience import STARTS, patiently
+from roquet.spark.jobs.shared.patience import STARTS, patiently
 
 SLOW = "Query terminated with exception: Python worker failed to connect back."
 

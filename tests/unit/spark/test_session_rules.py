@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs import dedup, sessionize
-from roquet.spark.jobs.session_rules import Event, Rules, from_text, to_text
-from roquet.spark.jobs.tables import JOBS
+from roquet.spark.jobs.options.tables import JOBS
+from roquet.spark.jobs.sessions.rules import Event, Rules, from_text, to_text
 
 EVENTS = st.lists(
     st.builds(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from roquet.spark.jobs.tables import JOBS
+from roquet.spark.jobs.options.tables import JOBS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

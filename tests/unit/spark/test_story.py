@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from roquet.spark.jobs.story import Sent, Tried, tell, words
+from roquet.spark.jobs.tracing.story import Sent, Tried, tell, words
 
 SENT = Sent(msg_id="A", group="p", topic="t", host="h1", at=1000, cost=10)
 

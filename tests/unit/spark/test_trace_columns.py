@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from roquet.protocol.messages.trace_lines import FIELD_END, RECORD_END, RECORDS_MAX, decode
-from roquet.spark.jobs import trace_columns
-from roquet.spark.jobs.trace_columns import decoded, readable, unreadable
-from roquet.spark.jobs.trace_queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT
+from roquet.spark.jobs.tracing import columns as trace_columns
+from roquet.spark.jobs.tracing.columns import decoded, readable, unreadable
+from roquet.spark.jobs.tracing.queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT
 
 GOLDEN = Path(__file__).parents[2] / "vectors/trace_messages.jsonl"
 RECORDS = (

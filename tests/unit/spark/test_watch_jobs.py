@@ -9,9 +9,12 @@ import pytest
 
 from roquet.base.errors import UsageError
 from roquet.cli import app
-from roquet.spark.jobs import dlq, dlq_page, metrics, trace, trace_page
-from roquet.spark.jobs.page import Bars, Spans, write
-from roquet.spark.jobs.story import Sent, Tried, tell
+from roquet.spark.jobs import dlq, trace
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.page import Bars, Spans, write
+from roquet.spark.jobs.tracing import page as trace_page
+from roquet.spark.jobs.tracing.story import Sent, Tried, tell
+from roquet.spark.jobs.watching import dlq_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

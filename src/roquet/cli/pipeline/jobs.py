@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.cli.output import line, table
-from roquet.spark.jobs.tables import JOBS, Job, given, job
+from roquet.spark.jobs.options.tables import JOBS, Job, given, job
 from roquet.spark.option_table import Given
 
 if TYPE_CHECKING:

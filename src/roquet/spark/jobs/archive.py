@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lake_topics, lake_upkeep, metrics, staging_source
+from roquet.spark.jobs.archiving import staging_source
+from roquet.spark.jobs.archiving import topics as lake_topics
+from roquet.spark.jobs.archiving import upkeep as lake_upkeep
+from roquet.spark.jobs.bodies.column import Bodies
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
-from roquet.spark.jobs.lake_body import Bodies
-from roquet.spark.jobs.lake_files import LakeError
-from roquet.spark.jobs.lake_tables import ARCHIVE
-from roquet.spark.jobs.patience import patiently
-from roquet.spark.jobs.report import Report
+from roquet.spark.jobs.options.lake import ARCHIVE
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.patience import patiently
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey, from_json, to_json
 from roquet.spark.option_table import Given
 from roquet.spark.schema import COLUMNS, ddl
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from roquet.base.clock import Clock
-    from roquet.spark.jobs.lake_catalog import Entry
+    from roquet.spark.jobs.storage.catalog import Entry
 
 POLL_S: Final = 1
 LISTENING: Final = ("earliest", "latest")

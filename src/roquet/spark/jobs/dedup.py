@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.functions import expr
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.follow import OBSERVED, Following, extracted, field, follow, summary
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.state_tables import DEDUP
+from roquet.spark.jobs.options.state import DEDUP
+from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, field, follow, summary
+from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
 

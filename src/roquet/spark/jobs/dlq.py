@@ -15,13 +15,14 @@ from roquet.protocol import names
 from roquet.protocol.properties import RESERVED, SHARDING_KEY
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.cluster.patience import Patience
-from roquet.spark.jobs import dlq_queries, metrics
-from roquet.spark.jobs.dlq_page import gauges, lines, page
-from roquet.spark.jobs.option_kinds import presence
-from roquet.spark.jobs.page import write
-from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.watch_tables import DLQ, out_and_report
+from roquet.spark.jobs.options.kinds import presence
+from roquet.spark.jobs.options.watch import DLQ, out_and_report
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.page import write
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.watching import dlq_queries
+from roquet.spark.jobs.watching.dlq_page import gauges, lines, page
 from roquet.spark.option_table import Given
 from roquet.spark.options import MetaOptions, SourceOptions
 from roquet.spark.reading import planning

@@ -14,12 +14,13 @@ from pyspark.errors import AnalysisException
 
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import lag_queries, metrics
-from roquet.spark.jobs.lag_page import gauges, lines, page
-from roquet.spark.jobs.page import write
-from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.watch_tables import LAG, number, out_and_report
+from roquet.spark.jobs.options.watch import LAG, number, out_and_report
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.page import write
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.watching import lag_queries
+from roquet.spark.jobs.watching.lag_page import gauges, lines, page
 from roquet.spark.option_table import Given
 from roquet.spark.options import MetaOptions
 from roquet.spark.source import register

@@ -16,9 +16,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.lake_catalog import CRC, RANGES, Catalog, Entry, Part, entry, gone, merged
-from roquet.spark.jobs.lake_files import Files, LakeError
-from roquet.spark.jobs.queries import sql
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage.catalog import CRC, RANGES, Catalog, Entry, Part, entry, gone, merged
+from roquet.spark.jobs.storage.files import Files, LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from roquet.spark.jobs.lake_staging import Line
+    from roquet.spark.jobs.storage.staging import Line
 
 VERSION: Final = 1
 TRIES: Final = 5

@@ -16,10 +16,10 @@ from roquet.base.errors import UsageError
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.protocol import names
 from roquet.protocol.properties import DELAY_LEVELS
-from roquet.spark.jobs import metrics
-from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.tables import REBUILD
+from roquet.spark.jobs.options.tables import REBUILD
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.report import Report
 from roquet.spark.log_files import Store
 from roquet.spark.option_table import Given
 from roquet.spark.rebuilding.queues import placeable

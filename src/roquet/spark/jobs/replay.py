@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.base.clock import SystemClock, pause
 from roquet.base.errors import UsageError
 from roquet.client import connect
-from roquet.spark.jobs import metrics
-from roquet.spark.jobs.lake import Lake
-from roquet.spark.jobs.lake import configuration as lake_configuration
-from roquet.spark.jobs.lake_catalog import Part, entry
-from roquet.spark.jobs.lake_tables import REPLAY
-from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.replay_plan import (
+from roquet.spark.jobs.archiving.replay_plan import (
     Origin,
     Place,
     Wave,
@@ -33,7 +27,13 @@ from roquet.spark.jobs.replay_plan import (
     wave_rows,
     waves,
 )
-from roquet.spark.jobs.report import Report
+from roquet.spark.jobs.lake import Lake
+from roquet.spark.jobs.lake import configuration as lake_configuration
+from roquet.spark.jobs.options.lake import REPLAY
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.catalog import Part, entry
 from roquet.spark.option_table import Given
 from roquet.spark.options import SinkOptions
 from roquet.spark.source import register

@@ -16,10 +16,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.spark.jobs.follow import OBSERVED, Following, extracted, field, follow, summary
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.session_rules import Event, Rules, from_text, to_text
-from roquet.spark.jobs.state_tables import SESSIONIZE
+from roquet.spark.jobs.options.state import SESSIONIZE
+from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, field, follow, summary
+from roquet.spark.jobs.sessions.rules import Event, Rules, from_text, to_text
+from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TimerValues,
     )
 
-    from roquet.spark.jobs.session_rules import Session
+    from roquet.spark.jobs.sessions.rules import Session
 
 KEYS: Final = ("keys", "tags")
 MADE: Final = (

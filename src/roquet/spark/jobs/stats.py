@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import metrics
-from roquet.spark.jobs.option_kinds import presence
-from roquet.spark.jobs.page import Bars, Lines, Listing, Page, bytes_text, write
-from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.tables import STATS
+from roquet.spark.jobs.options.kinds import presence
+from roquet.spark.jobs.options.tables import STATS
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.page import Bars, Lines, Listing, Page, bytes_text, write
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
 

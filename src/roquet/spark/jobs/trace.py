@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.protocol import names
-from roquet.spark.jobs import metrics, trace_queries
-from roquet.spark.jobs.option_kinds import presence
-from roquet.spark.jobs.page import write
-from roquet.spark.jobs.queries import sql
-from roquet.spark.jobs.report import Report
-from roquet.spark.jobs.story import Sent, Story, Tried, tell
-from roquet.spark.jobs.trace_columns import readable, unreadable
-from roquet.spark.jobs.trace_page import gauges, lines, page
-from roquet.spark.jobs.watch_tables import TRACE, out_and_report
+from roquet.spark.jobs.options.kinds import presence
+from roquet.spark.jobs.options.watch import TRACE, out_and_report
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.page import write
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.tracing import queries as trace_queries
+from roquet.spark.jobs.tracing.columns import readable, unreadable
+from roquet.spark.jobs.tracing.page import gauges, lines, page
+from roquet.spark.jobs.tracing.story import Sent, Story, Tried, tell
 from roquet.spark.option_table import Given
 from roquet.spark.options import LogOptions, SourceOptions
 from roquet.spark.source import register

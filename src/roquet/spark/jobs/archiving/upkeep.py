@@ -14,9 +14,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.lake_catalog import CRC, Entry, Part, entry, gone, merged
-from roquet.spark.jobs.lake_files import LakeError
-from roquet.spark.jobs.queries import sql
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage.catalog import CRC, Entry, Part, entry, gone, merged
+from roquet.spark.jobs.storage.files import LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping

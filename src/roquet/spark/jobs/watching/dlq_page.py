@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.spark.jobs.lag_page import duration
-from roquet.spark.jobs.metrics import Gauge
-from roquet.spark.jobs.page import Bars, Chart, Lines, Listing, Page
+from roquet.spark.jobs.shared.metrics import Gauge
+from roquet.spark.jobs.shared.page import Bars, Chart, Lines, Listing, Page
+from roquet.spark.jobs.watching.lag_page import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import metrics
-from roquet.spark.jobs.patience import patiently
+from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.patience import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,8 +7,8 @@ from typing import Final
 
 from roquet.base.errors import UsageError
 from roquet.protocol.names import TRACE_TOPIC
-from roquet.spark.jobs import option_kinds
-from roquet.spark.jobs.option_kinds import DRY_RUN, PRESENCE
+from roquet.spark.jobs.options import kinds
+from roquet.spark.jobs.options.kinds import DRY_RUN, PRESENCE
 from roquet.spark.option_table import Given, Option, Table
 
 _METRICS: Final = Option(
@@ -46,30 +46,30 @@ LAG: Final[Table] = (
     Option(name="groups", default="all", doc="consumer groups by comma"),
     Option(name="subscribe", default="all", doc="topics by comma"),
     Option(name="subscribePattern", default="", doc="a regular expression for whole topic names"),
-    option_kinds.number("samples", "5", "how many snapshots are taken", 1, 100_000),
-    option_kinds.number("interval", "10", "seconds from one snapshot to the next", 1, 86_400),
+    kinds.number("samples", "5", "how many snapshots are taken", 1, 100_000),
+    kinds.number("interval", "10", "seconds from one snapshot to the next", 1, 86_400),
     Option(
         name="snapshots",
         default="OUT/snapshots",
         doc="the table (Parquet) that snapshots are appended to and read from",
     ),
     *_times("snapshots taken"),
-    option_kinds.number(
+    kinds.number(
         "window", "3600", "rates and states are those of the last so many seconds", 1, 31_536_000
     ),
-    option_kinds.number(
+    kinds.number(
         "maxLag", "10000", "alert when a group has more messages of a topic before it", 0, 2**62
     ),
-    option_kinds.number(
+    kinds.number(
         "maxCatchUp", "600", "alert when catching up takes more seconds, or never ends", 1, 2**62
     ),
-    option_kinds.number(
+    kinds.number(
         "stoppedAfter", "60", "alert when a queue with messages stands still so long", 1, 2**62
     ),
-    option_kinds.number(
+    kinds.number(
         "slowBelow", "50", "a member is slow below so many per cent of its group's mean", 1, 100
     ),
-    option_kinds.number("ignoreLag", "100", "with fewer messages nothing is slow", 0, 2**62),
+    kinds.number("ignoreLag", "100", "with fewer messages nothing is slow", 0, 2**62),
     *_PAGE,
     _METRICS,
     DRY_RUN,

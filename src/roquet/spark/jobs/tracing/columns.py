@@ -25,7 +25,7 @@ from roquet.protocol.messages.trace_lines import (
     decode,
     decode_record,
 )
-from roquet.spark.jobs.trace_queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT
+from roquet.spark.jobs.tracing.queries import DAMAGED_TYPES, EVENT_TYPES, WHY_NOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

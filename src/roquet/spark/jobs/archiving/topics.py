@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from roquet.spark.cluster.metadata import Metadata
-from roquet.spark.jobs.lake_catalog import Part
-from roquet.spark.jobs.lake_files import LakeError
-from roquet.spark.jobs.queries import sql
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage.catalog import Part
+from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey
 from roquet.spark.options import SourceOptions
 from roquet.spark.reading import planning

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import body_shapes
-from roquet.spark.jobs.body_avro import AvroReader
-from roquet.spark.jobs.body_protobuf import ProtobufReader
+from roquet.spark.jobs.bodies import shapes
+from roquet.spark.jobs.bodies.avro import AvroReader
+from roquet.spark.jobs.bodies.protobuf import ProtobufReader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from roquet.spark.jobs.body_shapes import Reader
+    from roquet.spark.jobs.bodies.shapes import Reader
 
 SCHEMA_MAX: Final = 1 << 20
 
@@ -71,7 +71,7 @@ class Bodies(NamedTuple):
         from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
 
         def values(column: Any) -> Any:
-            return body_shapes.values(_reader(self), column.to_pylist())
+            return shapes.values(_reader(self), column.to_pylist())
 
         # Spark tells by the hints what kind of function it is, and has no use for their names.
         values.__annotations__ = {"column": pa.Array, "return": pa.Array}

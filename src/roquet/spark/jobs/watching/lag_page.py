@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.spark.jobs.metrics import Gauge
-from roquet.spark.jobs.page import Bars, Chart, Lines, Listing, Page
+from roquet.spark.jobs.shared.metrics import Gauge
+from roquet.spark.jobs.shared.page import Bars, Chart, Lines, Listing, Page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.lake_tables import ARCHIVE, REPLAY
-from roquet.spark.jobs.option_kinds import DRY_RUN, PRESENCE, metrics
-from roquet.spark.jobs.state_tables import DEDUP, SESSIONIZE
-from roquet.spark.jobs.watch_tables import DLQ, LAG, TRACE
+from roquet.spark.jobs.options.kinds import DRY_RUN, PRESENCE, metrics
+from roquet.spark.jobs.options.lake import ARCHIVE, REPLAY
+from roquet.spark.jobs.options.state import DEDUP, SESSIONIZE
+from roquet.spark.jobs.options.watch import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import body_shapes
-from roquet.spark.jobs.body_shapes import Shape
+from roquet.spark.jobs.bodies import shapes
+from roquet.spark.jobs.bodies.shapes import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +79,9 @@ def _field(field: Any, within: tuple[str, ...]) -> Shape | None:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         by_name = field.message_type.fields_by_name
         key, value = _single(by_name["key"], within), _single(by_name["value"], within)
-        return None if key is None or value is None else body_shapes.mapped(key, value)
+        return None if key is None or value is None else shapes.mapped(key, value)
     shape = _single(field, within)
-    return body_shapes.repeated(shape) if shape is not None and field.is_repeated else shape
+    return shapes.repeated(shape) if shape is not None and field.is_repeated else shape
 
 
 def _single(field: Any, within: tuple[str, ...]) -> Shape | None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from roquet.spark.jobs.queries import sql
+from roquet.spark.jobs.shared.queries import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from roquet.spark.jobs.lake_files import Files
+    from roquet.spark.jobs.storage.files import Files
 
 FOLDER: Final = "_catalog"
 DDL: Final = (

@@ -13,9 +13,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 
 from roquet.base.overriding import override
-from roquet.spark.jobs import lake_staging
-from roquet.spark.jobs.lake_files import LakeError
-from roquet.spark.jobs.lake_staging import CODECS, TIMES, Form, Line
+from roquet.spark.jobs.storage import staging
+from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.jobs.storage.staging import CODECS, TIMES, Form, Line
 from roquet.spark.options import SourceOptions
 from roquet.spark.reading.stream import StreamReader
 
@@ -44,7 +44,7 @@ class StagingSource(DataSource):
 
     @override
     def schema(self) -> str:
-        return lake_staging.DDL
+        return staging.DDL
 
     @override
     def streamReader(self, schema: StructType) -> StagingReader:
@@ -66,7 +66,7 @@ class StagingReader(StreamReader):
         context = TaskContext.get()
         folder = None if context is None else context.getLocalProperty(FOLDER)
         batches = super().read(partition)
-        return lake_staging.stage(Path(folder) if folder else None, batches, self._form)
+        return staging.stage(Path(folder) if folder else None, batches, self._form)
 
     @override
     def __getstate__(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from roquet.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from roquet.spark.jobs.lake_catalog import Entry
+    from roquet.spark.jobs.storage.catalog import Entry
 
 VERSION: Final = 1
 NAMED_MAX: Final = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.spark.jobs.metrics import Gauge
-from roquet.spark.jobs.page import SPAN_LABEL_MAX, Bars, Chart, Lines, Listing, Page, Spans
-from roquet.spark.jobs.story import Step, Story, words
+from roquet.spark.jobs.shared.metrics import Gauge
+from roquet.spark.jobs.shared.page import SPAN_LABEL_MAX, Bars, Chart, Lines, Listing, Page, Spans
+from roquet.spark.jobs.tracing.story import Step, Story, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.spark.jobs.option_kinds import DRY_RUN, flag, number, text
+from roquet.spark.jobs.options.kinds import DRY_RUN, flag, number, text
 from roquet.spark.option_table import Option, Table
 
 FORMATS: Final = ("parquet", "delta")

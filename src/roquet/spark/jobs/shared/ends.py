@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.spark.jobs.queries import sql
+from roquet.spark.jobs.shared.queries import sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

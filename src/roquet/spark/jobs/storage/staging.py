@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from roquet.spark.jobs.lake_files import LakeError
+from roquet.spark.jobs.storage.files import LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

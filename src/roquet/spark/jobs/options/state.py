@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roquet.spark.jobs.option_kinds import DRY_RUN, number, text
+from roquet.spark.jobs.options.kinds import DRY_RUN, number, text
 
 if TYPE_CHECKING:
     from roquet.spark.option_table import Table

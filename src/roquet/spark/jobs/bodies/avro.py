@@ -12,8 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import body_shapes
-from roquet.spark.jobs.body_shapes import DECIMAL_DIGITS_MAX, Shape
+from roquet.spark.jobs.bodies import shapes
+from roquet.spark.jobs.bodies.shapes import DECIMAL_DIGITS_MAX, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,10 +98,10 @@ class _Shapes:
         if shape is None or not self._has_bytes(item):
             # A count without bytes behind it would be believed, however large.
             raise UsageError("schema: items of an Avro array have to take bytes")
-        return body_shapes.repeated(shape)
+        return shapes.repeated(shape)
 
     def _map(self, schema: dict[str, Any]) -> Shape:
-        return body_shapes.mapped(_primitive("string"), self.of(schema["values"]))
+        return shapes.mapped(_primitive("string"), self.of(schema["values"]))
 
     def _record(self, schema: dict[str, Any]) -> Shape:
         name = schema["name"]
@@ -110,7 +110,7 @@ class _Shapes:
         self._within.append(name)
         fields = {field["name"]: self.of(field["type"]) for field in schema["fields"]}
         self._within.pop()
-        return body_shapes.record(name, fields)
+        return shapes.record(name, fields)
 
     def _union(self, branches: list[Any]) -> Shape:
         others = [branch for branch in branches if branch != "null"]

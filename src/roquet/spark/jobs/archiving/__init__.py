@@ -1,0 +1,1 @@
+"""What `archive` and `replay` do around the lake: following topics, upkeep, waves."""

@@ -1,0 +1,1 @@
+"""The jobs' options: names, values, defaults, meanings. Pure, and quick to import."""

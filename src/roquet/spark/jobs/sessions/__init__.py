@@ -1,0 +1,1 @@
+"""Jobs that follow topics with a state, and the rules of sessions."""

@@ -1,0 +1,1 @@
+"""What several jobs use: queries, metrics, reports, the page."""

@@ -1,0 +1,1 @@
+"""Queries and pages of the jobs that watch consumers: `lag` and `dlq`."""

@@ -130,7 +130,7 @@ class Entrance:
 
     def _page(self, wrong: str, status: int) -> Response:
         data = {"title": "Sign in", "wrong": wrong, "has_accounts": len(self._accounts) > 0}
-        return HTMLResponse(self._pages.render("login.html", data), status)
+        return HTMLResponse(self._pages.render("people/login.html", data), status)
 
     def _to(self, path: str) -> RedirectResponse:
         return RedirectResponse(self._parts.config.root_path + path, 303)

@@ -130,27 +130,27 @@ deploy: setup ## the systemd units, verified by systemd; compose file and Helm c
 	$(PY) -m pytest tests/deploy
 
 crash: setup ## kill -9 the broker CYCLES times in each flush mode and account for every message; MODE=pop, timer or lite
-	$(PY) -m tools.$(or $(CRASH_OF_$(MODE)),crash) --cycles $(CYCLES)
+	$(PY) -m tools.faults.$(or $(CRASH_OF_$(MODE)),crash) --cycles $(CYCLES)
 
 crash-timers: setup ## kill -9 the broker CYCLES times while timer messages wait, account for each of them
-	$(PY) -m tools.timer_crash --cycles $(CYCLES)
-	$(PY) -m tools.timer_crash --cycles $(CYCLES) --flush async --harm
+	$(PY) -m tools.faults.timer_crash --cycles $(CYCLES)
+	$(PY) -m tools.faults.timer_crash --cycles $(CYCLES) --flush async --harm
 
 crash-pop: setup ## kill -9 the broker CYCLES times while messages are popped, account for each of them
-	$(PY) -m tools.pop_crash --cycles $(CYCLES)
+	$(PY) -m tools.faults.pop_crash --cycles $(CYCLES)
 
 crash-light: setup ## kill -9 the broker CYCLES times while light topics are used, account for each message
-	$(PY) -m tools.light_crash --cycles $(CYCLES)
+	$(PY) -m tools.faults.light_crash --cycles $(CYCLES)
 
 powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture
-	$(PY) -m tools.powerloss_ext4 --states $(STATES) --if-possible
+	$(PY) -m tools.powerloss.ext4 --states $(STATES) --if-possible
 
 powerloss-ext4: setup ## STATES power-loss states a mode of a broker on ext4 (root, loop mounts)
-	$(PY) -m tools.powerloss_ext4 --states $(STATES)
+	$(PY) -m tools.powerloss.ext4 --states $(STATES)
 
 process-faults: setup ## calls that fail, a full disk, a clock that jumps, in a real broker process
-	$(PY) -m tools.process_faults
+	$(PY) -m tools.faults.process_faults
 
 attack: setup ## every request code by a raw client, with accounts that may do nothing or read one topic
 	$(PY) -m tools.attack
@@ -167,24 +167,24 @@ budget: setup ## the worst request of each code: exit 1 when a turn of the loop 
 	$(PY) -m tools.budget
 
 corruption: setup ## damage fifteen kinds of files in ten ways, ROUNDS draws of each
-	$(PY) -m tools.corruption --rounds $(ROUNDS)
+	$(PY) -m tools.faults.corruption --rounds $(ROUNDS)
 
 fuzz-python: setup ## every reader in Python, SECONDS together, on any Python
-	$(PY) -m tools.fuzz_python --seconds $(SECONDS)
+	$(PY) -m tools.fuzz.python --seconds $(SECONDS)
 
 fuzz-atheris: setup ## ten groups of readers in Python, side by side for SECONDS, guided by coverage (CPython 3.11)
 	$(BIN)/uv pip install -q --python $(PY) --target build/fuzz --require-hashes -r requirements/fuzz.txt
-	PYTHONPATH=build/fuzz $(PY) -m tools.fuzz_atheris --seconds $(SECONDS) --seed $(FUZZ_SEED)
+	PYTHONPATH=build/fuzz $(PY) -m tools.fuzz.atheris --seconds $(SECONDS) --seed $(FUZZ_SEED)
 
 fuzz-rust: setup ## every fuzz target of the core, side by side for SECONDS, guided by coverage (a C++ compiler)
-	$(PY) -m tools.fuzz_rust --seconds $(SECONDS) --seed $(FUZZ_SEED)
+	$(PY) -m tools.fuzz.rust --seconds $(SECONDS) --seed $(FUZZ_SEED)
 
 fuzz: fuzz-python fuzz-atheris fuzz-rust ## everything that reads bytes from a peer or a disk, SECONDS each way
 
 faults: ## the short form of every fault programme
 	$(MAKE) crash CYCLES=5
-	$(PY) -m tools.powerloss_ext4 --states 50 --load 1 --window 10 --if-possible
-	$(PY) -m tools.process_faults --short
+	$(PY) -m tools.powerloss.ext4 --states 50 --load 1 --window 10 --if-possible
+	$(PY) -m tools.faults.process_faults --short
 	$(MAKE) attack FRAMES=500
 	$(MAKE) kills KILLS=5 FAIL_OVERS=2
 	$(MAKE) budget
@@ -210,7 +210,7 @@ nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-
 	$(MAKE) crash MODE=pop
 	$(MAKE) crash MODE=timer
 	$(MAKE) crash MODE=lite
-	$(PY) -m tools.crash --processors --cycles $(CYCLES)
+	$(PY) -m tools.faults.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills
 	$(MAKE) corruption ROUNDS=20
@@ -246,11 +246,11 @@ native: setup
 	$(BIN)/python -m mypy.stubtest roquet.roquet_native --ignore-missing-stub
 
 written: setup ## write again what is made from the source: pages of reference, the blocking client
-	$(PY) -m tools.configuration_page
-	$(PY) -m tools.java_settings
-	$(PY) -m tools.commands_page
-	$(PY) -m tools.spark_options_page
-	$(PY) -m tools.features_page
+	$(PY) -m tools.pages.configuration
+	$(PY) -m tools.pages.java_settings
+	$(PY) -m tools.pages.commands
+	$(PY) -m tools.pages.spark_options
+	$(PY) -m tools.pages.features
 	$(PY) -m tools.sync_admin
 	$(PY) -m tools.sync_client
 

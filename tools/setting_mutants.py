@@ -1,10 +1,10 @@
 """Run the test of each setting while that setting is ignored: it has to fail.
 
-`python -m tools.setting_mutants [--sample n --seed s] [key ...]`. `tools/java_settings_tests.py`
-and, for settings that RocketMQ has not, `tools/own_settings_tests.py` say which test shows the
-effect of which setting; here each is run with
-`tools.mutants.ignored_setting`, which lets the setting keep its default, in the test and in the
-processes that it starts. A test that passes shows nothing, and is listed.
+`python -m tools.setting_mutants [--sample n --seed s] [key ...]`.
+`tools/pages/java_settings_tests.py` and, for settings that RocketMQ has not,
+`tools/pages/own_settings_tests.py` say which test shows the effect of which setting; here each is
+run with `tools.mutants.ignored_setting`, which lets the setting keep its default, in the test and
+in the processes that it starts. A test that passes shows nothing, and is listed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from tools import java_settings_tests, own_settings_tests
 from tools.mutants.ignored_setting import ROOT, environment
+from tools.pages import java_settings_tests, own_settings_tests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.java_settings import declared, fate
+from tools.pages.java_settings import declared, fate
 
 import admin_differential
 import namesrv_differential

@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.ha_kill import run
+from tools.faults.ha_kill import run
 
 from roquet.testing.pair import Make, Pair, PairError
 

@@ -2,11 +2,11 @@
 
 `make mutants`, or `python -m tools.mutants.core [--sample n | --each n] [--seed s] [--group name]`.
 cargo-mutants lists the changes, and a sample of them is drawn. They are built in together, once,
-and the environment says which is made (`tools.mutants.schema`). A first run of all tests notes
-which functions each runs; a change is given to the tests that run its function: the quick ones of
-Rust, then Python's, then the rest of Rust's (`tools.mutants.core_tests`). cargo-mutants alone
-would build for each change, and run Rust's tests only, which know half of the fast path.
-A change that does not compile counts for nothing.
+and the environment says which is made (`tools.mutants.compiled.schema`). A first run of all tests
+notes which functions each runs; a change is given to the tests that run its function: the quick
+ones of Rust, then Python's, then the rest of Rust's (`tools.mutants.compiled.core_tests`).
+cargo-mutants alone would build for each change, and run Rust's tests only, which know half of the
+fast path. A change that does not compile counts for nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tools.mutants.core_table import GROUPS
-from tools.mutants.core_tests import Watch
+from tools.mutants.compiled.core_table import GROUPS
+from tools.mutants.compiled.core_tests import Watch
+from tools.mutants.compiled.schema import OUTSIDE, Change, Sources, add_seam
 from tools.mutants.judged import judged
-from tools.mutants.schema import OUTSIDE, Change, Sources, add_seam
 from tools.mutants.trial import Tree, preload
 
 if TYPE_CHECKING:

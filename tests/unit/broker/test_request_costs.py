@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.worst_bodies import WORST, heartbeat
+from tools.budget.worst_bodies import WORST, heartbeat
 
 from broker_harness import play
 from roquet.broker.network.body_limits import BODY_LIMITS, NO_BODY, body_max

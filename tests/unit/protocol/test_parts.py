@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tools.worst_bodies import heartbeat
+from tools.budget.worst_bodies import heartbeat
 
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.clients import HeartbeatData

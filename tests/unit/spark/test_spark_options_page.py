@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 def test_the_pages_of_spark_options_are_current() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.spark_options_page", "--check"],
+        [sys.executable, "-m", "tools.pages.spark_options", "--check"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from tools.budget_rounds import best_of
+from tools.budget.rounds import best_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

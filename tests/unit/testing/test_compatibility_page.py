@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tools import features_page
+from tools.pages import features
 
 from interop_commands import COMMANDS
 
@@ -29,7 +29,7 @@ def _tests(name: str) -> str:
 
 
 def test_features_are_those_of_the_list() -> None:
-    assert features_page.PAGE.read_text() == features_page.page()
+    assert features.PAGE.read_text() == features.page()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 def test_the_page_of_settings_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.configuration_page", "--check"],
+        [sys.executable, "-m", "tools.pages.configuration", "--check"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -26,13 +26,13 @@ def test_the_page_of_settings_is_current() -> None:
 
 def test_the_page_of_commands_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.commands_page", "--check"],
+        [sys.executable, "-m", "tools.pages.commands", "--check"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0, "python -m tools.commands_page writes it"
+    assert done.returncode == 0, "python -m tools.pages.commands writes it"
     page = (REPOSITORY / "docs/reference/commands.md").read_text()
     assert "## `roquet dlq resend`" in page

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.mutants import core, core_tests
+from tools.mutants import core
+from tools.mutants.compiled import core_tests
+from tools.mutants.compiled.core_table import GROUPS, SURE, UNSURE
+from tools.mutants.compiled.core_tests import Noted, Watch, ended
+from tools.mutants.compiled.schema import OUTSIDE, Sources, add_seam, key_of
 from tools.mutants.core import EVERY, PIN, by_group, one_program
-from tools.mutants.core_table import GROUPS, SURE, UNSURE
-from tools.mutants.core_tests import Noted, Watch, ended
-from tools.mutants.schema import OUTSIDE, Sources, add_seam, key_of
 from tools.mutants.trial import NO_END
 
 REPOSITORY = Path(__file__).resolve().parents[3]

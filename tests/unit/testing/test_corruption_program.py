@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 def corruption(*options: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.corruption", *options],
+        [sys.executable, "-m", "tools.faults.corruption", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

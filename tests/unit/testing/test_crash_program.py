@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 def crash(*options: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.crash", *options],
+        [sys.executable, "-m", "tools.faults.crash", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

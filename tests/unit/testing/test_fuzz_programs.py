@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.fuzz_atheris import GROUPS, group_of
-from tools.fuzz_more import SEEDS
-from tools.fuzz_python import decoders, hunt
-from tools.fuzz_run import Fuzzer, Limits, run
-from tools.fuzz_rust import targets
-from tools.fuzz_seeds import seeds
+from tools.fuzz.atheris import GROUPS, group_of
+from tools.fuzz.more import SEEDS
+from tools.fuzz.python import decoders, hunt
+from tools.fuzz.run import Fuzzer, Limits, run
+from tools.fuzz.rust import targets
+from tools.fuzz.seeds import seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

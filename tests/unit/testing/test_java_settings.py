@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tools import java_settings, own_settings_tests, setting_mutants
-from tools.java_settings_table import AT_START, EXACTLY, WITHOUT_EFFECT
+from tools import setting_mutants
+from tools.pages import java_settings, own_settings_tests
+from tools.pages.java_settings_table import AT_START, EXACTLY, WITHOUT_EFFECT
 
 from roquet.base.java_keys import JAVA_KEYS
 
@@ -20,7 +21,7 @@ def source_of(file: str) -> str:
 
 def test_page_of_java_settings_is_current() -> None:
     assert java_settings.PAGE.read_text() == java_settings.page(), (
-        "run python -m tools.java_settings"
+        "run python -m tools.pages.java_settings"
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.light_crash import Account, Taken
+from tools.faults.light_crash import Account, Taken
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 @pytest.mark.timeout(170)
 def test_messages_of_light_topics_survive_a_few_kills() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.light_crash", "--cycles", "2", "--flush", "async"],
+        [sys.executable, "-m", "tools.faults.light_crash", "--cycles", "2", "--flush", "async"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.pop_crash import Account, Delivery
+from tools.faults.pop_crash import Account, Delivery
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def test_popped_messages_survive_a_few_kills(buffer: str) -> None:
     options = ("--cycles", "2", "--flush", "async", "--buffer", buffer, "--short")
     done = subprocess.run(
-        [sys.executable, "-m", "tools.pop_crash", *options],
+        [sys.executable, "-m", "tools.faults.pop_crash", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

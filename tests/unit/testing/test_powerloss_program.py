@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.crash_states import DURABLE, LIVE, PAGE, SECTOR, File, Style, Tree, draw
+from tools.powerloss.states import DURABLE, LIVE, PAGE, SECTOR, File, Style, Tree, draw
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 OLD, NEW = b"o" * PAGE * 8, b"n" * PAGE * 8
@@ -56,7 +56,7 @@ def test_a_name_that_was_given_to_another_file_has_the_one_or_the_other() -> Non
 
 def powerloss(*options: str, path: str | None = None) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.powerloss_ext4", *options],
+        [sys.executable, "-m", "tools.powerloss.ext4", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

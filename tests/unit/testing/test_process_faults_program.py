@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def test_planted_a_store_that_was_emptied_is_noticed() -> None:
     case = ("--only", "calls", "--case", "pwrite commitlog", "--plant")
     done = subprocess.run(
-        [sys.executable, "-m", "tools.process_faults", *case],
+        [sys.executable, "-m", "tools.faults.process_faults", *case],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.scale import WORKERS, connections
-from tools.scale_churn import churn
-from tools.scale_topics import REGISTRATIONS, STARTS, topics
+from tools.scale.__main__ import WORKERS, connections
+from tools.scale.churn import churn
+from tools.scale.topics import REGISTRATIONS, STARTS, topics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.timer_crash import Account, Copy, Timed
+from tools.faults.timer_crash import Account, Copy, Timed
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 @pytest.mark.timeout(120)
 def test_timer_messages_survive_a_few_kills() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.timer_crash", "--cycles", "2", "--flush", "sync"],
+        [sys.executable, "-m", "tools.faults.timer_crash", "--cycles", "2", "--flush", "sync"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

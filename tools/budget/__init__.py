@@ -1,0 +1,1 @@
+"""What one request may cost everybody else: turns of the loop, measured."""

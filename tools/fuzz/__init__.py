@@ -1,0 +1,1 @@
+"""Fuzzers of everything that reads bytes from a peer or a disk."""

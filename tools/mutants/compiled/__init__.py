@@ -1,0 +1,1 @@
+"""Changes of the compiled core, and the tests that should notice them."""

@@ -1,0 +1,1 @@
+"""Pages of docs that are written from the code's own tables, and their pictures."""

@@ -1,0 +1,1 @@
+"""How much a broker carries that does little: clients, topics, churn."""

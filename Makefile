@@ -264,10 +264,10 @@ bench: setup interop-jars ## send, pull, start and memory beside Java, in one ru
 	$(PY) -m bench.run
 
 bench-spark: setup ## the Spark sources beside Spark's own ceiling, planning, the sink, and each job over real data; some 20 minutes
-	$(PY) -m bench.spark
-	$(PY) -m bench.spark_planning 1000000
-	$(PY) -m bench.spark_sink
-	$(PY) -m bench.spark_jobs
+	$(PY) -m bench.spark.sources
+	$(PY) -m bench.spark.planning 1000000
+	$(PY) -m bench.spark.sink
+	$(PY) -m bench.spark.jobs
 
 bench-relay: setup ## the relay beside one hop of bare asyncio
 	$(PY) -m bench.relay

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.relay_peers import Fleet, frame
+from bench.relay.peers import Fleet, frame
 
 from roquet.relay.config import RelayConfig
 from roquet.relay.config_server import ConfigServer

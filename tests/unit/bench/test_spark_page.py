@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.spark import CASES
-from bench.spark_page import markdown
+from bench.spark.page import markdown
+from bench.spark.sources import CASES
 
 WHERE = {
     "machine": "2 cores",

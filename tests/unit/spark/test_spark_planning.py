@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bench.spark_planning import measure
+from bench.spark.planning import measure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
@@ -228,7 +228,7 @@ def test_a_queue_that_is_gone_fails_or_is_left() -> None:
 
 
 def test_twenty_thousand_queues_are_planned_in_little_time_and_space() -> None:
-    # A million take fifty times as much: `python -m bench.spark_planning 1000000`.
+    # A million take fifty times as much: `python -m bench.spark.planning 1000000`.
     found = measure(20_000)
     assert found["first_cpu_s"] + found["next_cpu_s"] < 20
     assert found["offsets_mib"] < 1

@@ -1,6 +1,6 @@
 """The ceiling: one hop of bare asyncio that copies bytes from one connection to another.
 
-`python -m bench.relay_hop TARGET_PORT` prints its own port and runs until it is killed.
+`python -m bench.relay.hop TARGET_PORT` prints its own port and runs until it is killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What `audit` costs between two stores: seconds of processor time for each GB of log.
 
-`python -m bench.audit [--mb 256] [--body 1024]`. The stores are written by the store itself, with
-the same messages; the job is run as from the command line. Its time is that of all its processes,
-JVM and workers included: they are adopted by this one when their parents are gone (Linux).
+`python -m bench.spark.audit [--mb 256] [--body 1024]`. The stores are written by the store itself,
+with the same messages; the job is run as from the command line. Its time is that of all its
+processes, JVM and workers included: they are adopted by this one when their parents are gone
+(Linux).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def spent() -> float:
 
 def main() -> int:
     """Measure and print it as JSON."""
-    parser = argparse.ArgumentParser(prog="bench.audit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.spark.audit", description=__doc__)
     parser.add_argument("--mb", type=int, default=256, help="bodies in each store")
     parser.add_argument("--body", type=int, default=1024, help="bytes of each body")
     given = parser.parse_args()
@@ -89,7 +90,7 @@ def main() -> int:
     found = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
         "commit": commit(),
-        "command": "python -m bench.audit " + " ".join(sys.argv[1:]),
+        "command": "python -m bench.spark.audit " + " ".join(sys.argv[1:]),
         "load_average": os.getloadavg()[0],
         "messages": count,
         "bytes_each": size,

@@ -1,6 +1,6 @@
 """CPU of a broker per message over gRPC: the native transport, and grpcio before the same front.
 
-    python -m bench.grpc_transports [--messages 4000]
+    python -m bench.features.grpc_transports [--messages 4000]
 
 Needs `grpcio` (see `requirements/grpc-client.txt`), which the product does not. The client
 and the server are processes of their own; the figure is the CPU of the server's process.
@@ -178,7 +178,7 @@ def measure(transport: str, at_once: int, count: int) -> None:
     """Run a server, and say what its messages cost."""
     with tempfile.TemporaryDirectory(prefix="roquet-grpc-") as folder:
         what = ["--serve", transport, "--folder", folder]
-        command = [sys.executable, "-m", "bench.grpc_transports", *what]
+        command = [sys.executable, "-m", "bench.features.grpc_transports", *what]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             port = int(server.stdout.readline())

@@ -1,8 +1,8 @@
 """What accounts cost the fast path: plain sends fed to a broker with and without them.
 
-`python -m bench.accounts`: no sockets and no load generator, so that nothing but the frames is in
-the figure: the loop's own CPU time for reading, checking, storing and answering, the median of
-many reads.
+`python -m bench.features.accounts`: no sockets and no load generator, so that nothing but the
+frames is in the figure: the loop's own CPU time for reading, checking, storing and answering, the
+median of many reads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CPU of the Spark sink per million rows: what a task does, without Spark around it.
 
-`python -m bench.spark_sink [--rows 400000] [--runs 3] [--body 417] [--partitioner none]` starts a
+`python -m bench.spark.sink [--rows 400000] [--runs 3] [--body 417] [--partitioner none]` starts a
 broker, hands Arrow batches of 10,000 rows (Spark's own size) to the function that a task calls, and
 prints seconds of CPU of this process and of the broker, and rows per second.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bench import processes
-from bench.spark import QUIET, name_server
+from bench.spark.sources import QUIET, name_server
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink.write import write
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from bench.relay_peers import Fleet, Peer, frame
+from bench.relay.peers import Fleet, Peer, frame
 from bench.run import commit
 from bench.weights import cpu_s, memory_mib
 from roquet.relay.config_server import ConfigServer
@@ -159,7 +159,7 @@ async def through_hop(count: int) -> Figures:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: receiver, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    command = [sys.executable, "-m", "bench.relay_hop", str(port)]
+    command = [sys.executable, "-m", "bench.relay.hop", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -235,7 +235,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--packets", type=int, default=200_000)
     parser.add_argument("--servers", type=int, default=1_000)
-    parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "results")
     options = parser.parse_args()
     found = uvloop.run(measure(options))
     options.folder.mkdir(parents=True, exist_ok=True)

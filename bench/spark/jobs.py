@@ -1,7 +1,8 @@
 """Seconds and rows a second of each job over the flights, in one run and one Spark.
 
-`python -m bench.spark_jobs [--rows 336776] [--only TEXT]`; the short form is `--rows 5000`. Writes
-bench/results/*-spark-jobs.json, of which `python -m bench.spark --page FILE` prints the table.
+`python -m bench.spark.jobs [--rows 336776] [--only TEXT]`; the short form is `--rows 5000`. Writes
+bench/results/*-spark-jobs.json, of which `python -m bench.spark.sources --page FILE` prints the
+table.
 
 Each job runs once, as a user's would: its reading, writing, tables and page are in its seconds,
 the start of Spark is not. What is not in the flights themselves is made of them: each has a send
@@ -25,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Final
 from demo.flights import ROWS, departures
 from rich.console import Console
 
-from bench import processes, spark_page, spark_results
-from bench.spark import QUIET, name_server, session
+from bench import processes
+from bench.spark import page, results
+from bench.spark.sources import QUIET, name_server, session
 from roquet import sync
 from roquet.client import Message, MessageQueue
 from roquet.spark.jobs import (
@@ -240,22 +242,22 @@ def run(rows: int, wanted: str, folder: Path, console: Console) -> list[dict[str
 
 def main() -> int:
     """Measure, print the table, write bench/results/*-spark-jobs.json."""
-    parser = argparse.ArgumentParser(prog="bench.spark_jobs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.spark.jobs", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS, help="flights, the first of the year")
     parser.add_argument("--only", default="", help="jobs whose name contains this text")
     parser.add_argument("--folder", default=None, help="where everything is made")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-jobs-", dir=arguments.folder))
     console = Console()
-    about = spark_results.circumstances("bench.spark_jobs")
+    about = results.circumstances("bench.spark.jobs")
     begun = time.monotonic()
     try:
         rows = run(arguments.rows, arguments.only, folder, console)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     result = {"kind": "spark-jobs", **about, "took_s": time.monotonic() - begun, "rows": rows}
-    target = spark_results.save("spark-jobs", result)
-    console.print(spark_page.markdown(result), highlight=False, soft_wrap=True)
+    target = results.save("spark-jobs", result)
+    console.print(page.markdown(result), highlight=False, soft_wrap=True)
     console.print(f"written to {target}")
     return 0
 

@@ -15,7 +15,7 @@ from bench.run import commit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FOLDER = Path(__file__).parent / "results"
+FOLDER = Path(__file__).parents[1] / "results"
 
 
 def circumstances(module: str) -> dict[str, Any]:

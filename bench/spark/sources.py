@@ -1,8 +1,8 @@
 """The Spark sources beside Spark's own ceiling, in one run, in alternating pairs.
 
-`python -m bench.spark [--pairs 5] [--rows 150000] [--only TEXT] [--data TEXT]`; the short form is
-`--pairs 1 --rows 20000`. `--page FILE` prints the table of a result for docs/performance.md, also
-of `bench.spark_planning` and `bench.spark_jobs`.
+`python -m bench.spark.sources [--pairs 5] [--rows 150000] [--only TEXT] [--data TEXT]`; the short
+form is `--pairs 1 --rows 20000`. `--page FILE` prints the table of a result for
+docs/performance.md, also of `bench.spark.planning` and `bench.spark.jobs`.
 
 The ceiling is a Python source that has the same Arrow batches, with the same columns, in memory.
 What the job `archive` does is held against a plain write of those batches to Parquet.
@@ -28,9 +28,11 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from bench import processes, spark_page, spark_results
-from bench.datasets import DATA
-from bench.spark_ceiling import Ceiling
+from bench import processes
+from bench.spark import page as spark_page
+from bench.spark import results
+from bench.spark.ceiling import Ceiling
+from bench.spark.datasets import DATA
 from roquet import roquet_native as native
 from roquet import sync
 from roquet.client import Message, MessageQueue
@@ -44,10 +46,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from bench.datasets import Data
     from bench.processes import Broker
+    from bench.spark.datasets import Data
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TOPIC = "BenchSpark"
 QUEUES = 4
 BROKER = "bench-roquet"
@@ -367,7 +369,7 @@ def count_of(data: Data, rows: int) -> int:
 
 def main() -> int:
     """Measure, print the table, write bench/results/*-spark.json."""
-    parser = argparse.ArgumentParser(prog="bench.spark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.spark.sources", description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--rows", type=int, default=150_000)
     parser.add_argument("--only", default="", help="figures whose name contains this text")
@@ -384,7 +386,7 @@ def main() -> int:
         for number, data in enumerate(DATA)
         if arguments.data in data.name
     }
-    about = spark_results.circumstances("bench.spark")
+    about = results.circumstances("bench.spark.sources")
     begun = time.monotonic()
     try:
         rows, decode = run(work, arguments.rows, arguments.pairs, folder)
@@ -398,7 +400,7 @@ def main() -> int:
         "rows": rows,
         "log_decode_gb_per_s": decode / 1e9,
     }
-    target = spark_results.save("spark", result)
+    target = results.save("spark", result)
     console = Console()
     show(rows, console)
     console.print(f"log decode, one core, 19 columns: {decode / 1e9:.2f} GB/s")

@@ -1,4 +1,4 @@
-"""What a message costs the Python client: `python -m bench.client`.
+"""What a message costs the Python client: `python -m bench.features.client`.
 
 A broker in a process of its own, the client here; the figure is the user and system CPU of this
 process, all threads, in microseconds a message of 1 KiB: the median of the rounds. The broker's
@@ -175,7 +175,7 @@ def measured(cases: list[str], count: int, rounds: int) -> dict[str, float]:
 
 def main() -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.client", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.features.client", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="messages a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="cases by name, separated by commas")

@@ -1,11 +1,11 @@
 """20,000 light topics, 200 clients: how long from a send to the answer of the pop that has it.
 
-`python -m bench.light_topics [--topics n] [--clients n] [--rate n] [--seconds n]`. The broker runs
-in a process of its own, the load in this one: one connection sends at a steady rate to light topics
-at random, each client has its share of them, holds one pop and acknowledges what it gets. Times are
-from just before a send is written to the moment at which the answer to a pop was read, so that
-they hold the whole way, and what this process takes for it. The broker's CPU is that of
-`/proc/<pid>/stat`.
+`python -m bench.features.light_topics [--topics n] [--clients n] [--rate n] [--seconds n]`. The
+broker runs in a process of its own, the load in this one: one connection sends at a steady rate to
+light topics at random, each client has its share of them, holds one pop and acknowledges what it
+gets. Times are from just before a send is written to the moment at which the answer to a pop was
+read, so that they hold the whole way, and what this process takes for it. The broker's CPU is that
+of `/proc/<pid>/stat`.
 """
 
 from __future__ import annotations

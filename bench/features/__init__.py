@@ -1,0 +1,1 @@
+"""What single features cost: accounts, the client, gRPC, light topics."""

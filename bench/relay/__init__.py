@@ -1,0 +1,1 @@
+"""The relay beside one hop of bare asyncio, measured."""

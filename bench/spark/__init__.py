@@ -1,0 +1,1 @@
+"""The Spark sources, sink and jobs, measured."""

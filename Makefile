@@ -143,7 +143,7 @@ crash-light: setup ## kill -9 the broker CYCLES times while light topics are use
 	$(PY) -m tools.faults.light_crash --cycles $(CYCLES)
 
 powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
-	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss -- --nocapture
+	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss powerloss:: -- --nocapture
 	$(PY) -m tools.powerloss.ext4 --states $(STATES) --if-possible
 
 powerloss-ext4: setup ## STATES power-loss states a mode of a broker on ext4 (root, loop mounts)
@@ -161,7 +161,7 @@ kills: setup ## KILLS kills of a broker and FAIL_OVERS of a pair, judged by a cl
 	$(PY) -m tools.attack.kills --cycles $(KILLS) --fail-overs $(FAIL_OVERS)
 
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
-	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss_faults -- --nocapture
+	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss powerloss_faults:: -- --nocapture
 
 budget: setup ## the worst request of each code: exit 1 when a turn of the loop takes more than 20 ms of CPU
 	$(PY) -m tools.budget

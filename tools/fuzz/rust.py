@@ -39,7 +39,7 @@ FLAGS = (
 def targets() -> list[str]:
     """Return the names of all targets."""
     return re.findall(
-        r'^path = "fuzz_targets/(\w+)\.rs"$', (CRATE / "Cargo.toml").read_text(), re.MULTILINE
+        r'^path = "fuzz_targets/\w+/(\w+)\.rs"$', (CRATE / "Cargo.toml").read_text(), re.MULTILINE
     )
 
 

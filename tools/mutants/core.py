@@ -102,8 +102,9 @@ def by_group(changes: Sequence[Change]) -> dict[str, list[Change]]:
 def one_program() -> None:
     """Write the test program that holds all files of tests of the core: one is linked, not 20."""
     folder = Path("crates/core/tests")
-    names = sorted(it.stem for it in folder.glob("*.rs"))
-    text = "".join(f'#[path = "{name}.rs"]\nmod {name};\n' for name in names)
+    files = {it.stem: it.name for it in folder.glob("*.rs")}
+    files |= {it.parent.name: f"{it.parent.name}/main.rs" for it in folder.glob("*/main.rs")}
+    text = "".join(f'#[path = "{files[name]}"]\nmod {name};\n' for name in sorted(files))
     (folder / f"{EVERY}.rs").write_text("#![allow(warnings)]\n" + text)
 
 

@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use roquet_core::arrow::{Builder, Field, Options};
-use roquet_core::host;
-use roquet_core::record::{encode, patch, records, NewRecord};
+use roquet_core::codec::host;
+use roquet_core::codec::record::{encode, patch, records, NewRecord};
 
 const ROWS: i64 = 16_384;
 const ROUNDS: usize = 7;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use roquet_core::consume_queue::ConsumeQueues;
+use roquet_core::disk::file_cache::FileCache;
+use roquet_core::disk::file_disk::FileDisk;
 use roquet_core::disk::Disk;
-use roquet_core::file_cache::FileCache;
-use roquet_core::file_disk::FileDisk;
 use roquet_core::index::Index;
 
 fn main() -> std::io::Result<()> {

@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p roquet-core --example store_bench -- [FOLDER] [MIB]`
 
+use roquet_core::codec::record::NewRecord;
 use roquet_core::commit_log::Prepared;
-use roquet_core::record::NewRecord;
+use roquet_core::store::config::{StoreConfig, Value};
+use roquet_core::store::env::Env;
+use roquet_core::store::error::StoreError;
 use roquet_core::store::Store;
-use roquet_core::store_config::{StoreConfig, Value};
-use roquet_core::store_env::Env;
-use roquet_core::store_error::StoreError;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

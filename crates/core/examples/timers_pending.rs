@@ -10,12 +10,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use roquet_core::codec::record::NewRecord;
 use roquet_core::commit_log::Prepared;
-use roquet_core::file_disk::FileDisk;
-use roquet_core::record::NewRecord;
+use roquet_core::disk::file_disk::FileDisk;
+use roquet_core::store::config::{StoreConfig, Value};
+use roquet_core::store::env::Env;
 use roquet_core::store::Store;
-use roquet_core::store_config::{StoreConfig, Value};
-use roquet_core::store_env::Env;
 use roquet_core::timer::{TimerConfig, Timers, TIMER_TOPIC};
 
 type Done<T> = Result<T, Box<dyn Error>>;

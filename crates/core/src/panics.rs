@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::panic::{self, PanicHookInfo};
 use std::sync::{Mutex, OnceLock};
 
-use crate::store_health::hold;
+use crate::store::health::hold;
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 

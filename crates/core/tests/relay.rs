@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 
 use proptest::prelude::*;
-use roquet_core::command::{Encoding, Header, FLAG_ONE_WAY, FLAG_RESPONSE};
-use roquet_core::frame;
+use roquet_core::codec::command::{Encoding, Header, FLAG_ONE_WAY, FLAG_RESPONSE};
+use roquet_core::codec::frame;
 use roquet_core::relay::{Exchange, Limits};
 
 const LIMITS: Limits = Limits {

@@ -9,9 +9,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyAny, PyErr, PyResult, Python};
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyCapsule;
+use roquet_core::arrow::ffi;
 use roquet_core::arrow::{Batch, Builder, Failure, Field, Options};
-use roquet_core::arrow_ffi;
-use roquet_core::record;
+use roquet_core::codec::record;
 
 use crate::codec::bad_record;
 
@@ -52,8 +52,8 @@ impl ArrowBatch {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         drop(requested_schema);
-        let schema = arrow_ffi::export_schema(&self.batch);
-        let array = arrow_ffi::export_array(&self.batch);
+        let schema = ffi::export_schema(&self.batch);
+        let array = ffi::export_array(&self.batch);
         Ok((
             PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
             PyCapsule::new_with_value(py, array, c"arrow_array")?,

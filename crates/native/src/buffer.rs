@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{Bound, PyAny, PyResult, Python};
 use pyo3::types::{PyBytes, PyBytesMethods};
 use pyo3::{Borrowed, FromPyObject, PyErr};
-use roquet_core::get::{GetStatus, Got};
+use roquet_core::store::get::{GetStatus, Got};
 
 /// `bytes`, or any other object with a contiguous buffer of bytes.
 ///

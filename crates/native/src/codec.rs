@@ -12,18 +12,18 @@ use pyo3::types::{
     PyMappingMethods, PyString, PyStringMethods, PyTuple,
 };
 use pyo3::IntoPyObjectExt;
-use roquet_core::codec_error::CodecError;
-use roquet_core::command::{self, Encoding, Header};
-use roquet_core::frame::{self, Frame};
-use roquet_core::log_scan;
-use roquet_core::record::{self, RecordView, Why};
+use roquet_core::codec::command::{self, Encoding, Header};
+use roquet_core::codec::error::CodecError;
+use roquet_core::codec::frame::{self, Frame};
+use roquet_core::codec::record::{self, RecordView, Why};
+use roquet_core::commit_log::scan;
 
 use crate::buffer::Lent;
 
 /// Returns the zlib CRC-32 of `data` without its top bit.
 #[pyfunction]
 pub(crate) fn crc32(data: Lent<'_>) -> u32 {
-    roquet_core::crc::masked(data.as_slice())
+    roquet_core::codec::crc::masked(data.as_slice())
 }
 
 fn bad(error: &CodecError) -> PyErr {
@@ -179,7 +179,7 @@ pub(crate) fn decode_records<'py>(
 }
 
 pub(crate) fn bad_record(place: &str, at: usize, why: Why) -> PyErr {
-    let text = log_scan::text(why);
+    let text = scan::text(why);
     PyValueError::new_err(format!("{place}record at byte {at}: {text}"))
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyException;
 use pyo3::PyErr;
-use roquet_core::store_error::StoreError as CoreError;
+use roquet_core::store::error::StoreError as CoreError;
 
 pyo3::create_exception!(
     roquet_native,

@@ -1,28 +1,19 @@
 //! The thin shell that shows the core to Python. Nothing here decides anything about messaging.
 
-mod accounts;
 mod arrow;
 mod buffer;
 mod codec;
-mod counted;
 mod error;
 mod filter;
 mod grpc;
 mod header;
 mod ingest;
-mod log;
 #[cfg(target_os = "linux")]
 mod net;
 mod panics;
-mod pop;
-mod puts;
-mod rebuild;
 mod relay;
-mod replica;
-mod replica_link;
 mod sink;
 mod store;
-mod timer;
 
 #[pyo3::pymodule]
 mod roquet_native {
@@ -40,27 +31,27 @@ mod roquet_native {
     use crate::header::HeaderPlan;
     #[pymodule_export]
     use crate::ingest::Ingest;
-    #[pymodule_export]
-    use crate::log::{checkpoint_of, is_locked, LogReader};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::net::{NetConnection, NetThreads};
     #[pymodule_export]
     use crate::panics::{first_panic, plant_panic, share_arenas, watch_panics};
     #[pymodule_export]
-    use crate::rebuild::{
-        deleted_topics, rebuild_index_file, rebuild_piece, rebuild_queue_file, rebuild_span,
-    };
-    #[pymodule_export]
     use crate::relay::Exchange;
-    #[pymodule_export]
-    use crate::replica::{follow_another_log, lead_log, log_bytes, log_limit};
-    #[pymodule_export]
-    use crate::replica_link::{feed_log, follow_log, LogLink, PairTls};
     #[pymodule_export]
     use crate::sink::{java_hashes, sink_key, SinkEncoder};
     #[pymodule_export]
-    use crate::store::Store;
+    use crate::store::log::{checkpoint_of, is_locked, LogReader};
     #[pymodule_export]
-    use crate::timer::TimerWheel;
+    use crate::store::rebuild::{
+        deleted_topics, rebuild_index_file, rebuild_piece, rebuild_queue_file, rebuild_span,
+    };
+    #[pymodule_export]
+    use crate::store::replica::{follow_another_log, lead_log, log_bytes, log_limit};
+    #[pymodule_export]
+    use crate::store::replica_link::{feed_log, follow_log, LogLink, PairTls};
+    #[pymodule_export]
+    use crate::store::timer::TimerWheel;
+    #[pymodule_export]
+    use crate::store::Store;
 }

@@ -350,12 +350,13 @@ def test_one_program_of_the_core_holds_all_its_files_of_tests(
 ) -> None:
     tests = tmp_path / "crates" / "core" / "tests"
     tests.mkdir(parents=True)
-    for name in ("queues", "frame"):
+    for name in ("queues/main", "queues/gaps", "common/mod", "frame"):
+        (tests / f"{name}.rs").parent.mkdir(exist_ok=True)
         (tests / f"{name}.rs").write_text("")
     monkeypatch.chdir(tmp_path)
     one_program()
     lines = (tests / f"{EVERY}.rs").read_text().splitlines()[1:]
-    assert lines == ['#[path = "frame.rs"]', "mod frame;", '#[path = "queues.rs"]', "mod queues;"]
+    assert lines == ['#[path = "frame.rs"]', "mod frame;", '#[path = "queues/main.rs"]', "mod queues;"]
 
 
 def test_the_core_is_given_the_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

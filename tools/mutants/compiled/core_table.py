@@ -27,24 +27,26 @@ _FAST = (
 """Without tests/differential, which takes minutes: a rule that it alone holds wants a test."""
 GROUPS = {
     "sends": Group(("ingest/send*.rs", "ingest/parked.rs", "ingest/scan.rs"), _FAST),
-    "pulls": Group(("ingest/pull*.rs", "ingest/long_polling.rs", "get.rs"), _FAST),
+    "pulls": Group(("ingest/pull*.rs", "ingest/long_polling.rs", "store/get.rs"), _FAST),
     "offsets": Group(
-        ("queue_ends.rs", "commit_log/offsets.rs", "ingest/books.rs"), (*_FAST, "unit/store")
+        ("recovery/queue_ends.rs", "commit_log/offsets.rs", "ingest/books.rs"),
+        (*_FAST, "unit/store"),
     ),
     "access": Group(("ingest/accounts.rs", "ingest/table.rs"), (*_FAST, "unit/acl")),
     "recovery": Group(
         (
-            "recovery*.rs",
-            "checkpoint.rs",
-            "note_file.rs",
-            "extent.rs",
+            "recovery/mod.rs",
+            "recovery/tail.rs",
+            "recovery/checkpoint.rs",
+            "recovery/extent.rs",
+            "disk/note_file.rs",
             "consume_queue/load.rs",
             "consume_queue/queue.rs",
         ),
         (_NATIVE,),
     ),
     "replication": Group(
-        ("ha/*.rs", "commit_log/replica.rs", "store_replica.rs"), (_NATIVE, "unit/ha")
+        ("ha/*.rs", "commit_log/replica.rs", "store/replica.rs"), (_NATIVE, "unit/ha")
     ),
     "timers": Group(("timer/*.rs",), (_NATIVE, "unit/broker_timers")),
 }

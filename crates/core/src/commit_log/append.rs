@@ -2,11 +2,11 @@
 
 use super::role::Owner;
 use super::{CommitLog, NextOffsets, Prepared};
-use crate::light_queues;
-use crate::record::{self, BLANK_SIZE};
-use crate::segment::Segment;
-use crate::store_error::StoreError;
-use crate::store_health::hold;
+use crate::codec::record::{self, BLANK_SIZE};
+use crate::consume_queue::light_queues;
+use crate::disk::segment::Segment;
+use crate::store::error::StoreError;
+use crate::store::health::hold;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;

@@ -1,16 +1,16 @@
 //! Making the log durable. A sync that failed is the end of all promises (architecture §4).
 //!
 //! Recovery tells a torn record by zeros that stand where the record may end a sector
-//! ([`crate::recovery_tail`]). A record that really has a zero byte in its properties could look
+//! ([`crate::recovery::tail`]). A record that really has a zero byte in its properties could look
 //! like that. It counts as flushed only once the checkpoint says durably that it is, so recovery
 //! never has to guess. Other records cost nothing.
 
 use super::append::{PutStatus, Writer};
 use super::CommitLog;
-use crate::record::{self, Parsed};
-use crate::segment::Segment;
-use crate::store_error::{ErrorKind, StoreError};
-use crate::store_health::hold;
+use crate::codec::record::{self, Parsed};
+use crate::disk::segment::Segment;
+use crate::store::error::{ErrorKind, StoreError};
+use crate::store::health::hold;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 

@@ -12,19 +12,20 @@ mod offsets;
 mod prepared;
 mod replica;
 mod role;
+pub mod scan;
 
 pub use append::{Appended, Placed, PutStatus};
 pub use offsets::NextOffsets;
 pub use prepared::{Entry, Mark, Prepared};
 
-use crate::checkpoint::Notes;
+use crate::codec::record::RecordHead;
+use crate::disk::segment::{base_of, make_folder, Lease, Segment};
 use crate::disk::Disk;
 use crate::latency::Latency;
 use crate::notifier::Followers;
-use crate::record::RecordHead;
-use crate::segment::{base_of, make_folder, Lease, Segment};
-use crate::store_error::StoreError;
-use crate::store_health::{hold, Damage, Health, Wake};
+use crate::recovery::checkpoint::Notes;
+use crate::store::error::StoreError;
+use crate::store::health::{hold, Damage, Health, Wake};
 use append::Writer;
 use next_file::NextFile;
 use std::collections::VecDeque;

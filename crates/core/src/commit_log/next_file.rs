@@ -1,9 +1,9 @@
 //! The file after the last one, made before it is needed.
 
 use super::CommitLog;
-use crate::segment::Segment;
-use crate::store_error::{ErrorKind, StoreError};
-use crate::store_health::hold;
+use crate::disk::segment::Segment;
+use crate::store::error::{ErrorKind, StoreError};
+use crate::store::health::hold;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;

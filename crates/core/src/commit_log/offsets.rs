@@ -1,6 +1,6 @@
 //! The queue offset that the next message of each queue gets.
 
-use crate::light_queues::is_light;
+use crate::consume_queue::light_queues::is_light;
 use std::collections::{BTreeMap, HashMap};
 
 /// Next offsets by topic and queue; a queue that is not in it starts at 0.

@@ -1,8 +1,8 @@
 //! What an append wants: encoded records, and the limits of a message.
 
 use super::PutStatus;
-use crate::light_queues::{self, Wish};
-use crate::record::{self, NewRecord, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use crate::codec::record::{self, NewRecord, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use crate::consume_queue::light_queues::{self, Wish};
 use std::collections::{HashMap, HashSet};
 
 /// Longest properties in bytes (spec: store §3.5).

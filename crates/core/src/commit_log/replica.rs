@@ -8,11 +8,11 @@
 
 use super::append::Writer;
 use super::CommitLog;
-use crate::log_scan;
-use crate::record::{self, Parsed, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
-use crate::segment::Lease;
-use crate::store_error::{ErrorKind, StoreError};
-use crate::store_health::hold;
+use crate::codec::record::{self, Parsed, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
+use crate::commit_log::scan;
+use crate::disk::segment::Lease;
+use crate::store::error::{ErrorKind, StoreError};
+use crate::store::health::hold;
 use std::sync::atomic::Ordering;
 
 /// Bytes that tell how long a record is, and where it says that it starts.
@@ -261,7 +261,7 @@ fn verified(at: u64, bytes: &[u8]) -> Result<(), StoreError> {
         Parsed::Record { .. } | Parsed::Blank { .. } => Ok(()),
         Parsed::Broken { why, .. } => Err(StoreError::usage(format!(
             "what was copied to offset {at} is damaged: {}",
-            log_scan::text(why)
+            scan::text(why)
         ))),
         Parsed::End => Err(StoreError::usage(format!(
             "what was copied to offset {at} is no record: it is empty"

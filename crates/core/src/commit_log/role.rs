@@ -7,8 +7,8 @@
 
 use super::append::Writer;
 use super::{CommitLog, NextOffsets};
-use crate::store_error::StoreError;
-use crate::store_health::hold;
+use crate::store::error::StoreError;
+use crate::store::health::hold;
 
 /// Who may append to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

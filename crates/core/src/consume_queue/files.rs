@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::{Put, Queue, Shared};
 use super::{load, QueueStore, Unit, UnitPut, UNIT_SIZE};
+use crate::disk::file_cache::FileCache;
 use crate::disk::Disk;
-use crate::file_cache::FileCache;
 
 /// Longest topic name the log can hold (spec: store §3.5).
 const TOPIC_BYTES_MAX: usize = 255;

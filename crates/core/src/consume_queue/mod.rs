@@ -14,6 +14,7 @@
 
 mod audit;
 mod files;
+pub mod light_queues;
 mod load;
 mod queue;
 mod queue_store;

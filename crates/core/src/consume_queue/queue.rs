@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Unit, UNIT_SIZE};
+use crate::disk::file_cache::FileCache;
 use crate::disk::{Disk, DiskFile, Space};
-use crate::file_cache::FileCache;
 
 /// Units are written out when this many wait: a page of them.
 const BLOCK_UNITS: u64 = 204;

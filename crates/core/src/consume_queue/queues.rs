@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{FileQueues, QueueStore, Unit, UnitPut, FILLER_SIZE, UNIT_SIZE};
+use crate::disk::file_cache::FileCache;
 use crate::disk::Disk;
-use crate::file_cache::FileCache;
-use crate::store_health::Damage;
+use crate::store::health::Damage;
 
 /// How units are kept.
 enum Form {

@@ -1,14 +1,14 @@
 //! What is derived from the log: the queues and the index, and what a record gives them
 //! (spec: store §5.1, §6).
 
+use crate::codec::properties;
+use crate::codec::record::{RecordView, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
+use crate::consume_queue::light_queues;
 use crate::consume_queue::ConsumeQueues;
-use crate::deleted::Deleted;
 use crate::index::Index;
 use crate::java_hash;
-use crate::light_queues;
-use crate::properties;
-use crate::record::{RecordView, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
-use crate::store_error::StoreError;
+use crate::recovery::deleted::Deleted;
+use crate::store::error::StoreError;
 use std::io;
 
 /// The topic whose queue units hold delivery times.

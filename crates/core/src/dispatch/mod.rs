@@ -18,11 +18,11 @@ pub use derived::{Derived, Found};
 pub(crate) use sinks::own_sinks;
 pub use sinks::{DispatchSink, Entry, LastRecord, Progress};
 
+use crate::codec::record::{self, Parsed, RecordView};
 use crate::commit_log::{CommitLog, NextOffsets};
-use crate::record::{self, Parsed, RecordView};
-use crate::store_error::{ErrorKind, StoreError};
-use crate::store_events::{News, Watcher};
-use crate::store_health::hold;
+use crate::store::error::{ErrorKind, StoreError};
+use crate::store::events::{News, Watcher};
+use crate::store::health::hold;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 

@@ -1,10 +1,10 @@
 //! Sinks of the dispatcher: the seam behind which everything lives that is made from the log.
 
 use super::derived::{Derived, Found};
+use crate::codec::record::RecordView;
 use crate::commit_log::NextOffsets;
-use crate::light_queues;
-use crate::record::RecordView;
-use crate::store_error::StoreError;
+use crate::consume_queue::light_queues;
+use crate::store::error::StoreError;
 use std::sync::Arc;
 
 /// The last record dispatched: where it starts, and its store time.

@@ -7,7 +7,7 @@
 mod number;
 mod value;
 
-use crate::properties;
+use crate::codec::properties;
 use std::cell::Cell;
 use std::collections::HashMap;
 use value::{compare, Fault, Value};

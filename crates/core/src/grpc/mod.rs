@@ -36,7 +36,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{watch, Notify};
 
 use crate::notifier::Notifier;
-use crate::store_health::hold;
+use crate::store::health::hold;
 
 pub use door::Door;
 pub use signature::Secrets;

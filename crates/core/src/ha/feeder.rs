@@ -6,7 +6,7 @@ use super::greeting::greet;
 use super::link::{Begin, End, Link, Shared};
 use super::wire::{Socket, Wire};
 use super::{Fault, FULL};
-use crate::segment::Lease;
+use crate::disk::segment::Lease;
 use crate::store::Store;
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -3,7 +3,7 @@
 use super::feed::FeedConfig;
 use super::Fault;
 use crate::notifier::Notifier;
-use crate::store_health::hold;
+use crate::store::health::hold;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};

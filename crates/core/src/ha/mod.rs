@@ -22,7 +22,7 @@ mod session;
 pub mod tls;
 pub mod wire;
 
-use crate::store_error::StoreError;
+use crate::store::error::StoreError;
 
 /// Milliseconds between two looks at the clock while the peer reads nothing: what is due by then
 /// has to wait for the peer.

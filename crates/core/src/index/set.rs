@@ -351,7 +351,7 @@ fn local_name(ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::Index;
-    use crate::file_disk::FileDisk;
+    use crate::disk::file_disk::FileDisk;
     use std::sync::Arc;
 
     #[test]

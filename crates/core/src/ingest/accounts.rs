@@ -13,8 +13,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 
 use super::{pop, pull, send};
-use crate::command::{Ext, Header};
-use crate::host;
+use crate::codec::command::{Ext, Header};
+use crate::codec::host;
 
 /// Field with the name of the account.
 const ACCESS_KEY: &str = "AccessKey";

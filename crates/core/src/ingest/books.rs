@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::answered::{micros, Answered};
-use crate::get::{GetStatus, Got};
+use crate::store::get::{GetStatus, Got};
 
 /// Counts of what the fast path did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

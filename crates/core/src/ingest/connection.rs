@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::host;
+use crate::codec::host;
 
 /// A peer's address in the form of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

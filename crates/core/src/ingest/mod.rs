@@ -23,9 +23,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Instant;
 
-use crate::codec_error::CodecError;
-use crate::command::{Header, FLAG_RESPONSE};
-use crate::frame::{self, Frame};
+use crate::codec::command::{Header, FLAG_RESPONSE};
+use crate::codec::error::CodecError;
+use crate::codec::frame::{self, Frame};
 use crate::store::Store;
 use answered::{Kind, Took};
 use books::Ledger;

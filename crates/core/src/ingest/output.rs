@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::segment::Lease;
+use crate::disk::segment::Lease;
 
 /// Shorter places in the log are copied: a piece of its own costs more than that.
 const COPIED_BELOW: usize = 4096;

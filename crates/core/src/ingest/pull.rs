@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::scan;
 use super::send::response;
 use super::table::{Choice, State, Table};
-use crate::codec_error::CodecError;
-use crate::command::Header;
-use crate::frame;
-use crate::get::{GetStatus, Got};
+use crate::codec::command::Header;
+use crate::codec::error::CodecError;
+use crate::codec::frame;
+use crate::store::get::{GetStatus, Got};
 
 /// PULL_MESSAGE.
 pub const PULL: i32 = 11;

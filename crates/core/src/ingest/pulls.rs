@@ -11,9 +11,9 @@ use super::output::Output;
 use super::parked::Outbound;
 use super::pull::{self, Request};
 use super::table::Table;
-use crate::command::{Header, FLAG_ONE_WAY};
-use crate::frame::{self, Frame};
-use crate::get::{GetStatus, Got, Wanted};
+use crate::codec::command::{Header, FLAG_ONE_WAY};
+use crate::codec::frame::{self, Frame};
+use crate::store::get::{GetStatus, Got, Wanted};
 use crate::store::Store;
 
 /// Bytes of answers to woken pulls that one turn of the loop writes at most.

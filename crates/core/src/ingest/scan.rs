@@ -1,6 +1,6 @@
 //! Reading the fields of a request: only what is plain is read, everything else is left alone.
 
-use crate::properties;
+use crate::codec::properties;
 
 /// A decimal number of the kind that the processors accept: up to 19 digits, perhaps a minus.
 pub fn number<T: TryFrom<i128>>(text: &str) -> Option<T> {

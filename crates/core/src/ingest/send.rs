@@ -5,12 +5,12 @@ use std::fmt::Write;
 
 use super::scan;
 use super::table::State;
-use crate::codec_error::CodecError;
-use crate::command::{Encoding, Header, FLAG_RESPONSE, JAVA};
-use crate::frame;
-use crate::header_json;
-use crate::message_id;
-use crate::record::SYS_TRANSACTION;
+use crate::codec::command::{Encoding, Header, FLAG_RESPONSE, JAVA};
+use crate::codec::error::CodecError;
+use crate::codec::frame;
+use crate::codec::header;
+use crate::codec::message_id;
+use crate::codec::record::SYS_TRANSACTION;
 
 /// SEND_MESSAGE.
 pub const SEND: i32 = 10;
@@ -212,9 +212,9 @@ impl Fixed {
         fixed.host.extend_from_slice(host.as_bytes());
         for (name, value) in &state.send_ext {
             fixed.middle.push(b',');
-            header_json::string(name, &mut fixed.middle);
+            header::json::string(name, &mut fixed.middle);
             fixed.middle.push(b':');
-            header_json::string(value, &mut fixed.middle);
+            header::json::string(value, &mut fixed.middle);
         }
         let rest = format!("}},\"flag\":{FLAG_RESPONSE},\"language\":\"JAVA\",\"opaque\":");
         fixed.middle.extend_from_slice(rest.as_bytes());
@@ -237,7 +237,7 @@ fn write_json(
     let start = out.len();
     out.extend_from_slice(&[0; frame::PREFIX_SIZE]);
     out.extend_from_slice(b"{\"code\":");
-    header_json::number(code, out);
+    header::json::number(code, out);
     out.extend_from_slice(b",\"extFields\":{\"msgId\":\"");
     out.extend_from_slice(&fixed.host);
     message_id::write(&[], answer.physical_offset, out);
@@ -247,16 +247,16 @@ fn write_json(
         message_id::write(&[], *other, out);
     }
     out.extend_from_slice(b"\",\"queueId\":\"");
-    header_json::number(answer.queue_id, out);
+    header::json::number(answer.queue_id, out);
     out.extend_from_slice(b"\",\"queueOffset\":\"");
-    header_json::number(answer.queue_offset, out);
+    header::json::number(answer.queue_offset, out);
     out.push(b'"');
     if let Some(key) = answer.unique_key {
         out.extend_from_slice(b",\"transactionId\":");
-        header_json::string(key, out);
+        header::json::string(key, out);
     }
     out.extend_from_slice(&fixed.middle);
-    header_json::number(answer.opaque, out);
+    header::json::number(answer.opaque, out);
     out.extend_from_slice(&fixed.end);
     frame::close_header(Encoding::Json, start, 0, out)
 }
@@ -305,7 +305,7 @@ pub fn response<'a>(state: &State, code: i32, opaque: i32, remark: Option<&'a st
 #[cfg(test)]
 mod tests {
     use super::{read, write_answer, Answer, Fixed, Request, SEND, SEND_BATCH, SEND_SHORT};
-    use crate::command::Header;
+    use crate::codec::command::Header;
     use crate::ingest::table::State;
 
     /// Each field by its two names, and what it says here.

@@ -10,11 +10,11 @@ use super::scan::{self, Half, Scanned};
 use super::send::{self, write_answer, Answer};
 use super::table::{State, Table};
 use super::Sink;
-use crate::batch;
-use crate::command::{Header, FLAG_ONE_WAY};
+use crate::codec::batch;
+use crate::codec::command::{Header, FLAG_ONE_WAY};
+use crate::codec::frame::Frame;
+use crate::codec::record::NewRecord;
 use crate::commit_log::{Appended, Placed, Prepared};
-use crate::frame::Frame;
-use crate::record::NewRecord;
 use crate::store::Store;
 
 /// Room for records beyond this is not kept for the next ones.

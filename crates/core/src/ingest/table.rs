@@ -18,7 +18,7 @@ use super::accounts::Accounts;
 use super::connection::Peer;
 use super::pop::Popping;
 use super::send::Fixed;
-use crate::command::{Encoding, Header};
+use crate::codec::command::{Encoding, Header};
 use crate::filter::Filter;
 
 /// What may be done with one topic.

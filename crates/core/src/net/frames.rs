@@ -1,8 +1,8 @@
 //! Frames on their way to the processors, and cutting them where there is no fast path.
 
-use crate::codec_error::CodecError;
-use crate::command::{Encoding, Header};
-use crate::frame::{self, Frame};
+use crate::codec::command::{Encoding, Header};
+use crate::codec::error::CodecError;
+use crate::codec::frame::{self, Frame};
 
 /// A whole frame with bytes of its own.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::connection::Handle;
 use super::frames::OwnFrame;
 use crate::commit_log::NextOffsets;
 use crate::notifier::Notifier;
-use crate::store_events;
-use crate::store_health::hold;
+use crate::store::events;
+use crate::store::health::hold;
 
 /// Bytes of news that may wait for the loop.
 pub(super) const OUTBOX_MAX: usize = 16 << 20;
@@ -136,7 +136,7 @@ impl Lane {
         self.tell(|inbox| inbox.orders.push(order));
     }
 
-    pub(super) fn arrived(&self, news: &[store_events::News]) {
+    pub(super) fn arrived(&self, news: &[events::News]) {
         self.tell(|inbox| {
             for (topic, queue_id, max) in news {
                 inbox.arrived.set(topic, *queue_id, *max);

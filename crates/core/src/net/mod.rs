@@ -39,8 +39,8 @@ use std::thread::JoinHandle;
 use std::{io, thread};
 
 use crate::ingest::Ingest;
+use crate::store::health::hold;
 use crate::store::Store;
-use crate::store_health::hold;
 pub use connection::Handle;
 pub use frames::OwnFrame;
 pub use lane::News;

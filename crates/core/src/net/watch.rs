@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lane::Lane;
-use crate::store_events::{News, Watcher};
+use crate::store::events::{News, Watcher};
 
 /// Wakes the threads that have held pulls or waiting sends, and no other.
 pub(super) struct Wakes {

@@ -13,7 +13,7 @@ use super::poll::{Poll, Ready};
 use super::Fast;
 use crate::ingest::output::Output;
 use crate::ingest::{FeedResult, Ingest, Outbound};
-use crate::store_health::hold;
+use crate::store::health::hold;
 
 /// Bytes read at a time.
 const RECEIVE_SIZE: usize = 256 << 10;

@@ -1,7 +1,7 @@
 //! Records of the revive topic: bodies and properties as Java writes them, and where they wait.
 
-use crate::header_json::number;
-use crate::properties;
+use crate::codec::header::json::number;
+use crate::codec::properties;
 
 /// Property: when the record is due in the revive topic, Unix milliseconds.
 const DELIVER_MS: &[u8] = b"TIMER_DELIVER_MS";

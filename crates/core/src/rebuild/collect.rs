@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use super::{KEY_BYTES, UNIT_BYTES};
+use crate::codec::properties;
+use crate::codec::record::RecordView;
+use crate::consume_queue::light_queues;
 use crate::dispatch::{is_indexed, tags_code, Derived, Found};
 use crate::index;
-use crate::light_queues;
-use crate::properties;
-use crate::record::RecordView;
 
 /// sysFlag bit: the record is a batch that counts as several messages.
 const SYS_INNER_BATCH: i32 = 0x80;

@@ -9,9 +9,9 @@ mod server;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::codec_error::CodecError;
-use crate::command::Header;
-use crate::frame::{self, Frame};
+use crate::codec::command::Header;
+use crate::codec::error::CodecError;
+use crate::codec::frame::{self, Frame};
 
 use ring::Ring;
 use server::Server;

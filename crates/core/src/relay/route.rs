@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::server::Server;
 use super::Exchange;
-use crate::codec_error::CodecError;
-use crate::command::{Encoding, Header, FLAG_ONE_WAY, FLAG_RESPONSE};
-use crate::frame::{self, Frame};
+use crate::codec::command::{Encoding, Header, FLAG_ONE_WAY, FLAG_RESPONSE};
+use crate::codec::error::CodecError;
+use crate::codec::frame::{self, Frame};
 
 /// Request code: to the server `to`.
 pub(super) const FORWARD: i32 = 7106;

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use sha2::{Digest, Sha256};
 
-use crate::batch::{self, Element, ELEMENT_SIZE_MIN};
-use crate::limits::PROPERTIES_SIZE_MAX;
+use crate::codec::batch::{self, Element, ELEMENT_SIZE_MIN};
+use crate::codec::limits::PROPERTIES_SIZE_MAX;
 use columns::{number32, Rows};
 
 /// Why a row is no message.

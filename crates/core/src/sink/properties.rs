@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::columns::{Keys, Rows};
 use super::Problem;
-use crate::properties::{DELAY, KEYS, NAME_END, TAGS, UNIQ_KEY, VALUE_END};
+use crate::codec::properties::{DELAY, KEYS, NAME_END, TAGS, UNIQ_KEY, VALUE_END};
 
 const SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
 /// Above this many pairs repeats are found by hashing.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::columns::{Keys, Rows, Texts, Validity};
 use super::{key_of_row, Encoder, Problem, Rules};
-use crate::batch;
+use crate::codec::batch;
 
 struct Column(Vec<u8>, Vec<u8>);
 

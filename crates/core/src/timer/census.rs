@@ -6,10 +6,10 @@
 
 use super::enqueue::{timer_record, whole, REAL_TOPIC};
 use super::{State, Timers, Unit};
+use crate::codec::properties::find;
 use crate::java_hash;
-use crate::properties::find;
+use crate::store::health::hold;
 use crate::store::Store;
-use crate::store_health::hold;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::thread;

@@ -5,9 +5,9 @@
 //! precision, and which messages name times of another one. Its checksum covers Java's numbers, so
 //! a block is void once Java has written.
 
-use crate::checkpoint::{fill, number};
 use crate::disk::{Disk, DiskFile, Space};
-use crate::store_error::StoreError;
+use crate::recovery::checkpoint::{fill, number};
+use crate::store::error::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ impl TimerCheckpointFile {
 #[cfg(test)]
 mod tests {
     use super::{Known, TimerCheckpoint, JAVA_SIZE, OLD_MAGIC, OLD_SIZE, OURS_AT, SIZE};
-    use crate::checkpoint::fill;
+    use crate::recovery::checkpoint::fill;
 
     fn checkpoint() -> TimerCheckpoint {
         TimerCheckpoint {

@@ -2,12 +2,12 @@
 
 use super::unit::Unit;
 use super::{add, fire, recover, snapshot, State, TimerConfig, Timers, TIMER_TOPIC};
+use crate::codec::properties::find;
+use crate::codec::record::{parse, Parsed, RecordView};
+use crate::disk::segment::Lease;
 use crate::java_hash;
-use crate::properties::find;
-use crate::record::{parse, Parsed, RecordView};
-use crate::segment::Lease;
+use crate::store::error::StoreError;
 use crate::store::Store;
-use crate::store_error::StoreError;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 

@@ -2,11 +2,11 @@
 
 use super::enqueue::{count, out_ms, timer_record, whole, CANCEL_KEY, OUT_MS, REAL_TOPIC};
 use super::{add, recover, Slot, State, Timers, TIMER_TOPIC};
+use crate::codec::properties::{entries, find, push, UNIQ_KEY};
+use crate::codec::record::{NewRecord, RecordView};
 use crate::commit_log::{Prepared, PutStatus};
-use crate::properties::{entries, find, push, UNIQ_KEY};
-use crate::record::{NewRecord, RecordView};
-use crate::segment::Lease;
-use crate::store_error::StoreError;
+use crate::disk::segment::Lease;
+use crate::store::error::StoreError;
 use std::collections::HashSet;
 
 const REAL_QUEUE: &[u8] = b"REAL_QID";

@@ -3,9 +3,9 @@
 //! Appended units are gathered in memory and written together; reads see them at once.
 
 use super::unit::{blank, is_blank, Unit, BLANK_SIZE, UNIT_SIZE};
+use crate::disk::segment::{all_zero, base_of, make_folder, Segment};
 use crate::disk::Disk;
-use crate::segment::{all_zero, base_of, make_folder, Segment};
-use crate::store_error::StoreError;
+use crate::store::error::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -319,7 +319,7 @@ impl TimerLog {
 #[cfg(test)]
 mod tests {
     use super::{TimerLog, Unit, SIZE};
-    use crate::file_disk::FileDisk;
+    use crate::disk::file_disk::FileDisk;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::Arc;

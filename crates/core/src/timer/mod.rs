@@ -35,9 +35,9 @@ pub use thread::TimerThread;
 pub use unit::{Unit, UNIT_SIZE};
 pub use wheel::{Slot, Wheel, SLOTS, SLOT_SIZE};
 
+use crate::store::error::{ErrorKind, StoreError};
+use crate::store::health::hold;
 use crate::store::Store;
-use crate::store_error::{ErrorKind, StoreError};
-use crate::store_health::hold;
 use census::Census;
 use fire::Firing;
 use snapshot::Snapshot;

@@ -11,9 +11,9 @@ use super::{
     snapshot, State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered,
     Unit, TIMER_TOPIC,
 };
-use crate::segment::make_folder;
+use crate::disk::segment::make_folder;
+use crate::store::error::StoreError;
 use crate::store::Store;
-use crate::store_error::StoreError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

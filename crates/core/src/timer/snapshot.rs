@@ -9,7 +9,7 @@
 
 use super::wheel::Page;
 use crate::disk::{Disk, Space};
-use crate::store_error::StoreError;
+use crate::store::error::StoreError;
 use std::cmp::Reverse;
 use std::io;
 use std::path::{Path, PathBuf};

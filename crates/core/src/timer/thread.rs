@@ -1,7 +1,7 @@
 //! The thread that turns the wheel.
 
 use super::Timers;
-use crate::store_health::hold;
+use crate::store::health::hold;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};

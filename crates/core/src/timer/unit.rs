@@ -1,8 +1,8 @@
 //! One unit of the timer log: 52 bytes that lead from a slot of the wheel to a message of the
 //! commit log (spec: store §16.3).
 
-use crate::cursor::Cursor;
-use crate::record::MAGIC_BLANK;
+use crate::codec::cursor::Cursor;
+use crate::codec::record::MAGIC_BLANK;
 
 /// Bytes of a unit.
 pub const UNIT_SIZE: usize = 52;

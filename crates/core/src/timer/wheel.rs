@@ -5,10 +5,10 @@
 //! ignored and overwritten, which is why slots need no clearing after they fired.
 
 use super::unit::Unit;
-use crate::checkpoint::number;
+use crate::disk::segment::all_zero;
 use crate::disk::{Disk, DiskFile, Space};
-use crate::segment::all_zero;
-use crate::store_error::StoreError;
+use crate::recovery::checkpoint::number;
+use crate::store::error::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -242,7 +242,7 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::{Slot, Unit, Wheel};
-    use crate::file_disk::FileDisk;
+    use crate::disk::file_disk::FileDisk;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,6 +1,6 @@
 //! Contents that try to look like what recovery looks for: pages never written, and records.
 
-use roquet_core::record::{self, NewRecord};
+use roquet_core::codec::record::{self, NewRecord};
 
 use super::world::Logged;
 use super::Rng;

@@ -6,9 +6,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::AtomicI64;
 use std::sync::Arc;
 
+use roquet_core::codec::record::{self, Parsed};
 use roquet_core::consume_queue::Unit;
-use roquet_core::get::{GetStatus, Wanted};
-use roquet_core::record::{self, Parsed};
+use roquet_core::store::get::{GetStatus, Wanted};
 use roquet_core::store::Store;
 
 use super::sim_disk::SimDisk;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
 
+use roquet_core::codec::record::NewRecord;
 use roquet_core::commit_log::{Prepared, PutStatus};
 use roquet_core::disk::Disk;
-use roquet_core::record::NewRecord;
+use roquet_core::store::config::{StoreConfig, Value};
+use roquet_core::store::env::Env;
+use roquet_core::store::error::StoreError;
 use roquet_core::store::Store;
-use roquet_core::store_config::{StoreConfig, Value};
-use roquet_core::store_env::Env;
-use roquet_core::store_error::StoreError;
 
 use super::hostile;
 use super::sim_disk::SimDisk;

@@ -10,9 +10,8 @@ use std::time::Instant;
 
 use super::revive::Revive;
 use super::{Popping, POP};
+use crate::codec::frame;
 use crate::commit_log::Prepared;
-use crate::frame;
-use crate::get::{GetStatus, Got, Wanted};
 use crate::ingest::answered::{between, Kind};
 use crate::ingest::books::Ledger;
 use crate::ingest::parked::Needs;
@@ -20,6 +19,7 @@ use crate::ingest::pull::BYTES_MAX;
 use crate::ingest::send::response;
 use crate::ingest::table::State;
 use crate::pop::records::Checkpoint;
+use crate::store::get::{GetStatus, Got, Wanted};
 use crate::store::Store;
 
 /// Size and queue offset of a record lie there.

@@ -4,7 +4,7 @@
 //! its own name, no order, every message or those with certain tags.
 
 use super::{Popping, POP};
-use crate::command::{Header, FLAG_ONE_WAY};
+use crate::codec::command::{Header, FLAG_ONE_WAY};
 use crate::ingest::connection::Source;
 use crate::ingest::scan;
 use crate::ingest::table::{Table, TopicRow};

@@ -1,10 +1,10 @@
 //! Where a record of the revive topic goes: behind the timer wheel, or there at once.
 
 use super::Popping;
+use crate::codec::record::NewRecord;
 use crate::commit_log::Prepared;
 use crate::ingest::table::State;
 use crate::pop::records::{out_ms, push_waiting};
-use crate::record::NewRecord;
 use crate::timer::TIMER_TOPIC;
 
 /// A record on its way to a queue of the revive topic.

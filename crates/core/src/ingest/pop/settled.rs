@@ -5,7 +5,7 @@ use super::super::books::Ledger;
 use super::super::send::response;
 use super::super::table::State;
 use super::CHANGE;
-use crate::frame;
+use crate::codec::frame;
 use std::time::Duration;
 
 /// The remark of a change of the invisible time that succeeded.

@@ -1,7 +1,7 @@
 //! Accounts: what is signed and allowed, and the peers that need no account.
 
 use super::{Accounts, Rights, White, PUBLISH, SUBSCRIBE};
-use crate::command::Header;
+use crate::codec::command::Header;
 use base64::Engine;
 use hmac::{KeyInit, Mac};
 use std::borrow::Cow;

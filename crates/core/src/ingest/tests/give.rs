@@ -1,15 +1,15 @@
 //! What a decided pop gets, over a real store.
 
 use super::{give, Given, Place, Wish};
+use crate::codec::frame;
+use crate::codec::record::NewRecord;
 use crate::commit_log::{Prepared, PutStatus};
-use crate::frame;
 use crate::ingest::books::Ledger;
 use crate::ingest::pop::{Popping, Unwaited};
 use crate::ingest::table::State;
-use crate::record::NewRecord;
+use crate::store::config::{StoreConfig, Value};
+use crate::store::env::Env;
 use crate::store::Store;
-use crate::store_config::{StoreConfig, Value};
-use crate::store_env::Env;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Which pops are plain.
 
 use super::{read, Pop, POP};
-use crate::command::{Header, FLAG_ONE_WAY};
+use crate::codec::command::{Header, FLAG_ONE_WAY};
 use crate::ingest::connection::{Peer, Source};
 use crate::ingest::pop::{Popping, Unwaited};
 use crate::ingest::table::{GroupRow, Table, TopicRow};

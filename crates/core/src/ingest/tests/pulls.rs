@@ -1,11 +1,11 @@
 //! What a held pull looks for, over a real store.
 
 use super::{pull, seek, Store, Wanted};
+use crate::codec::record::NewRecord;
 use crate::commit_log::{Prepared, PutStatus};
 use crate::filter::{Filter, Literal, Program, Relation, Step};
-use crate::record::NewRecord;
-use crate::store_config::{StoreConfig, Value};
-use crate::store_env::Env;
+use crate::store::config::{StoreConfig, Value};
+use crate::store::env::Env;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,0 +1,140 @@
+//! News of the background threads: nobody is called, a file descriptor becomes readable.
+
+use crate::commit_log::NextOffsets;
+use crate::notifier::channel;
+use crate::store::health::hold;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+
+/// What has changed in one queue: (topic, queue, max offset).
+pub type News = (String, i32, i64);
+
+/// Somebody in Rust who wants to hear at once; called on the background threads, must not block.
+pub trait Watcher: Send + Sync {
+    /// The log is durable up to an offset.
+    fn flushed(&self, _offset: u64) {}
+
+    /// Queues have grown.
+    fn dispatched(&self, _news: &[News]) {}
+
+    /// The store takes no more writes.
+    fn failed(&self, _text: &str) {}
+}
+
+#[derive(Default)]
+struct State {
+    queues: NextOffsets,
+    failure: Option<String>,
+    notified: bool,
+}
+
+/// Collects news for a reader that is woken through a descriptor.
+pub struct Events {
+    reader: File,
+    writer: File,
+    state: Mutex<State>,
+    flush_awaited: AtomicBool,
+}
+
+impl Events {
+    /// Opens the descriptor.
+    pub fn new() -> io::Result<Self> {
+        let (reader, writer) = channel()?;
+        Ok(Self {
+            reader,
+            writer,
+            state: Mutex::new(State::default()),
+            flush_awaited: AtomicBool::new(false),
+        })
+    }
+
+    /// Hears whether the reader waits for a flush, of which it may do one itself.
+    pub fn set_flush_awaited(&self, awaited: bool) {
+        self.flush_awaited.store(awaited, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_flush_awaited(&self) -> bool {
+        self.flush_awaited.load(Ordering::SeqCst)
+    }
+
+    /// The descriptor that is readable while there is news.
+    pub fn fd(&self) -> RawFd {
+        self.reader.as_raw_fd()
+    }
+
+    /// Takes the news: queues that grew, and why the store failed.
+    pub fn take(&self) -> (Vec<News>, Option<String>) {
+        let mut state = hold(&self.state);
+        if state.notified {
+            state.notified = false;
+            let mut bytes = [0; 8];
+            // An empty descriptor only means that somebody else has read it.
+            let _ = (&self.reader).read(&mut bytes);
+        }
+        (state.queues.drain(), state.failure.take())
+    }
+
+    fn notify(&self, state: &mut State) {
+        if !state.notified {
+            state.notified = true;
+            // It cannot be full: it is written once between two reads.
+            let _ = (&self.writer).write(&1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Watcher for Events {
+    fn flushed(&self, _offset: u64) {
+        self.notify(&mut hold(&self.state));
+    }
+
+    fn dispatched(&self, news: &[News]) {
+        let mut state = hold(&self.state);
+        for (topic, queue_id, max) in news {
+            state.queues.set(topic, *queue_id, *max);
+        }
+        self.notify(&mut state);
+    }
+
+    fn failed(&self, text: &str) {
+        let mut state = hold(&self.state);
+        state.failure = Some(text.to_owned());
+        self.notify(&mut state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Events, Watcher};
+
+    fn readable(events: &Events) -> bool {
+        let mut poll = libc::pollfd {
+            fd: events.fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: `poll` is one valid entry.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn readable_until_taken_and_merged() {
+        let events = Events::new().unwrap();
+        assert!(!readable(&events));
+        events.dispatched(&[("T".into(), 0, 4), ("T".into(), 1, 1)]);
+        events.dispatched(&[("T".into(), 0, 6)]);
+        events.failed("broken");
+        assert!(readable(&events));
+        let (mut news, failure) = events.take();
+        news.sort();
+        assert_eq!(news, [("T".into(), 0, 6), ("T".into(), 1, 1)]);
+        assert_eq!(failure.as_deref(), Some("broken"));
+        assert!(!readable(&events));
+        assert_eq!(events.take(), (Vec::new(), None));
+        events.flushed(1);
+        assert!(readable(&events));
+    }
+}

@@ -1,0 +1,128 @@
+//! The store as one of a pair: what a master's slaves copy, and what a slave copies.
+
+use crate::commit_log::NextOffsets;
+use crate::disk::segment::Lease;
+use crate::store::error::{ErrorKind, StoreError};
+use crate::store::Store;
+
+impl Store {
+    /// Up to where slaves may copy now: whole records, durable ones where each append is flushed,
+    /// lest a slave has what its master loses with a power cut.
+    pub fn copy_limit(&self) -> u64 {
+        self.dispatcher.limit()
+    }
+
+    /// Leases bytes of the log for a slave, of one file; empty when there are none yet.
+    pub fn copyable(&self, from: u64, most: u64) -> Result<Option<Lease>, StoreError> {
+        self.usable()?;
+        let limit = self.copy_limit();
+        if from >= limit {
+            return Ok(None);
+        }
+        let lease = self.log.copyable(from, most, limit);
+        lease.map(Some).ok_or_else(|| {
+            StoreError::usage(format!(
+                "offset {from} is not kept any more, the log begins at {}",
+                self.log.min()
+            ))
+        })
+    }
+
+    /// Appends bytes of a master's log; returns where the log ends now.
+    pub fn replicate(&self, from: u64, bytes: &[u8]) -> Result<u64, StoreError> {
+        self.replicable()?;
+        self.log.replicate(from, bytes)
+    }
+
+    /// As [`Self::replicate`] unless that means waiting: `None` then.
+    pub fn try_replicate(&self, from: u64, bytes: &[u8]) -> Option<Result<u64, StoreError>> {
+        if let Err(error) = self.replicable() {
+            return Some(Err(error));
+        }
+        self.log.try_replicate(from, bytes)
+    }
+
+    /// Makes what each append has to make durable so; returns up to where a slave may say that it
+    /// has the log.
+    pub fn vouched(&self) -> Result<u64, StoreError> {
+        let written = self.log.written();
+        if !self.config.sync_flush {
+            return Ok(written);
+        }
+        if self.log.flushed() < written {
+            self.usable()?;
+            return self.flush().map(|flushed| flushed.min(written));
+        }
+        Ok(written)
+    }
+
+    /// Has the log be a copy of another broker's from now on: messages are refused. Returns where
+    /// the log ends; no message comes behind that.
+    pub fn follow_another(&self) -> Result<u64, StoreError> {
+        self.replicable()?;
+        Ok(self.log.follow())
+    }
+
+    /// Has the log be this broker's own from now on: copies are refused, messages taken. Returns
+    /// where it ends.
+    ///
+    /// A record that was copied in part is taken back: nobody was told that it is here. The rest is
+    /// made durable and dispatched first, since queues go on behind it; that may take long. After an
+    /// error the log takes neither, until this is tried again or it follows another one.
+    pub fn lead(&self) -> Result<u64, StoreError> {
+        self.replicable()?;
+        let places = if self.log.end_copies()? {
+            self.flush()?;
+            self.dispatch_all()?;
+            let last = self.dispatcher.progress().last;
+            Some((self.offsets_of_copy(), last.time))
+        } else {
+            None
+        };
+        self.log.lead(places);
+        Ok(self.log.written())
+    }
+
+    fn dispatch_all(&self) -> Result<(), StoreError> {
+        while self.dispatched() < self.log.whole() {
+            if !self.dispatch()? && self.dispatched() < self.log.whole() {
+                return Err(StoreError::corrupt(format!(
+                    "the log ends at {}, but its queues cannot be made beyond {}",
+                    self.log.whole(),
+                    self.dispatched()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where queues go on behind copied records: behind their units. What a queue had before the
+    /// start counts only if nothing was copied into it and its topic was not deleted since.
+    fn offsets_of_copy(&self) -> NextOffsets {
+        let recovered = self.recovered();
+        let mut next = NextOffsets::default();
+        for (topic, queue_id, _, max) in self.queues().list() {
+            next.set(&topic, queue_id, max.cast_signed());
+        }
+        for (topic, queue_id, floor) in recovered.floors.clone().drain() {
+            let last = self.queues().last(&topic, queue_id);
+            let is_old = last.is_none_or(|unit| unit.physical_offset < recovered.end);
+            let before = recovered.end.saturating_sub(1);
+            if is_old && !self.derived.deleted.covers(&topic, before) {
+                next.set(&topic, queue_id, floor.max(next.get(&topic, queue_id)));
+            }
+        }
+        next
+    }
+
+    fn replicable(&self) -> Result<(), StoreError> {
+        self.usable()?;
+        if self.is_started() {
+            return Ok(());
+        }
+        Err(StoreError::new(
+            ErrorKind::Closed,
+            "the store is not started",
+        ))
+    }
+}

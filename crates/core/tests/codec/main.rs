@@ -1,0 +1,4 @@
+//! Frames and records.
+
+mod frame;
+mod record;

@@ -1,0 +1,8 @@
+//! Timer messages.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod timer_edges;
+mod timer_files;
+mod timer_help;
+mod timers;

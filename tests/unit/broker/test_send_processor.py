@@ -183,6 +183,55 @@ def test_priority_of_a_topic_with_one_queue_stays_a_property(tmp_path: Path) -> 
     assert b"_SYS_MSG_PRIORITY_\x01x\x02" in it.store.log[-1].properties
 
 
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ("", True),
+        ("TRAN_MSG\x01false\x02", True),
+        ("TRAN_MSG\x01TRUE\x02", False),
+        ("__SHARDINGKEY\x01k\x02", False),
+    ],
+)
+def test_message_of_another_type_loses_its_priority(
+    tmp_path: Path, more: str, *, kept: bool
+) -> None:
+    it = World(tmp_path)
+    it.place(queue_id=1, properties=f"_SYS_MSG_PRIORITY_\x013\x02{more}")
+    assert (b"_SYS_MSG_PRIORITY_" in it.store.log[-1].properties) is kept
+
+
+def test_message_of_a_light_topic_names_its_queue_and_no_other_does(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    lmq = b"INNER_MULTI_DISPATCH\x01%LMQ%$orders$a\x02"
+    for properties, named in (("__LITE_TOPIC\x01a\x02", True), ("KEYS\x01k\x02", False)):
+        assert it.send(properties=properties).code == 0
+        assert (lmq in it.store.log[-1].properties + b"\x02") is named
+    assert it.send(properties="__LITE_TOPIC\x01a,b\x02").code == 13
+    assert len(it.store.log) == 2
+
+
+def test_half_message_is_open_once_it_is_stored_and_no_other_is(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    for number, properties in enumerate(({}, {"TRAN_MSG": "true"}, {"TRAN_MSG": "false"})):
+        request = sent(properties={"UNIQ_KEY": "u", **properties})
+        asyncio.run(it.service.send(request, ME))
+        assert len(it.opened) == min(number, 1)
+    assert it.opened == ["orders"]
+
+
+def test_time_that_a_send_took_is_not_below_nothing(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    asyncio.run(it.base.metadata.topics.persist())
+    for ahead_ms, took_ms in ((0, 0), (5, 0), (-1, 1)):
+        caller = Caller(address="127.0.0.1:9", received_ms=it.clock.now_ms() + ahead_ms)
+        asyncio.run(it.service.send(sent(properties={"UNIQ_KEY": "u"}), caller))
+        sending = it.service.ready(sent(properties={"UNIQ_KEY": "u"}), caller, {})
+        assert sending is not None
+        it.service.count([(sending, asyncio.run(it.appender.put(sending.draft)))])
+        assert it.traffic.sent == [("orders", 1, 1, took_ms)] * 2
+        it.traffic.sent.clear()
+
+
 def test_queue_that_is_named_is_taken(tmp_path: Path) -> None:
     it = World(tmp_path)
     for queue in (0, 1, 3):

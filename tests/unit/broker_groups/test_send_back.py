@@ -13,6 +13,7 @@ from roquet.acl.needs import topic
 from roquet.acl.rights import EVERYBODY
 from roquet.base.errors import Refused
 from roquet.base.overriding import override
+from roquet.broker.api.caller import Caller
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.api.send import SendBackRequest
 from roquet.broker.messages.appender import Appender
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.acl.needs import Need
-    from roquet.broker.api.caller import Caller
     from roquet.store.records import Record
 
 PRODUCER = bytes((10, 0, 0, 7, 0, 0, 0x9C, 0x40))
@@ -403,3 +403,35 @@ def test_account_has_to_be_able_to_read_what_it_sends_back(tmp_path: Path) -> No
         assert desk.topics.get("%RETRY%g") is None
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("topic_", "more", "needed"),
+    [
+        ("%RETRY%g_Orders", {"ORIGIN_GROUP": "g"}, ["Orders"]),
+        ("%RETRY%g+Orders", {"ORIGIN_GROUP": "g"}, ["Orders"]),
+        ("%RETRY%g_Orders", {"ORIGIN_GROUP": "other"}, ["%RETRY%g_Orders"]),
+        ("%RETRY%g", {}, ["%RETRY%g"]),
+        ("%RETRY%other_Orders", {}, ["%RETRY%other_Orders"]),
+        (
+            "%RETRY%g_Orders",
+            {
+                "ORIGIN_GROUP": "g",
+                "INNER_MULTI_DISPATCH": "%LMQ%a",
+                "LMQ_ORIGIN_TOPIC": "Lights",
+            },
+            ["%RETRY%g_Orders", "Lights"],
+        ),
+    ],
+)
+def test_message_that_was_popped_needs_the_right_on_the_topic_that_it_came_from(
+    tmp_path: Path, topic_: str, more: dict[str, str], needed: list[str]
+) -> None:
+    asked: list[Need] = []
+    rights = SimpleNamespace(require=lambda _caller, needs: asked.extend(needs))
+    desk = Desk(tmp_path, access=Access(cast("Any", rights)))
+    asyncio.run(desk.sent(**more))
+    record = desk.store.log[-1]._replace(topic=topic_)
+    caller = Caller(address="127.0.0.1:9")
+    desk.handler._send_backs._require_readable(caller, record, "g")
+    assert asked == [topic(name, Perm.SUB) for name in needed]

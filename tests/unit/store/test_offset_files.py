@@ -147,3 +147,16 @@ def test_copy_of_the_offsets_gives_way_after_so_many_offsets_and_keys(
             it.commit(f"g{key}", "t", queue, 5)
     body = asyncio.run(it._copy(with_pulled=False))
     assert (len(given), len(body.offsets)) == (turns, keys if queues else 0)
+
+
+def test_offsets_of_a_group_in_a_topic_are_removed_and_no_others(tmp_path: Path) -> None:
+    it, _ = table(tmp_path)
+    for group in ("g", "h"):
+        for topic in ("t", "u"):
+            it.commit(group, topic, 1, 5)
+            it.reset(group, topic, 0, 3)
+    asyncio.run(it.remove("t", "g"))
+    pairs = [("g", "t"), ("g", "u"), ("h", "t"), ("h", "u")]
+    assert [it.committed(*pair, 1) for pair in pairs] == [None, 5, 5, 5]
+    assert [it.pending_reset(*pair, 0) for pair in pairs] == [None, 3, 3, 3]
+    assert (it.topics_of("g"), it.groups_of("t")) == (["u"], ["h"])

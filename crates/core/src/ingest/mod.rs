@@ -487,3 +487,7 @@ fn next(
         Some(frame) => frame.decode_header().map(|header| Some((frame, header))),
     }
 }
+
+#[cfg(test)]
+#[path = "tests/whole.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! Cutting queues and moving their beginning, at every record, in memory and as loaded.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::common::sim_disk::SimDisk;
@@ -167,4 +168,40 @@ fn a_queue_whose_messages_are_all_gone_goes_on_wherever_the_next_one_is() {
     queues.correct_min(200).unwrap();
     assert!(queues.put("T", 0, 1 << 40, 300, 100, 0).is_err());
     assert_eq!(queues.max("T", 0), 3);
+}
+
+#[test]
+fn bytes_behind_the_units_of_a_queue_are_zeroed_whatever_they_are() {
+    let unit = [&500_u64.to_be_bytes()[..], &100_u32.to_be_bytes(), &[0; 8]].concat();
+    for (file_units, end) in [(10, 200), (1000, 20_000)] {
+        let mut odd = vec![
+            (60, vec![0xFF; end - 60]),
+            (60, vec![0xFF; 100]),
+            (60, vec![0xFF]),
+            (79, vec![1]),
+            (100, unit.clone()),
+            (end - 1, vec![0xFF]),
+        ];
+        if file_units > 500 {
+            // Behind what is read first, and around its end.
+            odd.extend([
+                (5000, unit.clone()),
+                (4090, vec![1; 12]),
+                (60, vec![0xFE; 4036]),
+            ]);
+        }
+        for (at, bytes) in odd {
+            let (disk, queues) = made(&[0, 1, 2], file_units, false);
+            drop(queues);
+            let path = PathBuf::from("/q/T/0/00000000000000000000");
+            disk.damage(&path, at, &bytes);
+            let again = open(&disk, file_units);
+            let what = format!("{file_units} units, {} bytes at {at}", bytes.len());
+            assert_eq!(messages(&again), pairs(&[0, 1, 2]), "{what}");
+            assert_eq!(again.repair_from(), Some(300), "{what}");
+            let found = disk.files().into_iter().find(|(name, _)| *name == path);
+            let (_, content) = found.unwrap();
+            assert!(content[60..].iter().all(|byte| *byte == 0), "{what}");
+        }
+    }
 }

@@ -307,5 +307,5 @@ class Transactions:
             if record is not None and older is not None:
                 self.settled(older)
                 self.counts.opened(props.read(record.properties).get(props.REAL_TOPIC, ""), -1)
-            if read % LOAD_BATCH == LOAD_BATCH - 1:
+            if read % LOAD_BATCH == 0:
                 await give_way()

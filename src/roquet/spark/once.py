@@ -14,6 +14,7 @@ from pyspark.sql.types import MapType
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.client import connect
+from roquet.spark.account import account
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink.epochs import keep_queues, kept_queues
 from roquet.spark.sink.tries import Tries
@@ -67,7 +68,10 @@ def _hashable(rows: DataFrame, name: str) -> Any:
 
 
 async def _queues(options: SinkOptions, topic: str) -> list[MessageQueue]:
-    async with connect(options.wire.url) as mq, mq.producer(options.group) as producer:
+    async with (
+        connect(options.wire.url, credentials=account(options.wire)) as mq,
+        mq.producer(options.group) as producer,
+    ):
         tries = Tries(options.wire, SystemClock())
         found = await tries.make(lambda: producer.queues(topic))
     broker = options.broker

@@ -83,6 +83,13 @@ _WIRE: Table = (
         0,
         86_400_000,
     ),
+    _text(
+        "credentials",
+        "",
+        "the name of keys in the environment of driver and workers: `north` means"
+        " `ROQUET_ACCESS_KEY_NORTH` and `ROQUET_SECRET_KEY_NORTH`, or"
+        " `ROQUET_CREDENTIALS_FILE_NORTH`; without it those without a name",
+    ),
 )
 _SUBSCRIBE = _text("subscribe", "", "topics by comma")
 _PATTERN = _text("subscribePattern", "", "a regular expression that the whole topic name matches")

@@ -7,6 +7,7 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, Final, Self
 
+from roquet.acl.credentials import check_name
 from roquet.base.errors import UsageError
 from roquet.protocol import hosts, names, tags
 from roquet.protocol.sql92.compiler import compile_sql
@@ -40,6 +41,8 @@ class Wire:
     retry_pause_s: float = 0.5
     unreachable_s: float = 0.0
     """How long what is away is waited for, beyond the tries."""
+    credentials: str | None = None
+    """Their name in the environment: keys themselves would be shown in plans."""
 
     @property
     def url(self) -> str:
@@ -295,7 +298,15 @@ def _wire(options: Given) -> Wire:
         retries=10 if retries is None else retries,
         retry_pause_s=0.5 if pause is None else pause / 1000,
         unreachable_s=_unreachable_s(options),
+        credentials=_credentials(options),
     )
+
+
+def _credentials(options: Given) -> str | None:
+    name = options.text("credentials") or None
+    if name is not None:
+        check_name(name)
+    return name
 
 
 def _decisions(options: Given, given: Mapping[str, str]) -> str | None:

@@ -48,7 +48,11 @@ TRANSACTIONAL = "test_transactional_stream_whose_commit_failed_writes_each_row_o
 RULES = "unit/spark/test_spark_rules.py"
 SOURCE = "spark/test_spark_source.py"
 TRUTH = "spark/test_spark_truth.py"
+DOORS = "spark/test_spark_stream_doors.py"
+GATHERED = f"{DOORS}::test_small_micro_batches_wait_for_messages_or_for_the_delay"
+KEYS = "spark/test_spark_secrets.py::test_one_job_has_keys_of_two_clusters"
 WIRE = {
+    "credentials": KEYS,
     "nameServers": f"{HERE}::test_name_servers_are_asked_one_after_the_other",
     "timeoutMs": f"{HERE}::test_timeout_is_that_of_each_request",
     "fetchOffset.numRetries": f"{HERE}::test_tries_and_pauses_are_those_of_the_options",
@@ -109,6 +113,7 @@ SHOWN_BY: dict[str, dict[str, str]] = {
     },
     "SINK": {
         "nameServers": f"{HERE}::test_sink_takes_servers_group_and_timeout_from_its_options",
+        "credentials": KEYS,
         "timeoutMs": f"{HERE}::test_sink_takes_servers_group_and_timeout_from_its_options",
         "group": f"{HERE}::test_sink_takes_servers_group_and_timeout_from_its_options",
         "fetchOffset.numRetries": f"{HERE}::test_sink_tries_as_its_options_say",
@@ -324,7 +329,7 @@ def test_sink_takes_servers_group_and_timeout_from_its_options(
             yield Producer()
 
     @contextlib.asynccontextmanager
-    async def connect(url: str) -> AsyncGenerator[Client]:
+    async def connect(url: str, **_: object) -> AsyncGenerator[Client]:
         seen.append(url)
         yield Client()
 

@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roquet._native import decode_records
-from roquet.acl.credentials import from_environment
 from roquet.admin import Admin
 from roquet.admin.calls import Unreadable
 from roquet.base.clock import SystemClock, pause
@@ -21,6 +20,7 @@ from roquet.protocol import names
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.tls import client_tls, environment_options
+from roquet.spark.account import account
 from roquet.spark.cluster.asking import Questions, first_of, run, run_all
 from roquet.spark.offsets import Bounds, QueueKey
 
@@ -61,7 +61,7 @@ class Connections:
         self._failed: set[str] = set()
         # From the environment of each process: options are shown in Spark's pages and plans.
         self._tls = client_tls(environment_options(os.environ), SystemClock())
-        credentials = from_environment(os.environ)
+        credentials = account(wire)
         self._sign = None if credentials is None else credentials.sign
 
     def close(self) -> None:

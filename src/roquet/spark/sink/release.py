@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.base.clock import SystemClock, pause, steady_s
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client import ProducerOptions, TransactionState, connect
+from roquet.spark.account import account
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SourceOptions, Topics
 from roquet.spark.reading.batch import BatchReader
@@ -117,7 +118,7 @@ async def _end_all(
     if not queues:
         return failed
     async with (
-        connect(options.wire.url) as mq,
+        connect(options.wire.url, credentials=account(options.wire)) as mq,
         mq.transaction_producer(options.group, undecided, options=sending) as producer,
     ):
         await asyncio.gather(*(one_queue(producer, these) for these in queues.values()))

@@ -25,6 +25,7 @@ from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.messages import batch
 from roquet.protocol.messages.sequences import START, chain
+from roquet.spark.account import account
 from roquet.spark.sink.columns import LEFT_OUT, SIZE_MAX, columns_of, encode
 from roquet.spark.sink.epochs import kept_queues
 from roquet.spark.sink.routing import BATCH_ROWS
@@ -206,7 +207,7 @@ async def check_ends(
     kept = kept_queues(options.transaction_path or "", topic) or []
     places = sorted({(it.broker_name, it.queue_id) for it in kept} | set(ends))
     tries = Tries(options.wire, SystemClock())
-    async with connect(options.wire.url) as mq:
+    async with connect(options.wire.url, credentials=account(options.wire)) as mq:
         sequences = mq.sequences(options.group)
         for broker, queue_id in places:
             queue = MessageQueue(topic, broker, queue_id)

@@ -23,6 +23,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.client import ProducerOptions, connect
+from roquet.spark.account import account
 from roquet.spark.schema import COLUMNS
 from roquet.spark.sink import keys, metrics
 from roquet.spark.sink.decisions import HALVES_MAX, Decisions
@@ -155,7 +156,10 @@ async def _write(
     options: SinkOptions, batches: Iterator[Any], prefix: str | None, turn: int
 ) -> Written:
     sending = ProducerOptions(timeout_s=options.wire.timeout_s)
-    async with connect(options.wire.url) as mq, _producer(mq, options, sending) as producer:
+    async with (
+        connect(options.wire.url, credentials=account(options.wire)) as mq,
+        _producer(mq, options, sending) as producer,
+    ):
         sender = Sender(options, producer, prefix, turn)
         for batch in batches:
             await sender.add(batch)
@@ -174,7 +178,7 @@ def write_once(
     epoch = Epoch(name, number, begun.of(number))
 
     async def work() -> Written:
-        async with connect(options.wire.url) as mq:
+        async with connect(options.wire.url, credentials=account(options.wire)) as mq:
             sender = SequencedSender(options, mq.sequences(options.group), epoch)
             for batch in batches:
                 sender.add(batch)

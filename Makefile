@@ -20,6 +20,7 @@ CRASH_OF_timer = timer_crash
 CRASH_OF_lite = light_crash
 KILLS ?= 500
 FAIL_OVERS ?= 100
+SPARK_KILLS ?= 50
 FRAMES ?= 5000
 MUTANTS ?= 200
 MUTANTS_CORE ?= 30
@@ -48,8 +49,8 @@ SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
-	powerloss-ext4 process-faults attack budget kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
+	test-spark-next test-spark-connect all format lint types imports native interop interop-jars partition deploy browser bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
+	powerloss-ext4 process-faults attack budget kills spark-kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -160,6 +161,10 @@ attack: setup ## every request code by a raw client, with accounts that may do n
 kills: setup ## KILLS kills of a broker and FAIL_OVERS of a pair, judged by a client and checker of their own
 	$(PY) -m tools.attack.kills --cycles $(KILLS) --fail-overs $(FAIL_OVERS)
 
+spark-kills: setup ## SPARK_KILLS kills each of driver, executor, tasks and broker under both deliveries that write once; hours
+	$(PY) -m tools.spark_kills --delivery idempotent --each $(SPARK_KILLS)
+	$(PY) -m tools.spark_kills --delivery transactional --each $(SPARK_KILLS)
+
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss powerloss_faults:: -- --nocapture
 
@@ -213,6 +218,7 @@ nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-
 	$(PY) -m tools.faults.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills
+	$(MAKE) spark-kills
 	$(MAKE) corruption ROUNDS=20
 	$(MAKE) iofaults WORKLOADS=1000
 	$(MAKE) process-faults

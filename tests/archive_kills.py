@@ -15,9 +15,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.dataset
+from tools.spark_kills.world import QUEUES, ROWS_A_BATCH, WAIT_S, world
 
 from pipeline_kills import Job, started
-from spark_kills import QUEUES, ROWS_A_BATCH, WAIT_S, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

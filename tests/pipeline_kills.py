@@ -11,8 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from demo.kills import kill_tree
-
-from spark_kills import FALLS_MAX, SHORT_LIVED, WAIT_S, task_workers
+from tools.spark_kills.world import FALLS_MAX, SHORT_LIVED, WAIT_S, task_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

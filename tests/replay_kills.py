@@ -13,10 +13,11 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
+from tools.spark_kills.world import QUEUES, WAIT_S, Mark, Result, World, world
+
 from pipeline_kills import Job, started
 from roquet.spark.options import SourceOptions
 from roquet.spark.reading.batch import BatchReader
-from spark_kills import QUEUES, WAIT_S, Mark, Result, World, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

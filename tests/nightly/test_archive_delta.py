@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from spark_kills import SHORT_LIVED, world
+from tools.spark_kills.world import SHORT_LIVED, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-
-from spark_kills import run
+from tools.spark_kills.world import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-
-from spark_kills import run
+from tools.spark_kills.world import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +17,7 @@ KILLS = 10
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("delivery", ["idempotent"])
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_fifty_kills_lose_and_double_nothing(tmp_path: Path, delivery: str, seed: int) -> None:
     kinds = ["driver"] * 4 + ["worker"] * 3 + ["broker"] * 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-from spark_kills import run
+from tools.spark_kills.world import run
 
 if TYPE_CHECKING:
     from pathlib import Path

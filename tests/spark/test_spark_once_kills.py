@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-from spark_kills import run
+from tools.spark_kills.world import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("delivery", ["idempotent"])
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 def test_killed_driver_task_and_broker_lose_and_double_nothing(
     tmp_path: Path, delivery: str
 ) -> None:

@@ -1,7 +1,8 @@
-"""A stream from topic to topic whose driver, tasks and broker are killed; what is left is counted.
+"""A stream from topic to topic whose driver, tasks, executor and broker are killed, and counted.
 
-The sink writes at least once: a killed micro-batch is written again. Nothing may be lost, and
-whatever comes twice has to have the same unique key both times, and no other message's.
+A sink that writes at least once repeats a killed micro-batch: nothing may be lost, and whatever
+comes twice has to have the same unique key both times, and no other message's. One that writes once
+may double nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +21,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 from demo.kills import descendants, kill_tree
-from demo.servers import free_port, running_process, until_open
-from tools.attack.kills import read
-from tools.attack.raw import RawClient
+from demo.servers import free_port, running_process, until_open, until_registered
 
 from roquet import sync
 from roquet.base.errors import RoquetError
@@ -32,20 +32,30 @@ from roquet.model.topic import TopicConfig
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SourceOptions, Wire
 from roquet.spark.reading.batch import BatchReader
-from spark_pair import retried
+from tools.spark_kills import judge
+from tools.spark_kills.judge import QUEUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-QUEUES = 4
 ROWS_A_BATCH = 1500
 WAIT_S = 500.0
+LOCAL = "local[2,4]"
+CLUSTER = "local-cluster[1,2,768]"
+"""An executor that is a process of its own, in a cluster within the driver."""
 FALLS_MAX = 20
 SHORT_LIVED = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """The environment of a Spark that will be killed soon: it starts with less work."""
+CONF = {
+    "spark.executor.memory": "640m",
+    "spark.task.maxFailures": "1000",
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+"""Executors that are killed again and again are no reason to give up a job."""
 
 JOB = """
 import sys
@@ -94,9 +104,10 @@ class Result:
 class World:
     """Name server and broker as processes, and the job."""
 
-    def __init__(self, folder: Path, delivery: str = "at-least-once") -> None:
+    def __init__(self, folder: Path, delivery: str = "at-least-once", master: str = LOCAL) -> None:
         self.folder = folder
         self.delivery = delivery
+        self.master = master
         self.stack = contextlib.ExitStack()
         self.name_port, self.broker_port = free_port(), free_port()
         self.names = f"127.0.0.1:{self.name_port}"
@@ -104,9 +115,11 @@ class World:
         self.falls = 0
         self.broker: subprocess.Popen[bytes] | None = None
         self.runs = 0
+        self.begun = time.time()
         self.metadata = Metadata(Wire(name_servers=(self.names,), retries=0))
 
     def start(self) -> None:
+        """Start both servers."""
         self.stack.enter_context(
             running_process(
                 self.folder / "namesrv.log", "namesrv", "--listen-port", str(self.name_port)
@@ -122,6 +135,7 @@ class World:
         self.start_broker()
 
     def start_broker(self) -> None:
+        """Start the broker, anew after a kill."""
         self.runs += 1
         self.broker = self.stack.enter_context(
             running_process(
@@ -132,16 +146,23 @@ class World:
         until_open(self.broker_port)
 
     def stop(self) -> None:
+        """End all that runs."""
         if self.job is not None:
             kill_tree(self.job)
         self.metadata.close()
         self.stack.close()
+        # A cluster within the driver leaves what it gave its executors with Spark itself.
+        for path in (Path(pyspark.__file__).parent / "work").glob("app-*"):
+            if path.stat().st_mtime >= self.begun:
+                shutil.rmtree(path, ignore_errors=True)
 
     def fill(self, rows: int) -> None:
+        """Make both topics, and put the numbers below `rows` into the first."""
         with sync.connect(self.names) as mq:
+            until_registered(mq)
             for topic in ("Source", "Target"):
                 config = TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES)
-                retried(functools.partial(mq.admin().topics.put, config), within_s=30)
+                mq.admin().topics.put(config)
             with mq.producer("fill") as producer:
                 for number in range(QUEUES):
                     queue = MessageQueue("Source", "b", number)
@@ -156,7 +177,7 @@ class World:
         """Return the running job, started anew when it has ended with an error."""
         if self.job is not None and self.job.poll() is not None and self.job.returncode != 0:
             self.falls += 1
-            assert self.falls < FALLS_MAX, (self.folder / "job.log").read_text()[-4000:]
+            assert self.falls < FALLS_MAX, self.told()
             self.job = None
         if self.job is None:
             with (self.folder / "job.log").open("ab") as out:
@@ -165,9 +186,19 @@ class World:
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env={**os.environ, **SHORT_LIVED, "DEMO_MASTER": "local[2,4]"},
+                    env={**os.environ, **SHORT_LIVED, **self._spark()},
                 )
         return self.job
+
+    def told(self) -> str:
+        """Return the end of the job's log."""
+        return (self.folder / "job.log").read_text()[-4000:]
+
+    def _spark(self) -> dict[str, str]:
+        if self.master == LOCAL:
+            return {"DEMO_MASTER": LOCAL}
+        given = " ".join(f"--conf {name}={value}" for name, value in CONF.items())
+        return {"DEMO_MASTER": self.master, "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell"}
 
     def written(self) -> int:
         """Return how many messages the target has, with its half messages; -1: nobody answers."""
@@ -205,11 +236,12 @@ class World:
         if what == "driver":
             kill_tree(job)
         else:
-            for pid in task_workers(job.pid):
+            for pid in parts(what, job.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def mend(self, what: str) -> None:
+        """Start what was struck, as far as nothing else does."""
         if what == "driver":
             self.job = None
         elif what == "broker":
@@ -267,9 +299,26 @@ def task_workers(root: int) -> list[int]:
     return found
 
 
+def executors(root: int) -> list[int]:
+    """Return the executors of a cluster within the driver, processes of their own."""
+    found: list[int] = []
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in line:
+                found.append(pid)
+    return found
+
+
+def parts(what: str, root: int) -> list[int]:
+    """Return the processes below a driver that a kind of kill strikes."""
+    return executors(root) if what == "executor" else task_workers(root)
+
+
 @contextlib.contextmanager
-def world(folder: Path, delivery: str = "at-least-once") -> Iterator[World]:
-    found = World(folder, delivery)
+def world(folder: Path, delivery: str = "at-least-once", master: str = LOCAL) -> Iterator[World]:
+    """Run a world for the length of a block."""
+    found = World(folder, delivery, master)
     try:
         found.start()
         yield found
@@ -278,25 +327,34 @@ def world(folder: Path, delivery: str = "at-least-once") -> Iterator[World]:
 
 
 def run(folder: Path, kills: Sequence[str], seed: int, delivery: str = "at-least-once") -> Result:
-    """Copy a topic through kills, then count. Prints its seed, so that a run can be repeated."""
+    """Copy a topic through kills, then count. Prints its seed, so that a run can be repeated.
+
+    A kill is that of the `driver`, the Python of all tasks (`worker`), the `executor` or the
+    `broker`.
+    """
     rng = random.Random(seed)
     rows = ROWS_A_BATCH * (3 * len(kills) // 2 + 3)
-    print(f"{delivery}, seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)  # noqa: T201
+    print(f"{delivery}, seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)
     result = Result(sent=rows)
-    with world(folder, delivery) as it:
+    with world(folder, delivery, CLUSTER if "executor" in kills else LOCAL) as it:
         it.fill(rows)
         mark = Mark(it.committed, it.written)
         for what in kills:
             result.between += strike(it, mark, what, rng)
             result.kills += 1
-        end = time.monotonic() + WAIT_S
-        while it.run_job().poll() != 0:
-            assert time.monotonic() < end, (folder / "job.log").read_text()[-4000:]
-            time.sleep(0.1)
+        finish(it)
         result.falls = it.falls
         count(it, result)
-    print(json.dumps(dataclasses.asdict(result)), flush=True)  # noqa: T201
+    print(json.dumps(dataclasses.asdict(result)), flush=True)
     return result
+
+
+def finish(it: World) -> None:
+    """Let the job come to its end, started again after errors."""
+    end = time.monotonic() + WAIT_S
+    while it.run_job().poll() != 0:
+        assert time.monotonic() < end, it.told()
+        time.sleep(0.1)
 
 
 def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
@@ -307,8 +365,12 @@ def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
     while True:
         job = it.run_job()
         assert job.poll() != 0, "the job was done before it could be killed"
-        assert time.monotonic() < end, (it.folder / "job.log").read_text()[-4000:]
-        if mark.ahead() >= aim and it.is_open() and (what != "worker" or task_workers(job.pid)):
+        assert time.monotonic() < end, it.told()
+        if (
+            mark.ahead() >= aim
+            and it.is_open()
+            and (what in {"driver", "broker"} or parts(what, job.pid))
+        ):
             break
         time.sleep(0.02)
     between = mark.is_between(lambda: it.strike(what))
@@ -317,17 +379,8 @@ def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
     return between
 
 
-def seen_from_outside(it: World) -> collections.Counter[int]:
-    """Return how often each body is in the target, as a client and reader of their own find it."""
-    found: collections.Counter[int] = collections.Counter()
-    with RawClient(f"127.0.0.1:{it.broker_port}") as client:
-        for number in range(QUEUES):
-            for one in read(client, ("Target", number), 0, 0):
-                found[int(one.body)] += 1
-    return found
-
-
 def count(it: World, result: Result) -> None:
+    """Count by the product's reader, and hold that against what is seen from outside."""
     given = {"nameServers": it.names, "subscribe": "Target", "columns": "uniqKey,body"}
     reader = BatchReader(SourceOptions.parse(given, streaming=False))
     keys: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -337,7 +390,7 @@ def count(it: World, result: Result) -> None:
                 keys[int(row["body"])][row["uniqKey"]] += 1
     result.lost = len(set(range(result.sent)) - keys.keys())
     result.twice = sum(sum(found.values()) - 1 for found in keys.values())
-    outside = seen_from_outside(it)
+    outside = judge.seen(f"127.0.0.1:{it.broker_port}", "Target")
     assert outside == {number: found.total() for number, found in keys.items()}
     owners = collections.Counter(key for found in keys.values() for key in found)
     result.unrecognizable = sum(len(found) > 1 for found in keys.values())

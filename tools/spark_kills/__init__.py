@@ -1,0 +1,1 @@
+"""Kills of the Spark sink: driver, tasks, executor and broker, judged from outside."""

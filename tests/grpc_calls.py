@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roquet.broker.app import Broker
     from roquet.proxy.front import Front
     from roquet.proxy.transport import GrpcPort
+    from roquet.remoting.tls import TlsConfig
 
 TOPICS = {
     "Normal": "NORMAL",
@@ -180,7 +181,10 @@ def producer(*topics: str) -> Any:
 
 @contextlib.asynccontextmanager
 async def fronted(
-    folder: Path, rules: ProxyLimits | None = None, **changes: str
+    folder: Path,
+    rules: ProxyLimits | None = None,
+    tls: TlsConfig | None = None,
+    **changes: str,
 ) -> AsyncGenerator[Calls]:
     """Run a broker with a front of gRPC; `changes` are the broker's settings."""
     async with running_broker(folder, changes={"brokerName": "b", **changes}) as broker:
@@ -190,6 +194,6 @@ async def fronted(
             )
             broker.metadata.topics.put(config)
         rules = rules or ProxyLimits(port=0)
-        built = build_local(broker.local, "127.0.0.1", rules)
+        built = build_local(broker.local, "127.0.0.1", rules, tls)
         async with built.app:
             yield Calls(built.front, broker, built.port)

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from interop_world import has_route, until
+from interop_world import has_route, issue_certificate, until
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.blocking import BlockingConnection
@@ -140,8 +140,10 @@ COMMANDS: Mapping[str, Callable[[Path, str], list[str]]] = {
 class Peer:
     """One client of gRPC in a process of its own; its requests are in `python_peer.py`."""
 
-    def __init__(self, make: str, folder: Path, endpoint: str) -> None:
-        """Start it, and wait until it listens to requests."""
+    def __init__(
+        self, make: str, folder: Path, endpoint: str, authority: Path | None = None
+    ) -> None:
+        """Start it, and wait until it listens to requests; with an authority it speaks TLS."""
         self.make = make
         folder.mkdir(parents=True)
         command = COMMANDS[make](folder, endpoint)
@@ -152,7 +154,7 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "HOME": str(folder)},
+            env={**os.environ, "HOME": str(folder), **_tls(authority)},
         )
         self._buffer = b""
         assert self._read(START_S) == {"ready": True}
@@ -217,6 +219,13 @@ class Peer:
         return found
 
 
+def _tls(authority: Path | None) -> dict[str, str]:
+    """Return what has a client speak TLS; that of Java trusts anybody."""
+    if authority is None:
+        return {}
+    return {"PEER_TLS": "yes", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authority)}
+
+
 def _coded(message: Message) -> Message:
     return {**message, "body": base64.b64encode(message["body"]).decode()}
 
@@ -263,6 +272,8 @@ class ProxyWorld:
     folder: Path
     _servers: TimerWorld
     _accounts: Accounts | None = None
+    authority: Path | None = None
+    """Who signed the certificate of gRPC; None: clients speak no TLS."""
     peers: dict[str, Peer] = dataclasses.field(default_factory=dict[str, Peer])
 
     @classmethod
@@ -325,11 +336,21 @@ class ProxyWorld:
         return world
 
     @classmethod
-    def start_ours(cls, jars: Path, folder: Path, *, accounts: Accounts | None = None) -> Self:
-        """Start a name server and a broker that serves gRPC itself."""
+    def start_ours(
+        cls,
+        jars: Path,
+        folder: Path,
+        *,
+        accounts: Accounts | None = None,
+        tls: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Start a name server and a broker that serves gRPC itself, over TLS if that is wanted."""
         servers = TimerWorld(jars, folder).__enter__()
         more = {"enablePropertyFilter": "true", "transactionCheckInterval": "2000"}
-        more |= {"transactionTimeOut": "2000"}
+        more |= {"transactionTimeOut": "2000", **(settings or {})}
+        if tls:
+            more |= issue_certificate(folder / "tls")
         if accounts is not None:
             more["aclEnable"] = "true"
         broker = servers.broker("with-grpc", more)
@@ -348,6 +369,7 @@ class ProxyWorld:
             folder=folder,
             _servers=servers,
             _accounts=accounts,
+            authority=folder / "tls" / "ca.pem" if tls else None,
         )
         try:
             broker.open("ours")
@@ -359,7 +381,8 @@ class ProxyWorld:
     def peer(self, make: str) -> Peer:
         """Return the client of a make; it is started once."""
         if make not in self.peers:
-            self.peers[make] = Peer(make, self.folder / f"peer-{make}", self.endpoint)
+            folder = self.folder / f"peer-{make}"
+            self.peers[make] = Peer(make, folder, self.endpoint, self.authority)
         return self.peers[make]
 
     def stop(self) -> None:

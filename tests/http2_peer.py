@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -58,9 +59,20 @@ class Peer:
 
     @classmethod
     @contextlib.contextmanager
-    def connect(cls, port: int, *, greets: bool = True) -> Iterator[Self]:
-        """Connect, and greet as a client of HTTP/2 does."""
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as link:
+    def connect(
+        cls,
+        port: int,
+        *,
+        greets: bool = True,
+        first: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+    ) -> Iterator[Self]:
+        """Connect, say something first, begin TLS, and greet as a client of HTTP/2 does."""
+        with contextlib.ExitStack() as stack:
+            link = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            link.sendall(first)
+            if tls is not None:
+                link = stack.enter_context(tls.wrap_socket(link, server_hostname="127.0.0.1"))
             peer = cls(link)
             if greets:
                 peer.send(PREFACE, frame(SETTINGS, 0))

@@ -15,7 +15,7 @@ from roquet.protocol.names import TRACE_TOPIC
 from roquet.service.ratelog import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from roquet.acl.accounts import Account, Table
     from roquet.acl.needs import Need, Needs
@@ -42,6 +42,11 @@ class Guard:
         """`needs` says what each request needs."""
         self._source = source
         self._needs = needs
+
+    @property
+    def accounts(self) -> Mapping[str, Account]:
+        """The accounts in force; a change makes another mapping."""
+        return self._source.table.accounts
 
     def check(self, command: Command, address: str) -> None:
         """Raise Refused, with Java's code and words, unless the request may be carried out."""

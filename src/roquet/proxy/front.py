@@ -22,6 +22,7 @@ from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyLimits
 from roquet.proxy.rules.methods import (
     FAMILIES,
     RECEIVE,
+    TELEMETRY,
     Family,
     Status,
     method_of,
@@ -32,31 +33,44 @@ from roquet.proxy.rules.signature import signed_of
 from roquet.proxy.services.clients import Sessions
 from roquet.proxy.services.consume import Consuming
 from roquet.proxy.services.produce import Producing
+from roquet.proxy.services.public import (
+    CHECK,
+    REFLECTION_PATHS,
+    REQUEST_MAX,
+    WATCH,
+    Health,
+    Reflection,
+)
 from roquet.proxy.services.renew import Renewals
 from roquet.proxy.services.routes import Routes
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from roquet.acl.accounts import Account
     from roquet.broker.operations.local import LocalBroker
     from roquet.proxy.services.clients import Stream
+    from roquet.proxy.services.public import Answer
 
 log = logging.getLogger(__name__)
 
 _NO_PROTOBUF = "Invalid protobuf byte sequence"
 _EXPECTED = (Rejected, Refusal, StoreFault)
+_PUBLIC = frozenset({CHECK, WATCH, *REFLECTION_PATHS})
+STREAMING = (TELEMETRY, *REFLECTION_PATHS)
+"""Paths of methods whose requests are streams."""
 
 
-class Answer(Protocol):
-    """Where the answer to one call goes."""
+class Conversation(Protocol):
+    """A call whose request is a stream."""
 
-    async def send(self, message: bytes) -> bool:
-        """Send a message when there is room; false when nobody waits any more."""
+    async def take(self, data: bytes, stream: Stream) -> tuple[Status, str] | None:
+        """Act on a message of the client; return how the stream ends, None when it goes on."""
         ...
 
-    def finish(self, status: int, text: str) -> None:
-        """End the call."""
+    def left(self, stream: Stream) -> None:
+        """Note the end of the stream."""
         ...
 
 
@@ -71,6 +85,7 @@ class Front:
         self.renewals = Renewals(broker, self.routes, rules)
         self._consuming = Consuming(broker, self.routes, self.sessions, self.renewals, rules)
         producing = Producing(broker, self.routes, rules)
+        self._health = Health()
         self._types = pb.methods()
         self._handlers: dict[str, Callable[[Context, Any], Awaitable[Any]]] = {
             "QueryRoute": self.routes.query_route,
@@ -87,8 +102,34 @@ class Front:
         assert self._handlers.keys() == FAMILIES.keys(), "every method has a family"
         self._under_way: collections.Counter[Family] = collections.Counter()
 
+    @property
+    def accounts(self) -> Mapping[str, Account] | None:
+        """The accounts by which calls are signed; None: nobody has to sign."""
+        guard = self._broker.guard
+        return None if guard is None else guard.accounts
+
+    def admits(self, head: Head) -> int:
+        """Return how long requests of a call may be that no account has signed. Raises Rejected."""
+        if head.path in _PUBLIC:
+            return REQUEST_MAX
+        self.context(head)
+        return self._rules.inbound_max
+
+    async def refuse(self, head: Head, rejected: Rejected, answer: Answer) -> None:
+        """Answer a call by its head alone. Raises nothing."""
+        method = method_of(head.path) or ""
+        if method not in self._handlers and method != RECEIVE:
+            answer.finish(Status.UNIMPLEMENTED, unimplemented(head.path))
+            return
+        found = _with_status(self._types[method][1](), *_told(method, rejected))
+        await answer.send(found.SerializeToString())
+        answer.finish(Status.OK, "")
+
     async def serve(self, head: Head, data: bytes, answer: Answer) -> None:
         """Answer a call with one request. Raises nothing."""
+        if head.path in {CHECK, WATCH}:
+            await self._health.serve(head.path, data, answer)
+            return
         method = method_of(head.path) or ""
         if method not in self._handlers and method != RECEIVE:
             answer.finish(Status.UNIMPLEMENTED, unimplemented(head.path))
@@ -103,9 +144,7 @@ class Front:
             answer.finish(Status.INTERNAL, _NO_PROTOBUF)
             return
         except Rejected as rejected:
-            found = _with_status(answer_type(), *_told(method, rejected))
-            await answer.send(found.SerializeToString())
-            answer.finish(Status.OK, "")
+            await self.refuse(head, rejected, answer)
             return
         if method == RECEIVE:
             await self._receive(context, request, answer)
@@ -158,6 +197,11 @@ class Front:
     def telemetry(self, head: Head) -> Telemetry:
         """Begin a telemetry stream. Raises Rejected when nobody may."""
         return Telemetry(self.sessions, self.context(head))
+
+    def conversation(self, head: Head) -> Conversation:
+        """Begin a call whose request is a stream. Raises Rejected when this client may not."""
+        package = REFLECTION_PATHS.get(head.path)
+        return self.telemetry(head) if package is None else Reflection(package)
 
 
 class Telemetry:

@@ -43,11 +43,37 @@ def _pool(file: Path) -> Any:
 _POOL = _pool(FILE)
 
 
+def add_file(serialized: bytes) -> None:
+    """Know the messages of one more file of definitions."""
+    _POOL.AddSerializedFile(serialized)
+
+
+def class_of(name: str) -> Any:
+    """Return the class of a message by its full name."""
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
+
+
+def files(name: str, *, is_symbol: bool) -> list[bytes]:
+    """Return the file of this name, or with this symbol, and those it needs; nothing for none."""
+    find = _POOL.FindFileContainingSymbol if is_symbol else _POOL.FindFileByName
+    try:
+        waiting = [find(name)]
+    except KeyError:
+        return []
+    found: dict[str, bytes] = {}
+    while waiting:
+        file = waiting.pop()
+        if file.name not in found:
+            found[file.name] = file.serialized_pb
+            waiting.extend(file.dependencies)
+    return list(found.values())
+
+
 def __getattr__(name: str) -> Any:
     """Return the class of a message."""
     if name.startswith("_"):
         raise AttributeError(name)
-    found: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+    found: Any = class_of(f"{PACKAGE}.{name}")
     globals()[name] = found
     return found
 

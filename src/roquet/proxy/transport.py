@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from roquet._native import GrpcServer
 from roquet.base.errors import UsageError
+from roquet.proxy.front import STREAMING
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.context import Head
-from roquet.proxy.rules.methods import TELEMETRY, Status, telemetry_status
+from roquet.proxy.rules.limits import networks_of
+from roquet.proxy.rules.methods import Status, telemetry_status
+from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
-    from roquet.proxy.front import Front, Telemetry
+    from roquet.acl.accounts import Account
+    from roquet.base.clock import Clock
+    from roquet.proxy.front import Conversation, Front
     from roquet.proxy.rules.limits import ProxyLimits
+    from roquet.proxy.tls import GrpcPortTls
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +40,15 @@ UNREAD_MAX = 64
 class GrpcPort:
     """Listens, and hands calls to the front."""
 
-    def __init__(self, front: Front, host: str, rules: ProxyLimits) -> None:
+    def __init__(
+        self, front: Front, host: str, rules: ProxyLimits, tls: GrpcPortTls, clock: Clock
+    ) -> None:
         self._front = front
         self._host = host
         self._rules = rules
+        self._tls = tls
+        self._log = RateLog(log, clock)
+        self._accounts: Mapping[str, Account] | None = None
         self.port = rules.port
         self._server: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,7 +77,7 @@ class GrpcPort:
         self.port = int(listener.getsockname()[1])
         self._server = GrpcServer(
             listener.detach(),
-            [TELEMETRY],
+            list(STREAMING),
             connections=rules.connections_max,
             calls=rules.calls_max,
             header_bytes=rules.header_max,
@@ -76,7 +87,15 @@ class GrpcPort:
             resets=rules.resets_max,
             idle_ms=rules.idle_ms,
             patience_ms=rules.patience_ms,
+            tls=self._tls.context,
+            only_tls=self._tls.required,
+            balancers=[
+                (network.network_address, network.prefixlen)
+                for network in networks_of(rules.balancers)
+            ],
+            secrets=_secrets(self._front.accounts),
         )
+        self._accounts = self._front.accounts
         asyncio.get_running_loop().add_reader(self._server.descriptor(), self._news)
         self._front.routes.port = self.port
 
@@ -92,12 +111,27 @@ class GrpcPort:
         await loop.run_in_executor(None, self._server.stop)
         loop.remove_reader(self._server.descriptor())
 
+    async def reload_tls(self) -> None:
+        """Show another certificate once its files have changed: the action of a timer."""
+        before = self._tls.context
+        await self._tls.reload()
+        context = self._tls.context
+        if context is not None and context is not before:
+            self._server.set_tls(context)
+
     # --- news ------------------------------------------------------------------------------------
 
     def _news(self) -> None:
+        accounts = self._front.accounts
+        if accounts is not self._accounts:
+            # What the core believes meanwhile decides about its memory alone: the front asks again.
+            self._accounts = accounts
+            self._server.set_secrets(_secrets(accounts))
         for what, number, *more in self._server.take():
             if what == "call":
                 self._begin(number, *more)
+            elif what == "refused":
+                self._refused(*more)
             elif what in {"drained", "closed"}:
                 self._wake(number)
             else:
@@ -112,10 +146,28 @@ class GrpcPort:
         if data is not None:
             call.task = self.run(self._front.serve(head, data, call))
             return
+        streams = path in STREAMING
         try:
-            call.telemetry = self._front.telemetry(head)
+            most = self._front.admits(head)
+            if streams:
+                call.conversation = self._front.conversation(head)
+            else:
+                call.head = head
         except Rejected as rejected:
-            call.finish(telemetry_status(rejected.code), rejected.text)
+            if streams:
+                call.finish(telemetry_status(rejected.code), rejected.text)
+            else:
+                call.task = self.run(self._front.refuse(head, rejected, call))
+            return
+        self._server.admit(number, most)
+
+    def _refused(self, peer: str, why: str) -> None:
+        host = peer.rpartition(":")[0]
+        self._log.warning((host, why[:24]), f"{peer} is closed: {why}")
+
+    def serve(self, head: Head, data: bytes, call: _Call) -> asyncio.Task[None]:
+        """Answer a call whose request has come after its head."""
+        return self.run(self._front.serve(head, data, call))
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the work of a call; the port waits for it when it stops."""
@@ -166,7 +218,11 @@ class _Call:
         self._number = number
         self._connection = connection
         self.task: asyncio.Task[None] | None = None
-        self.telemetry: Telemetry | None = None
+        self.conversation: Conversation | None = None
+        self.head: Head | None = None
+        """Of a call whose only request has not come yet."""
+        self._has_ended = False
+        """Whether the client sends no further messages."""
         self._unread: collections.deque[bytes] = collections.deque()
         self._stream = _Stream(port, number)
 
@@ -177,22 +233,27 @@ class _Call:
 
     def finish(self, status: int, text: str) -> None:
         """End the call."""
-        if self.telemetry is not None:
-            self.telemetry.left(self._stream)
-            self.telemetry = None
+        if self.conversation is not None:
+            self.conversation.left(self._stream)
+            self.conversation = None
         self._port.finish(self._number, status, text)
 
     def heard(self, what: str, data: bytes = b"") -> None:
         """Take what the client did."""
         if what == "gone":
             self._port.forget(self._number)
-            if self.telemetry is not None:
-                self.telemetry.left(self._stream)
-                self.telemetry = None
+            if self.conversation is not None:
+                self.conversation.left(self._stream)
+                self.conversation = None
             elif self.task is not None:
                 self.task.cancel()
+        elif self.head is not None:
+            head, self.head = self.head, None
+            self.task = self._port.serve(head, data, self)
         elif what == "ended":
-            self.finish(Status.OK, "")
+            self._has_ended = True
+            if self.task is None or self.task.done():
+                self.finish(Status.OK, "")
         elif len(self._unread) >= UNREAD_MAX:
             self.finish(Status.INVALID_ARGUMENT, f"{UNREAD_MAX} messages are not answered yet")
         else:
@@ -201,11 +262,13 @@ class _Call:
                 self.task = self._port.run(self._converse())
 
     async def _converse(self) -> None:
-        """Answer the messages of a telemetry stream in turn."""
-        while self._unread and self.telemetry is not None:
-            ended = await self.telemetry.take(self._unread.popleft(), self._stream)
+        """Answer the messages of a stream in turn."""
+        while self._unread and self.conversation is not None:
+            ended = await self.conversation.take(self._unread.popleft(), self._stream)
             if ended is not None:
                 self.finish(*ended)
+        if self._has_ended and self.conversation is not None:
+            self.finish(Status.OK, "")
 
 
 class _Stream:
@@ -218,3 +281,9 @@ class _Stream:
     def send(self, message: bytes) -> bool:
         """Send a message; false when the stream has ended."""
         return self._port.send(self._number, message)
+
+
+def _secrets(accounts: Mapping[str, Account] | None) -> dict[str, bytes] | None:
+    if accounts is None:
+        return None
+    return {key: account.secret for key, account in accounts.items()}

@@ -46,7 +46,7 @@ public final class GrpcPeer {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final ClientConfiguration CONFIGURATION = ClientConfiguration.newBuilder()
         .setEndpoints(System.getProperty("endpoint"))
-        .enableSsl(false)
+        .enableSsl(System.getenv("PEER_TLS") != null)
         .setRequestTimeout(Duration.ofSeconds(10))
         .build();
     private static final Map<String, Producer> PRODUCERS = new LinkedHashMap<>();

@@ -21,6 +21,8 @@ rocketmq: Any = importlib.import_module("rocketmq")
 filters: Any = importlib.import_module("rocketmq.v5.model.filter_expression")
 
 Shown = dict[str, Any]
+TLS = "PEER_TLS" in os.environ
+"""Whether the endpoint is spoken to over TLS; gRPC's own variable names whom to trust."""
 VERDICTS = {
     "commit": rocketmq.TransactionResolution.COMMIT,
     "rollback": rocketmq.TransactionResolution.ROLLBACK,
@@ -122,7 +124,7 @@ class Peer:
     def _producer(self, topic: str, verdict: str | None = None) -> tuple[Any, Checker | None]:
         if (topic, verdict) not in self._producers:
             checker = None if verdict is None else Checker(verdict)
-            producer = rocketmq.Producer(self._configuration(), [topic], checker)
+            producer = rocketmq.Producer(self._configuration(), [topic], checker, tls_enable=TLS)
             producer.startup()
             self._producers[topic, verdict] = producer, checker
         return self._producers[topic, verdict]
@@ -166,7 +168,9 @@ class Peer:
     ) -> None:
         """Start a simple consumer."""
         rule = rocketmq.FilterExpression(expression, getattr(filters.FilterType, kind))
-        consumer = rocketmq.SimpleConsumer(self._configuration(), group, {topic: rule}, wait_s)
+        consumer = rocketmq.SimpleConsumer(
+            self._configuration(), group, {topic: rule}, wait_s, tls_enable=TLS
+        )
         consumer.startup()
         self._consumers[group] = consumer
 
@@ -206,7 +210,9 @@ class Peer:
         always = fail_always is not None
         listener = Listener(fail_always or fail_once, always=always, slow_s=slow_s)
         rule = rocketmq.FilterExpression("*")
-        consumer = rocketmq.PushConsumer(self._configuration(), group, listener, {topic: rule})
+        consumer = rocketmq.PushConsumer(
+            self._configuration(), group, listener, {topic: rule}, tls_enable=TLS
+        )
         consumer.startup()
         end = time.monotonic() + timeout_s
         while len(listener.came) < count and time.monotonic() < end:
@@ -220,7 +226,9 @@ class Peer:
     ) -> None:
         """Start a push consumer of light topics under a name, and subscribe to some."""
         listener = Listener(fail_once, always=False, slow_s=0)
-        consumer = rocketmq.LitePushConsumer(self._configuration(), group, topic, listener)
+        consumer = rocketmq.LitePushConsumer(
+            self._configuration(), group, topic, listener, tls_enable=TLS
+        )
         consumer.startup()
         self._lights[name] = consumer, listener
         for light in lights:

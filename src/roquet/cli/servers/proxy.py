@@ -72,8 +72,6 @@ def beside(
 
     It yields what is said once it listens.
     """
-    if config.tls.mode == "enforcing":
-        raise UsageError("--proxy: gRPC has no TLS yet, and tls.server.mode=enforcing asks for it")
     rules = rules_of(flags)
     host = config.server.bind_address or "127.0.0.1"
 
@@ -81,7 +79,7 @@ def beside(
     async def run(broker: Broker) -> AsyncGenerator[list[str]]:
         from roquet.proxy.app import build_local  # noqa: PLC0415  (needs the extra)
 
-        built = build_local(broker.local, host, rules)
+        built = build_local(broker.local, host, rules, config.tls)
         async with built.app:
             yield [f"gRPC on {host}:{built.port.port}"]
 

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 
 from roquet.base.config import setting
 
 MIB = 1 << 20
+NETWORKS_MAX = 256
+
+
+def networks_of(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Return the networks of a list with commas. Raises ValueError."""
+    found = [ipaddress.ip_network(name.strip()) for name in text.split(",") if name.strip()]
+    if len(found) > NETWORKS_MAX:
+        raise ValueError(f"there are more than {NETWORKS_MAX} networks")
+    return found
+
+
+def _networks_fault(text: str) -> str | None:
+    try:
+        networks_of(text)
+    except ValueError as error:
+        return f"must be addresses and networks, with commas ({error})"
+    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +36,20 @@ class ProxyLimits:
         "useEndpointPortFromRequest",
         False,
         "Whether routes name the port that the client has used instead of ours.",
+    )
+    tls_cert: str = setting(
+        "tlsCertPath", "", "Certificate chain of this port, PEM; without it the broker's."
+    )
+    tls_key: str = setting("tlsKeyPath", "", "Its private key, PEM.")
+    tls_password: str = setting("tlsKeyPassword", "", "Opens that key.", secret=True)
+    tls_watch_ms: int = setting(
+        "tlsCertWatchIntervalMs", 500, "Between looks at the certificate.", unit="ms", low=100
+    )
+    balancers: str = setting(
+        "proxyProtocolPeers",
+        "",
+        "Addresses and networks of balancers that speak the PROXY protocol of HAProxy.",
+        check=_networks_fault,
     )
     inbound_max: int = setting(
         "grpcMaxInboundMessageSize", 130 * MIB, "Longest request.", low=1024, high=1 << 31

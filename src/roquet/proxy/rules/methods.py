@@ -13,6 +13,8 @@ class Status(enum.IntEnum):
 
     OK = 0
     INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
 

@@ -24,7 +24,7 @@ from roquet.proxy.services.produce import transaction_id
 from roquet.remoting.connections.connection import KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from roquet.broker.operations.local import LocalBroker
     from roquet.model.group import RetryPolicy, SubscriptionGroupConfig
@@ -135,6 +135,10 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def all(self) -> Collection[Session]:
+        """Return the clients that there are."""
+        return self._known.values()
 
     def listen(self, listener: Callable[[Session], None]) -> None:
         """Have `listener(session)` called for each client that has gone."""

@@ -30,13 +30,15 @@ class Story:
         self.busy_ms = 0
         self.clock = FakeClock()
         self.state = BrokerState()
+        rules = FastFailConfig(enabled=enabled)
         configs = [
-            dataclasses.replace(config, concurrency=2) for config in lane_configs(ListenConfig())
+            dataclasses.replace(config, concurrency=2)
+            for config in lane_configs(ListenConfig(), rules)
         ]
         self.lanes = Lanes(configs, self.clock)
         self.waits = KernelWaits(self.look, lambda: 0.0)
         self.fast_fail = FastFail(
-            rules=FastFailConfig(enabled=enabled),
+            rules=rules,
             appends=self,
             lag=self,
             waits=self.waits,
@@ -98,6 +100,7 @@ def test_it_can_be_switched_off() -> None:
     story = Story(enabled=False)
     assert asyncio.run(story.lag(10_000)) is None
     assert not story.fast_fail.judges_reads
+    assert {lane.config.age_max_ms for lane in story.lanes.all()} == {None}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,9 @@ def test_other_settings_hold_at_once() -> None:
     story = Story(enabled=False)
     story.busy_ms = 500
     assert story.refusal() is None
-    story.fast_fail.follow(FastFailConfig(enabled=True, page_cache_busy_ms=499))
+    rules = FastFailConfig(enabled=True, page_cache_busy_ms=499)
+    story.lanes.follow(lane_configs(ListenConfig(), rules))
+    story.fast_fail.follow(rules)
     assert story.refusal() == REJECTED
     assert not story.fast_fail.takes_sends()
     assert asyncio.run(story.lag(10_000)) == REJECTED

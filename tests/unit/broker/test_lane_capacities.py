@@ -59,6 +59,22 @@ class Work:
         self.is_refused = True
 
 
+class Sent(Work):
+    """A request that says when it has run."""
+
+    def __init__(self, gate: asyncio.Event, received_ms: int) -> None:
+        super().__init__(gate, received_ms)
+        self.settled = asyncio.Event()
+
+    async def run(self) -> None:
+        await super().run()
+        self.settled.set()
+
+    def refuse(self, why: str) -> None:
+        super().refuse(why)
+        self.settled.set()
+
+
 def part(it: Cluster) -> Lanes:
     """Return the lanes of the running broker, a part of its life-cycle table."""
     (lanes,) = (one.service for one in it.broker.app._parts if isinstance(one.service, Lanes))
@@ -106,3 +122,26 @@ def test_lane_of_a_running_broker_refuses_what_waited_longer_than_its_changed_ag
         assert still_waits
 
     play(tmp_path, tell, brokerFastFailureEnable="true")
+
+
+@pytest.mark.parametrize("key", AGES)
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_lane_of_a_running_broker_runs_what_waited_long_without_fast_failure(
+    tmp_path: Path, key: str, enabled: str
+) -> None:
+    async def tell(it: Cluster) -> None:
+        change = f"brokerFastFailureEnable={enabled}\n".encode()
+        assert (await it.call(Command(RequestCode.UPDATE_BROKER_CONFIG, body=change))).code == 0
+        lane, gate = part(it)[AGES[key]], asyncio.Event()
+        now_ms = SystemClock().now_ms()
+        for _ in range(lane.config.concurrency):
+            lane.submit(Work(gate, now_ms))
+        old = Sent(gate, now_ms - 700_000)
+        lane.submit(old)
+        gate.set()
+        async with asyncio.timeout(20):
+            await old.settled.wait()
+        assert old.is_refused is (enabled == "true")
+
+    # It is switched while the broker runs, in both directions.
+    play(tmp_path, tell, brokerFastFailureEnable="false" if enabled == "true" else "true")

@@ -214,7 +214,7 @@ def test_every_lane_can_be_given_its_size_and_age() -> None:
     from roquet.broker.lanes import lane_configs  # noqa: PLC0415
 
     config, _ = load_config(None, {}, {name: size for name, (_, size) in given.items()})
-    lanes = {lane.name: lane for lane in lane_configs(config.server)}
+    lanes = {lane.name: lane for lane in lane_configs(config.server, config.fast_fail)}
     assert {name: lanes[name].queue_max for name, _ in given.values()} == dict(given.values())
     ages = {name: lane.age_max_ms for name, lane in lanes.items() if lane.age_max_ms is not None}
     assert ages == {

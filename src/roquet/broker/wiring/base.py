@@ -92,7 +92,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     folder = config.store.config_folder
     node = {"cluster": rules.cluster, "node_type": "broker", "node_id": rules.name}
     metrics = Metrics(node)
-    lanes = Lanes(lane_configs(config.server), clock)
+    lanes = Lanes(lane_configs(config.server, config.fast_fail), clock)
     metrics.watch_lanes(lanes)
     stats = BrokerStats(
         rules.cluster, clock, DailyTotals(clock, JsonFile(folder / "brokerStats.json"))

@@ -94,7 +94,7 @@ def _apply(base: Base, config: BrokerConfig, changed: Collection[str]) -> None:
     base.state.accept_sends_from_ms = config.identity.accept_sends_from_ms
     base.metadata.topics.follow(config.topics)
     base.metadata.groups.follow(config.groups)
-    base.lanes.follow(lane_configs(config.server))
+    base.lanes.follow(lane_configs(config.server, config.fast_fail))
     base.store.follow(config.store.native(), config.store)
     base.cleaner.follow(config.store)
     if "brokerPermission" in changed:

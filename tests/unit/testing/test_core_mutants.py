@@ -356,7 +356,8 @@ def test_one_program_of_the_core_holds_all_its_files_of_tests(
     monkeypatch.chdir(tmp_path)
     one_program()
     lines = (tests / f"{EVERY}.rs").read_text().splitlines()[1:]
-    assert lines == ['#[path = "frame.rs"]', "mod frame;", '#[path = "queues/main.rs"]', "mod queues;"]
+    assert lines[:2] == ['#[path = "frame.rs"]', "mod frame;"]
+    assert lines[2:] == ['#[path = "queues/main.rs"]', "mod queues;"]
 
 
 def test_the_core_is_given_the_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 use super::table::{Choice, GroupRow, Subscription, TopicRow};
 use super::{pull, send, Ingest, Outbound};
-use crate::command::{Encoding, Header};
-use crate::frame;
-use crate::get::Wanted;
-use crate::record::{RecordHead, BLANK_SIZE};
+use crate::codec::command::{Encoding, Header};
+use crate::codec::frame;
+use crate::codec::record::{RecordHead, BLANK_SIZE};
+use crate::store::config::{StoreConfig, Value};
+use crate::store::env::Env;
+use crate::store::get::Wanted;
 use crate::store::Store;
-use crate::store_config::{StoreConfig, Value};
-use crate::store_env::Env;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -115,6 +115,26 @@ mod tests {
     }
 
     #[test]
+    fn light_queues_are_counted_once_each_while_they_are_known() {
+        let mut next = NextOffsets::default();
+        next.take("%LMQ%a", 0);
+        next.set("%LMQ%b", 0, 3);
+        next.set("%LMQ%c", 0, 4);
+        next.take("%LMQ%a", 0);
+        next.take("T", 0);
+        assert_eq!(next.lights(), 3);
+        for (topic, left) in [("T", 3), ("%LMQ%a", 2), ("%LMQ%a", 2), ("%LMQ%b", 1)] {
+            next.forget(topic);
+            assert_eq!((next.lights(), next.knows(topic)), (left, false), "{topic}");
+        }
+        next.take("%LMQ%a", 0);
+        assert_eq!(
+            (next.lights(), next.drain().len(), next.lights()),
+            (2, 2, 0)
+        );
+    }
+
+    #[test]
     fn offsets_stop_at_the_largest_there_is() {
         let mut next = NextOffsets::default();
         next.set("T", 0, i64::MAX);

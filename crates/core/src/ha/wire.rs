@@ -200,7 +200,8 @@ pub(super) fn later(done: io::Result<usize>) -> io::Result<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{later, Ready, Socket, Wire};
+    use super::{later, PairTls, Ready, Socket, Wire};
+    use crate::ha::tls::Pem;
     use crate::notifier::Notifier;
     use std::io::{Error, ErrorKind, IoSlice, Write};
     use std::os::fd::OwnedFd;
@@ -251,5 +252,73 @@ mod tests {
         assert_eq!(wire.wait(&notifier, true, false, 60_000).unwrap(), read);
         assert_eq!(wire.wait(&notifier, false, false, 0).unwrap(), nothing);
         assert!(matches!(wire.read(&mut buffer), Ok(Some(0)) | Err(_)));
+    }
+    /// Both ends of a connection over TLS: the master's and the slave's, past the handshake.
+    fn over_tls(name: &str) -> (Wire, Wire) {
+        let folder =
+            std::env::temp_dir().join(format!("roquet-wire-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let made = std::process::Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
+            .args(["ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+            .args([
+                "-subj", "/CN=pair", "-keyout", "key.pem", "-out", "cert.pem",
+            ])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let [cert, key] = ["cert.pem", "key.pem"].map(|it| std::fs::read(folder.join(it)).unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
+        let pem = Pem {
+            cert: Some(&cert),
+            key: Some(&key),
+            trust: Some(&cert),
+        };
+        let sides = [PairTls::master(pem).unwrap(), PairTls::slave(pem).unwrap()];
+        let (one, other) = UnixStream::pair().unwrap();
+        let ends = [OwnedFd::from(one), OwnedFd::from(other)];
+        let [mut master, mut slave] = [0, 1].map(|at| {
+            let socket = Socket {
+                fd: ends[at].try_clone().unwrap(),
+                tls: Some(sides[at].clone()),
+                handshake: 60_000,
+            };
+            Wire::new(socket).unwrap()
+        });
+        let mut none = [0; 8];
+        while !(master.is_flushed() && slave.is_flushed()) {
+            for wire in [&mut slave, &mut master] {
+                wire.write(&[IoSlice::new(b"")]).unwrap();
+                assert_eq!(wire.read(&mut none).unwrap(), None);
+            }
+        }
+        (master, slave)
+    }
+
+    #[test]
+    fn bytes_that_are_decrypted_already_are_read_without_the_socket_and_nothing_else_is() {
+        let (mut master, mut slave) = over_tls("more");
+        let notifier = Notifier::new().unwrap();
+        let nothing = Ready::default();
+        let read = Ready {
+            read: true,
+            ..nothing
+        };
+        assert_eq!(slave.wait(&notifier, true, false, 0).unwrap(), nothing);
+        assert_eq!(master.write(&[IoSlice::new(&[7; 10])]).unwrap(), Some(10));
+        assert_eq!(slave.wait(&notifier, true, false, 60_000).unwrap(), read);
+        let mut buffer = [0; 4];
+        for left in [6, 2] {
+            assert_eq!(slave.read(&mut buffer).unwrap(), Some(4), "{left} are left");
+            // The socket has nothing any more: without this the rest would lie there.
+            assert_eq!(slave.wait(&notifier, true, false, 5_000).unwrap(), read);
+            // Who does not read is not woken for it.
+            assert_eq!(slave.wait(&notifier, false, false, 0).unwrap(), nothing);
+        }
+        assert_eq!(slave.read(&mut buffer).unwrap(), Some(2));
+        assert_eq!(slave.wait(&notifier, true, false, 0).unwrap(), nothing);
+        assert_eq!(slave.read(&mut buffer).unwrap(), None);
+        assert_eq!(buffer, [7; 4]);
     }
 }

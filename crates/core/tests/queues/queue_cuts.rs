@@ -136,6 +136,15 @@ fn a_queue_begins_with_the_first_message_that_the_log_has() {
             assert_eq!(queues.min("T", 0), min, "{what}");
             assert_eq!(queues.max("T", 0), max, "{what}");
             assert_eq!(messages(&queues), kept, "{what}");
+            // Nothing is read before it, nor at the end or behind it.
+            for from in [min.checked_sub(1), Some(0), Some(max), Some(max + 5)] {
+                let from = from.filter(|from| *from < min || *from >= max);
+                let mut units = Vec::new();
+                queues
+                    .range("T", 0, from.unwrap_or(max), 10, &mut units)
+                    .unwrap();
+                assert!(units.is_empty(), "{what} from {from:?}");
+            }
             // Whole files before it go, never the last.
             let first = offsets[0] / file_units;
             let last = (max - 1) / file_units;
@@ -163,6 +172,13 @@ fn a_queue_whose_messages_are_all_gone_goes_on_wherever_the_next_one_is() {
         assert_eq!(queues.min("T", 0), next);
         assert_eq!(disk.files().len(), files, "{next}");
     }
+    // Files in between are not made either.
+    let (disk, queues) = made(&[500], 10, true);
+    queues.correct_min(100).unwrap();
+    put(&queues, 995, 100);
+    queues.sync().unwrap();
+    assert_eq!(messages(&queues), [(995, 100)]);
+    assert_eq!(disk.files().len(), 1);
     // As long as one is there, so wide a gap is refused.
     let (_, queues) = made(&[0, 1, 2], 10, true);
     queues.correct_min(200).unwrap();

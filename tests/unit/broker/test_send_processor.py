@@ -420,6 +420,38 @@ def test_steps_of_a_send_do_what_the_send_does(tmp_path: Path, number: int) -> N
     assert len(cast("list[object]", alone[0])) == 2
 
 
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_message_that_only_a_broker_may_store_is_refused(tmp_path: Path, *, in_steps: bool) -> None:
+    it = World(tmp_path)
+    asyncio.run(it.base.metadata.topics.persist())
+    for request in (
+        sent(properties={"INNER_NUM": "2", "UNIQ_KEY": "u"}),
+        sent(properties={"UNIQ_KEY": "u"}, sys_flag=HALF),
+        sent(properties={"UNIQ_KEY": "u"}, sys_flag=ROLLED_BACK),
+    ):
+        sending = it.in_steps(request, {}) if in_steps else it.service.send(request, ME)
+        with pytest.raises(Refusal):
+            asyncio.run(sending)
+    assert it.store.log == []
+
+
+def test_broker_that_is_a_slave_by_now_stores_what_it_appends_by_itself(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    draft = Draft(
+        topic="orders",
+        queue_id=0,
+        body=b"m",
+        properties={},
+        born_timestamp=1,
+        born_host=bytes(8),
+        store_host=bytes(8),
+    )
+    it.base.state.is_slave = True
+    for appender, stored in ((it.appender, 0), (it.appender.inner, 1)):
+        result = asyncio.run(appender.append(dataclasses.replace(draft)))
+        assert (result.status.is_stored, len(it.store.log)) == (bool(stored), stored)
+
+
 def test_message_that_may_have_to_wait_goes_alone(tmp_path: Path) -> None:
     it = World(tmp_path)
     asyncio.run(it.base.metadata.topics.persist())

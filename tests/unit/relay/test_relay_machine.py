@@ -157,7 +157,7 @@ def test_relay_link_that_ends_before_it_is_registered_fails_for_its_first_reason
     machine.refresh(listed([1, 2], host=""))
     machine.tick(0, [e.CameIn(11, 1), e.CameIn(12, 2)])
     # Also with an answer before it.
-    ends = [e.Answered(11, 5), e.Closed(11, "reset"), e.Closed(11, "late")]
+    ends: list[e.Input] = [e.Answered(11, 5), e.Closed(11, "reset"), e.Closed(11, "late")]
     effects = machine.tick(1, ends)
     assert of(e.CloseLink, effects) == [e.CloseLink(11, "reset")]
     assert (machine.failures, machine.present) == ({1: "reset"}, {})

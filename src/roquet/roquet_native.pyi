@@ -898,11 +898,11 @@ _Fed: TypeAlias = (
 _Sums: TypeAlias = tuple[int | None, int | None, int, int, int, int, int, int, int]
 # Whether everybody, else the lowest and highest value of each of the 4 or 8 parts of addresses.
 _White: TypeAlias = tuple[bool, Sequence[Sequence[tuple[int, int]]]]
-# Access key, secret, peers that need no signature, whether all is allowed, rights with topics and
-# with groups that are not named, rights by topic, rights by group.
-_Account: TypeAlias = tuple[
-    str, bytes, _White, bool, tuple[int, int], dict[str, int], dict[str, int]
-]
+# Rights by name, by the longest prefix of a name, and with all other names.
+_Names: TypeAlias = tuple[dict[str, int], dict[str, int], int]
+# Access key, secret, peers that need no signature, whether all is allowed, rights with topics, with
+# groups.
+_Account: TypeAlias = tuple[str, bytes, _White, bool, _Names, _Names]
 
 @final
 class Ingest:

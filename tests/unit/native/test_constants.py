@@ -99,7 +99,6 @@ EQUAL: dict[str, object] = {
     "ROLLS": props.TIMER_ROLL_TIMES,
     "SCHEDULE_TOPIC": names.SCHEDULE_TOPIC,
     "TIMER_TOPIC": names.TIMER_TOPIC,
-    "TRACE_TOPIC": names.TRACE_TOPIC,
     "RETRY_PREFIX": names.RETRY_PREFIX,
     "ACCESS_KEY": signature.ACCESS_KEY,
     "SIGNATURE": signature.SIGNATURE,

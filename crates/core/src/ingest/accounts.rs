@@ -20,8 +20,6 @@ use crate::codec::host;
 const ACCESS_KEY: &str = "AccessKey";
 /// Field with the signature.
 const SIGNATURE: &str = "Signature";
-/// Everybody with an account may publish message traces.
-const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
 /// Topics that begin so are their group's.
 const RETRY_PREFIX: &str = "%RETRY%";
 
@@ -60,19 +58,55 @@ impl White {
     }
 }
 
-/// What one account may do: bits [`PUBLISH`] and [`SUBSCRIBE`], none where it is denied.
+/// Bits [`PUBLISH`] and [`SUBSCRIBE`] by name: those of the name itself, else those of the longest
+/// prefix of it that is here, else those of all others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    exact: HashMap<Box<str>, u8>,
+    prefixes: HashMap<Box<str>, u8>,
+    /// Lengths of the prefixes in bytes, the longest first.
+    sizes: Vec<usize>,
+    others: u8,
+}
+
+impl Names {
+    /// Takes rights by name, by prefix, and with all other names.
+    pub fn new(exact: HashMap<Box<str>, u8>, prefixes: HashMap<Box<str>, u8>, others: u8) -> Self {
+        let mut sizes: Vec<usize> = prefixes.keys().map(|prefix| prefix.len()).collect();
+        sizes.sort_unstable_by(|one, other| other.cmp(one));
+        sizes.dedup();
+        Self {
+            exact,
+            prefixes,
+            sizes,
+            others,
+        }
+    }
+
+    /// The rights with a name.
+    fn bits(&self, name: &str) -> u8 {
+        if let Some(bits) = self.exact.get(name) {
+            return *bits;
+        }
+        // A prefix ends where a character ends.
+        let prefixes = self.sizes.iter().filter_map(|size| name.get(..*size));
+        prefixes
+            .filter_map(|prefix| self.prefixes.get(prefix))
+            .next()
+            .copied()
+            .unwrap_or(self.others)
+    }
+}
+
+/// What one account may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Whether everything is allowed.
     pub unlimited: bool,
-    /// With topics that are not named.
-    pub default_topic: u8,
-    /// With consumer groups that are not named.
-    pub default_group: u8,
-    /// By topic.
-    pub topics: HashMap<Box<str>, u8>,
-    /// By consumer group.
-    pub groups: HashMap<Box<str>, u8>,
+    /// With topics.
+    pub topics: Names,
+    /// With consumer groups.
+    pub groups: Names,
 }
 
 impl Rights {
@@ -80,12 +114,12 @@ impl Rights {
         if name.starts_with(RETRY_PREFIX) {
             return self.group(name);
         }
-        self.topics.get(name).unwrap_or(&self.default_topic) & wanted != 0
+        self.topics.bits(name) & wanted != 0
     }
 
     fn group(&self, name: &str) -> bool {
         let name = name.strip_prefix(RETRY_PREFIX).unwrap_or(name);
-        self.groups.get(name).unwrap_or(&self.default_group) & SUBSCRIBE != 0
+        self.groups.bits(name) & SUBSCRIBE != 0
     }
 }
 
@@ -203,7 +237,7 @@ fn settles(rights: &Rights, body: &[u8]) -> bool {
 }
 
 fn publishes(rights: &Rights, topic: &str) -> bool {
-    rights.unlimited || topic == TRACE_TOPIC || rights.topic(topic, PUBLISH)
+    rights.unlimited || rights.topic(topic, PUBLISH)
 }
 
 /// Whether `given` is the signature of the values of all other fields, sorted by name, and the body.

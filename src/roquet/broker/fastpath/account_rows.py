@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from roquet.remoting.connections.fast_ingest import Rows
 
     _White = tuple[bool, list[list[tuple[int, int]]]]
+    Names = tuple[dict[str, int], dict[str, int], int]
+    """Rights by name, by prefix, and with all other names."""
 
 
 class Source(Protocol):
@@ -27,6 +29,19 @@ class Source(Protocol):
     @property
     def table(self) -> Table:
         """The accounts as they are now."""
+        ...
+
+
+class WhoMay(Protocol):
+    """Writes who may send and pull, and what."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something else is in force than what was written."""
+        ...
+
+    def write(self, rows: Rows) -> None:
+        """Write everything."""
         ...
 
 
@@ -59,18 +74,20 @@ class AccountRows:
 
 
 def _row(
-    account: Account,
-    rooms: Mapping[str, int],
-) -> tuple[str, bytes, _White, bool, tuple[int, int], dict[str, int], dict[str, int]]:
+    account: Account, rooms: Mapping[str, int]
+) -> tuple[str, bytes, _White, bool, Names, Names]:
+    others = _rights(account.default_topic)
+    # The default never means the topics in which messages of others wait.
+    topics = {**rooms} | _all_rights(account.topics)
+    # Everybody with an account may publish message traces.
+    topics[names.TRACE_TOPIC] = topics.get(names.TRACE_TOPIC, others) | Perm.PUB
     return (
         account.access_key,
         account.secret,
         _white(account.white),
         account.is_unlimited,
-        (_rights(account.default_topic), _rights(account.default_group)),
-        # The default never means the topics in which messages of others wait.
-        {**rooms} | _all_rights(account.topics),
-        _all_rights(account.groups),
+        (topics, {}, others),
+        (_all_rights(account.groups), {}, _rights(account.default_group)),
     )
 
 

@@ -1,6 +1,6 @@
 //! Accounts: what is signed and allowed, and the peers that need no account.
 
-use super::{Accounts, Rights, White, PUBLISH, SUBSCRIBE};
+use super::{Accounts, Names, Rights, White, PUBLISH, SUBSCRIBE};
 use crate::codec::command::Header;
 use base64::Engine;
 use hmac::{KeyInit, Mac};
@@ -9,12 +9,21 @@ use std::borrow::Cow;
 const SECRET: &[u8] = &[b's'; 8];
 const HOST: [u8; 8] = [10, 0, 0, 9, 0, 0, 1, 1];
 
+fn named(exact: &[(&str, u8)], prefixes: &[(&str, u8)], others: u8) -> Names {
+    let boxed = |of: &[(&str, u8)]| {
+        of.iter()
+            .map(|(name, bits)| ((*name).into(), *bits))
+            .collect()
+    };
+    Names::new(boxed(exact), boxed(prefixes), others)
+}
+
 fn accounts() -> Accounts {
     let mut found = Accounts::default();
     let rights = Rights {
-        topics: [("T".into(), PUBLISH), ("S".into(), SUBSCRIBE)].into(),
-        groups: [("g".into(), SUBSCRIBE)].into(),
-        ..Rights::default()
+        unlimited: false,
+        topics: named(&[("T", PUBLISH), ("S", SUBSCRIBE)], &[], 0),
+        groups: named(&[("g", SUBSCRIBE)], &[], 0),
     };
     found.add("RocketMQ", SECRET, White::default(), rights);
     found
@@ -50,11 +59,6 @@ fn what_is_signed_and_allowed_is_permitted_and_nothing_else() {
     assert!(!accounts.permit(&send, b"bodY", host));
     assert!(!accounts.permit(&signed(310, &[("b", "S")], b""), b"", host));
     assert!(!accounts.permit(&signed(310, &[("b", "other")], b""), b"", host));
-    assert!(accounts.permit(
-        &signed(310, &[("b", "RMQ_SYS_TRACE_TOPIC")], b""),
-        b"",
-        host
-    ));
     assert!(accounts.permit(&signed(320, &[("b", "T")], b"many"), b"many", host));
     assert!(accounts.permit(&signed(10, &[("topic", "T")], b""), b"", host));
     // Which field names the topic depends on the code.
@@ -187,10 +191,8 @@ fn rights_are_those_of_the_name_or_else_the_default() {
     for default in [0, PUBLISH, SUBSCRIBE, both] {
         let rights = Rights {
             unlimited: false,
-            default_topic: default,
-            default_group: default,
-            topics: topics.map(|(name, bits)| (name.into(), bits)).into(),
-            groups: groups.map(|(name, bits)| (name.into(), bits)).into(),
+            topics: named(&topics, &[], default),
+            groups: named(&groups, &[], default),
         };
         for (name, bits) in topics.into_iter().chain([("other", default)]) {
             for wanted in [PUBLISH, SUBSCRIBE] {
@@ -300,4 +302,37 @@ fn white_list_of_one_account_is_its_own() {
         assert_eq!(found.permit(&plain, b"", Some(&HOST)), allowed, "{key}");
     }
     assert!(!found.trusts(Some(&HOST)));
+}
+
+#[test]
+fn rights_of_a_name_are_its_own_or_those_of_its_longest_prefix() {
+    let both = PUBLISH | SUBSCRIBE;
+    let names = named(
+        &[("orders", 0), ("é", SUBSCRIBE)],
+        &[
+            ("or", PUBLISH),
+            ("orders-", both),
+            ("orders-x", 0),
+            ("é-", both),
+        ],
+        SUBSCRIBE,
+    );
+    for (name, bits) in [
+        ("orders", 0),
+        ("order", PUBLISH),
+        ("or", PUBLISH),
+        ("o", SUBSCRIBE),
+        ("", SUBSCRIBE),
+        ("orders-", both),
+        ("orders-1", both),
+        ("orders-x", 0),
+        ("orders-xy", 0),
+        ("é-1", both),
+        ("oé", SUBSCRIBE),
+        ("orders\u{e9}", PUBLISH),
+        ("other", SUBSCRIBE),
+    ] {
+        assert_eq!(names.bits(name), bits, "{name}");
+    }
+    assert_eq!(Names::default().bits("any"), 0);
 }

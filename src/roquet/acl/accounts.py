@@ -34,6 +34,8 @@ class Perm(enum.IntFlag):
     PUB = 4
     SUB = 8
     BOTH = PUB | SUB
+    GET = 16
+    """In needs only: users of access control 2.0 may have it, accounts never do."""
 
 
 _PERMS = {

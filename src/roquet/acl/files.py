@@ -118,6 +118,16 @@ class AccountFiles:
             log.info("accounts were read again: %d of them", len(self.table.accounts))
             self._tell()
 
+    def read(self) -> Table:
+        """Return what the files say now, and use nothing of it. Raises UsageError."""
+        try:
+            contents = self._read()
+        except OSError as error:
+            raise UsageError(f"{error.filename}: {error.strerror}") from error
+        if not contents:
+            raise UsageError(f"there is no {self.main}")
+        return accounts.build(_documents(contents))
+
     def _load(self) -> bool:
         """Use what the files say; return whether they have changed. Raises UsageError, OSError."""
         contents = self._read()

@@ -18,7 +18,7 @@ from roquet.protocol.names import REPLY_SUFFIX, RETRY_PREFIX, is_waiting_room
 from roquet.protocol.pop.topics import normal_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
     from roquet.protocol.bodies.locks import LockRequest
@@ -91,12 +91,12 @@ def popped(name: str, group_name: str) -> list[Need]:
 
 def read(name: str) -> list[Need]:
     """Return what looking at a topic's messages needs."""
-    return [topic(name, Perm.SUB)]
+    return [topic(name, Perm.SUB | Perm.GET)]
 
 
 def know(name: str) -> list[Need]:
     """Return what asking for a topic's offsets needs: either right."""
-    return [topic(name, Perm.BOTH)]
+    return [topic(name, Perm.BOTH | Perm.GET)]
 
 
 def broker_needs(command: Command) -> Sequence[Need] | None:
@@ -169,11 +169,18 @@ def _send_back(_: Command, ext: _Ext) -> list[Need]:
     return [group(ext.get("group", ""))]
 
 
-def _end_transaction(_: Command, ext: _Ext) -> list[Need]:
-    # Which topic it is about says the half message; the processor asks for that one.
+def end_of(ext: Mapping[str, str]) -> list[Need]:
+    """Return what ending a transaction needs, by the fields of its header.
+
+    Which topic it is about says the half message; the processor asks for that one.
+    """
     name = ext.get("topic")
     found = [topic(name, Perm.PUB)] if name and not is_waiting_room(name) else []
     return [*found, producer(ext.get("producerGroup", ""))]
+
+
+def _end_transaction(_: Command, ext: _Ext) -> list[Need]:
+    return end_of(ext)
 
 
 def _by_place(_: Command, __: _Ext) -> list[Need]:
@@ -263,6 +270,9 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.LOCK_BATCH_MQ: _by_body,
     RequestCode.UNLOCK_BATCH_MQ: _by_body,
 }
+
+OWN_RULES = frozenset(_BY_CODE)
+"""Requests that need rights on what they name."""
 
 _ANY_ACCOUNT = frozenset(
     {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from roquet.acl.needs import Need
     from roquet.protocol.command import Command
@@ -55,6 +55,21 @@ class Rights(Protocol):
 
     def has(self, caller: Asking, needs: Sequence[Need]) -> bool:
         """Tell whether the caller has all of the permissions."""
+        ...
+
+
+class RequestGuard(Rights, Protocol):
+    """Looks at requests before they are carried out, and answers for services afterwards."""
+
+    def check(self, command: Command, address: str) -> None:
+        """Raise Refused unless a request of the peer `ip:port` may be carried out."""
+        ...
+
+    def verify(self, key: str, is_by: Callable[[bytes], bool], address: str) -> None:
+        """Raise Refused unless a request of another front may be that account's.
+
+        `is_by` tells whether a secret made the signature that the request has.
+        """
         ...
 
 

@@ -240,7 +240,8 @@ QUEUES = frozenset({MessageQueue("t1", "b", 0), MessageQueue("t2", "b", 1)})
 CHECK = CheckClient(
     client_id="c", group="g", subscription=SubscriptionData(topic="t", expression="*", version=1)
 )
-PUB_T, SUB_T, ANY_T = topic("t", Perm.PUB), topic("t", Perm.SUB), topic("t", Perm.BOTH)
+PUB_T, SUB_T = topic("t", Perm.PUB), topic("t", Perm.SUB)
+READ_T, ANY_T = topic("t", Perm.SUB | Perm.GET), topic("t", Perm.BOTH | Perm.GET)
 PULL = {"topic": "t", "consumerGroup": "g"}
 
 
@@ -267,8 +268,8 @@ PULL = {"topic": "t", "consumerGroup": "g"}
         (200_051, {"topic": "%RETRY%h+t", "consumerGroup": "g"}, b"", [group("h+t"), group("g")]),
         (200_151, {}, b"not read here", []),
         (200_056, {}, b"", None),
-        (12, PULL, b"", [SUB_T]),
-        (321, PULL, b"", [SUB_T]),
+        (12, PULL, b"", [READ_T]),
+        (321, PULL, b"", [READ_T]),
         (14, PULL, b"", [SUB_T, group("g")]),
         (15, PULL, b"", [SUB_T, group("g")]),
         (29, PULL, b"", [ANY_T]),

@@ -1,0 +1,118 @@
+"""The file of users and policies: written whole and synced before a change is acknowledged.
+
+One line `roquet-auth 1 <CRC-32 in hex> <bytes>`, then JSON of so many bytes. Only its owner may
+read it: the passwords are in it, since a signature can be checked by nothing else. A file that is
+damaged is never replaced by an empty one: the server does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from roquet.auth.bodies import Unreadable, acl_json, policies_of, subject_name, user_json, user_of
+from roquet.auth.directory import AuthFault, Directory
+from roquet.auth.policies import Acl
+from roquet.base.durable import sync_folder
+from roquet.base.errors import Corrupt
+from roquet.protocol import fastjson
+from roquet.protocol.bodies import fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.auth.model import User
+
+MAGIC = b"roquet-auth 1"
+NAME = "users.auth"
+SIZE_MAX = 64 * 1024 * 1024
+
+
+class AuthFile:
+    """The file; its folder is made when it is first written."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file."""
+        self.path = path
+
+    def load(self) -> Directory | None:
+        """Return what was written last; None where nothing was. Raises Corrupt and OSError."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(SIZE_MAX + 1)
+        except FileNotFoundError:
+            return None
+        try:
+            return decode(data)
+        except ValueError as error:
+            raise Corrupt(
+                f"{self.path}: {error}; put back a copy of the file, or move it away to begin"
+                " without users"
+            ) from None
+
+    def save(self, directory: Directory) -> None:
+        """Write everything; it is durable then. Raises AuthFault when too large, and OSError."""
+        data = encode(directory)
+        if len(data) > SIZE_MAX:
+            raise AuthFault(f"Users and policies may have {SIZE_MAX} bytes.")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        side = self.path.with_name(self.path.name + ".tmp")
+        side.unlink(missing_ok=True)
+        try:
+            handle = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            side.replace(self.path)
+            sync_folder(self.path.parent)
+        except OSError:
+            side.unlink(missing_ok=True)
+            raise
+
+
+def encode(directory: Directory) -> bytes:
+    """Return the file's content."""
+    body = fastjson.standard(
+        {
+            "acls": [acl_json(name, acl) for name, acl in sorted(directory.acls.items())],
+            "users": [
+                user_json(user, with_password=True) for _, user in sorted(directory.users.items())
+            ],
+            "version": directory.version,
+        }
+    )
+    return b"%s %08x %d\n%s" % (MAGIC, zlib.crc32(body), len(body), body)
+
+
+def decode(data: bytes) -> Directory:
+    """Read the file's content. Raises ValueError, which shows nothing of it."""
+    if len(data) > SIZE_MAX:
+        raise ValueError(f"larger than {SIZE_MAX} bytes")
+    head, _, body = data.partition(b"\n")
+    words = head.split(b" ")
+    if len(words) != 4 or b" ".join(words[:2]) != MAGIC:
+        raise ValueError("this is no file of users and policies")
+    if words[3] != b"%d" % len(body):
+        raise ValueError(f"it has {len(body)} bytes of content and should have another number")
+    if words[2] != b"%08x" % zlib.crc32(body):
+        raise ValueError("its checksum is wrong: the content is damaged")
+    try:
+        return _directory(fastjson.read_object(body))
+    except (AuthFault, Unreadable, ValueError):
+        raise ValueError("its content can not be read") from None
+
+
+def _directory(source: dict[str, Any]) -> Directory:
+    users: dict[str, User] = {}
+    for one in fields.objects(source, "users"):
+        made = Directory().with_user(user_of(fields.text(one, "username"), one))
+        users |= made.users
+    acls: dict[str, Acl] = {}
+    for one in fields.objects(source, "acls"):
+        name = subject_name(fields.text(one, "subject"))
+        if name is None or name not in users:
+            raise ValueError("policies of nobody")
+        acls[name] = Acl(policies_of(one))
+    return Directory(users, acls, fields.i64(source, "version"))

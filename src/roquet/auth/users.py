@@ -1,0 +1,84 @@
+"""The users and policies in force: a service that keeps them, and the one way to change them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.auth.directory import AuthFault, Directory, UserChange
+from roquet.auth.model import UserType
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roquet.auth.store import AuthFile
+
+    Edit = Callable[[Directory], Directory]
+
+log = logging.getLogger(__name__)
+
+
+class Users:
+    """Keeps users and policies. A service: it starts before a port is opened.
+
+    Invariant: what is in force has been written and synced before, so that nothing is acknowledged
+    or decided by what a power cut could take back.
+    """
+
+    def __init__(self, file: AuthFile, seeds: Sequence[Edit] = ()) -> None:
+        """Read nothing yet. `seeds` add at the start what is absent, each given what is there."""
+        self._file = file
+        self._seeds = tuple(seeds)
+        self._changing = asyncio.Lock()
+        self._listeners: list[Callable[[], None]] = []
+        self.now = Directory()
+        """What is in force."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener()` called as soon as something else is in force."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Read the file and add what is absent. Raises Corrupt, UsageError, OSError."""
+        found = await asyncio.to_thread(self._file.load)
+        self.now = found or Directory()
+        try:
+            await self.change(self._seeded)
+        except AuthFault as fault:
+            raise UsageError(f"users cannot be made at the start: {fault}") from fault
+        log.info("%d users, %d with policies", len(self.now.users), len(self.now.acls))
+
+    async def stop(self) -> None:
+        """Nothing to do: every change was written at once."""
+
+    async def change(self, edit: Edit) -> None:
+        """Put in force what `edit` makes of what is there, once it is on disk.
+
+        Raises what `edit` raises, AuthFault and OSError; then everything is as it was.
+        """
+        async with self._changing:
+            wanted = edit(self.now)
+            if wanted is self.now:
+                return
+            await asyncio.to_thread(self._file.save, wanted)
+            self.now = wanted
+            for listener in self._listeners:
+                listener()
+
+    def _seeded(self, directory: Directory) -> Directory:
+        for seed in self._seeds:
+            directory = seed(directory)
+        return directory
+
+
+def super_user(pair: tuple[str, str] | None) -> Edit:
+    """Return a seed that makes a super user of a name and a password, where there is no such."""
+
+    def seed(directory: Directory) -> Directory:
+        if pair is None or pair[0] in directory.users:
+            return directory
+        return directory.with_user(UserChange(pair[0], pair[1], UserType.SUPER))
+
+    return seed

@@ -18,6 +18,10 @@ from tools.attack import campaign
 
 SECRETS = {
     "haSharedSecret": "canary-of-the-pair",
+    "initAuthenticationUser": '{"username":"first","password":"canary-of-the-first-user"}',
+    "innerClientAuthenticationCredentials": (
+        '{"accessKey":"inner","secretKey":"canary-of-the-inner-user"}'
+    ),
     "tls.client.keyPassword": "canary-of-the-client-key",
     "tls.server.keyPassword": "canary-of-the-server-key",
 }

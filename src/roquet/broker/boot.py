@@ -25,7 +25,7 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
     if config.server.metrics == "PROM":
         lines.append(f"/metrics, /livez and /readyz on {bind}:{config.server.metrics_port}")
     lines += role_lines(config, identity)
-    if bind in {"0.0.0.0", "::"} and not config.acl.enabled:  # noqa: S104
+    if bind in {"0.0.0.0", "::"} and not (config.acl.enabled or config.auth.enabled):  # noqa: S104
         lines.append(
             "anybody who reaches this machine may read and write: authentication is off;"
             " bindAddress=127.0.0.1 keeps others out"

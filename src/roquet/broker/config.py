@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import Credentials, from_environment, variables
 from roquet.acl.files import AclConfig, accounts_path
+from roquet.auth.config import AuthConfig
+from roquet.auth.config import check as check_auth
+from roquet.auth.starting import inner_credentials
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
 from roquet.broker.clients.lock_votes import LockConfig
@@ -295,6 +298,7 @@ class BrokerConfig:
     ha: HaConfig = dataclasses.field(default_factory=HaConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     acl: AclConfig = dataclasses.field(default_factory=AclConfig)
+    auth: AuthConfig = dataclasses.field(default_factory=AuthConfig)
     address_server: AddressServerConfig = dataclasses.field(default_factory=AddressServerConfig)
     slow_groups: SlowGroupConfig = dataclasses.field(default_factory=SlowGroupConfig)
     file: Path | None = None
@@ -335,8 +339,10 @@ def load_config(
         given.setdefault("rocketmqHome", env["ROCKETMQ_HOME"])
     given = with_tls_file(given, env, flags)
     config, report = load(BrokerConfig, given, env, flags, other_env=variables(env))
-    config = dataclasses.replace(config, file=file, credentials=from_environment(env))
-    if config.acl.enabled:
+    check_auth(config.auth, config.acl)
+    own = inner_credentials(config.auth) or from_environment(env)
+    config = dataclasses.replace(config, file=file, credentials=own)
+    if config.acl.enabled or config.auth.migrate:
         accounts_path(config.acl, file)
     return settled(config, from_file=file is not None), report
 

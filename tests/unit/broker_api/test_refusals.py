@@ -128,7 +128,10 @@ def test_access_of_an_account_without_the_right_is_refused_in_the_words_of_the_r
     rights = _Nobody()
     access = Access(rights)  # type: ignore[arg-type]
     caller = Caller(address="127.0.0.1:1", access_key="key")
-    for require, perm in ((access.require_read, Perm.SUB), (access.require_write, Perm.PUB)):
+    for require, perm in (
+        (access.require_read, Perm.SUB | Perm.GET),
+        (access.require_write, Perm.PUB),
+    ):
         with pytest.raises(Refusal, match="No default permission for topic:t") as caught:
             require(caller, "t")
         assert caught.value.reason is Reason.ACCOUNT_REFUSED

@@ -399,7 +399,7 @@ def test_account_has_to_be_able_to_read_what_it_sends_back(tmp_path: Path) -> No
         desk = Desk(tmp_path, access=Access(rights))
         with pytest.raises(Refusal, match="no permission"):
             await desk.send_back(await desk.sent())
-        assert asked == [(FakePeer().address, topic("Orders", Perm.SUB))]
+        assert asked == [(FakePeer().address, topic("Orders", Perm.SUB | Perm.GET))]
         assert desk.topics.get("%RETRY%g") is None
 
     asyncio.run(run())

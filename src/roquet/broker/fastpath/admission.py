@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.clients.expressions import Expressions
     from roquet.broker.clients.registry import Registry
-    from roquet.broker.fastpath.account_rows import AccountRows
+    from roquet.broker.fastpath.account_rows import WhoMay
     from roquet.broker.fastpath.inline_sync import InlineSyncPolicy
     from roquet.broker.fastpath.judges import JudgingThreads, OverloadState
     from roquet.broker.fastpath.pop_rows import PopRows
@@ -121,7 +121,7 @@ class Admission:
         expressions: Expressions,
         halves: HalfDoor,
         pop: PopRows,
-        accounts: AccountRows | None = None,
+        accounts: WhoMay | None = None,
         answers: Answers | None = None,
     ) -> None:
         self._expressions = expressions
@@ -159,7 +159,7 @@ class Admission:
         self._rules = dataclasses.replace(self._rules, pull=pull, durability=durability)
         self._known = None
         self._pop.follow(durability)
-        self._suspend()
+        self.suspend()
 
     # --- the rows -------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Admission:
         """Look at what tells nobody when it changes: the action of a timer."""
         self._look_at_gate()
         if self._pop.is_stale:
-            self._suspend()
+            self.suspend()
 
     def sync_in_place(self, allowed: bool) -> None:
         """Have a lone sender's messages synced as they are read, or by the store's thread."""
@@ -235,13 +235,13 @@ class Admission:
     def store_failed(self) -> None:
         """Keep all sends out from now on: a flush failed."""
         self._failed = True
-        self._suspend()
+        self.suspend()
 
     def _look_at_gate(self) -> None:
         takes = self._takes_sends()
         if takes != self._open_for_sends:
             self._open_for_sends = takes
-            self._suspend()
+            self.suspend()
 
     def _takes_sends(self) -> bool:
         opens_ms = self._state.accept_sends_from_ms
@@ -254,9 +254,9 @@ class Admission:
     def shared_by(self, threads: JudgingThreads) -> None:
         """Take rows back as soon as they change: threads judge by them at any time."""
         self._threads = threads
-        self._state.listen(self._suspend)
+        self._state.listen(self.suspend)
 
-    def _suspend(self) -> None:
+    def suspend(self) -> None:
         """Admit nothing until the state is written."""
         self._stale = True
         if self._threads is not None:
@@ -266,7 +266,7 @@ class Admission:
     def _topics_changed(self, changed: Collection[str]) -> None:
         self._topics.update(changed)
         if self._pop.depends_on(changed):
-            self._suspend()
+            self.suspend()
         if self._threads is not None:
             for name in changed:
                 self._threads.rows.set_topic(name, 0, 0, 0, 0)

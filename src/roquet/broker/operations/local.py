@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from roquet.acl.guard import Guard
+    from roquet.acl.rights import RequestGuard
     from roquet.base.clock import Clock
     from roquet.broker.operations.table import Operations
     from roquet.broker.pop.waits import PopWaits
@@ -25,7 +25,7 @@ class LocalBroker:
     """Members of groups; what their accounts may do is asked there."""
     waits: PopWaits
     identity: Identity
-    guard: Guard | None
+    guard: RequestGuard | None
     """Knows whose signature is good; None where nobody needs an account."""
     clock: Clock
     metrics: Metrics

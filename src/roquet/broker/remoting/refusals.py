@@ -27,7 +27,7 @@ CODES: Mapping[Reason, ResponseCode] = {
     Reason.ILLEGAL_MESSAGE: ResponseCode.MESSAGE_ILLEGAL,
     Reason.STORE_UNAVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     Reason.FORBIDDEN: ResponseCode.NO_PERMISSION,
-    # Java's answer to everything that an account may not do.
+    # Java 4.x's answer to everything that an account may not do; see `code_of`.
     Reason.ACCOUNT_REFUSED: ResponseCode.SYSTEM_ERROR,
     Reason.UNKNOWN_TOPIC: ResponseCode.TOPIC_NOT_EXIST,
     Reason.UNKNOWN_GROUP: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -94,8 +94,13 @@ class OutcomeCodes:
 
 
 def code_of(refusal: Refusal) -> int:
-    """Return the response code of a refusal."""
-    return refusal.code if isinstance(refusal, PluginRefusal) else CODES[refusal.reason]
+    """Return the response code of a refusal; of the account's, the one that its guard chose."""
+    if isinstance(refusal, PluginRefusal):
+        return refusal.code
+    by_guard = refusal.__cause__
+    if refusal.reason is Reason.ACCOUNT_REFUSED and isinstance(by_guard, Refused):
+        return by_guard.code
+    return CODES[refusal.reason]
 
 
 def refused(refusal: Refusal) -> Refused:

@@ -34,7 +34,7 @@ class Access:
 
     def require_read(self, caller: Caller, name: str) -> None:
         """Raise Refusal unless the caller may read a topic; a retry topic is its group's."""
-        self.require(caller, (topic(name, Perm.SUB),))
+        self.require(caller, (topic(name, Perm.SUB | Perm.GET),))
 
     def require_message(self, caller: Caller, record: Record) -> None:
         """Raise Refusal unless the caller may read the topic of a message, and whose copy it is."""

@@ -11,6 +11,9 @@ from roquet.acl.files import AccountFiles, accounts_path
 from roquet.acl.guard import Guard
 from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
+from roquet.auth.guard import PolicyGuard
+from roquet.auth.needs import broker_needs as user_needs
+from roquet.auth.starting import make_users, white_lists
 from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.clients.registry import Registry
@@ -42,7 +45,10 @@ from roquet.store.tables.request_modes import RequestModes
 from roquet.store.tables.topics import TopicTable
 
 if TYPE_CHECKING:
-    from roquet.acl.rights import Rights
+    from pathlib import Path
+
+    from roquet.acl.rights import RequestGuard
+    from roquet.auth.users import Users
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.hooks import Hooks
@@ -75,9 +81,11 @@ class Base:
     hooks: Hooks
     tls: ServerTls
     accounts: AccountFiles | None
-    """None: requests need no account."""
-    rights: Rights
-    """What callers may do, by these accounts."""
+    """None: requests need no account of `plain_acl.yml`."""
+    users: Users | None
+    """None: requests need no user of access control 2.0."""
+    guard: RequestGuard | None
+    """What looks at requests, by these accounts or these users; None: everybody may do all."""
     access: Access
     """The same for services."""
     callers: Callers
@@ -103,7 +111,9 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     lag = LoopLag(metrics)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
     accounts = make_accounts(config, clock)
-    rights: Rights = EVERYBODY if accounts is None else Guard(accounts, broker_needs)
+    users = make_users(config.auth, accounts_file(config), folder, clock)
+    guard = make_guard(config, accounts, users)
+    rights = guard or EVERYBODY
     return Base(
         config=config,
         settings=LiveConfig(config, config.file),
@@ -141,7 +151,8 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         hooks=load_hooks(),
         tls=ServerTls(config.tls, clock),
         accounts=accounts,
-        rights=rights,
+        users=users,
+        guard=guard,
         access=Access(rights),
         callers=Callers(rights),
         messages=ProvenMessages(store, clock),
@@ -177,6 +188,22 @@ def make_accounts(config: BrokerConfig, clock: Clock) -> AccountFiles | None:
     if not config.acl.enabled:
         return None
     return AccountFiles(accounts_path(config.acl, config.file), clock)
+
+
+def accounts_file(config: BrokerConfig) -> Path | None:
+    """Return the file of accounts that become users at the start; None where none do."""
+    return accounts_path(config.acl, config.file) if config.auth.migrate else None
+
+
+def make_guard(
+    config: BrokerConfig, accounts: AccountFiles | None, users: Users | None
+) -> RequestGuard | None:
+    """Make what looks at each request before it is carried out."""
+    if users is not None:
+        unsigned, unchecked = white_lists(config.auth)
+        needs = user_needs(config.identity.cluster)
+        return PolicyGuard(users, needs, unsigned=unsigned, unchecked=unchecked)
+    return None if accounts is None else Guard(accounts, broker_needs)
 
 
 def make_broker_properties(base: Base) -> BrokerProperties:

@@ -8,6 +8,7 @@ from roquet.broker.clients.lock_votes import LockVotes
 from roquet.broker.clients.notices import GroupNotices
 from roquet.broker.fastpath.account_rows import AccountRows
 from roquet.broker.fastpath.admission import Admission, Rules
+from roquet.broker.fastpath.user_rows import UserRows
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.light_queues import LightQueues
 from roquet.broker.messages.schedule import DelaySchedule
@@ -22,6 +23,7 @@ from roquet.store.tables.files import JsonFile
 if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
     from roquet.broker.config import BrokerConfig
+    from roquet.broker.fastpath.account_rows import WhoMay
     from roquet.broker.fastpath.pop_rows import PopRows
     from roquet.broker.messages.put_hooks import PutHooks
     from roquet.broker.messages.schedule import DelayLevels
@@ -69,15 +71,24 @@ def make_admission(
         ),
         expressions=expressions,
         halves=halves,
-        accounts=None
-        if base.accounts is None
-        else AccountRows(base.accounts, revive_topic(base.identity.cluster)),
+        accounts=make_rows(base),
         answers=answers,
         pop=pop,
     )
     # Rows are written with the next bytes that arrive, when every part has followed.
     base.settings.listen(lambda new, _: admission.follow(new.pull, new.store))
+    for source in (base.accounts, base.users):
+        if source is not None:
+            source.listen(admission.suspend)
     return admission
+
+
+def make_rows(base: Base) -> WhoMay | None:
+    """Make the rows of those who may; None where everybody may."""
+    revive = revive_topic(base.identity.cluster)
+    if base.users is not None:
+        return UserRows(base.users, revive)
+    return None if base.accounts is None else AccountRows(base.accounts, revive)
 
 
 def make_schedule(base: Base, delays: DelayLevels) -> DelaySchedule:

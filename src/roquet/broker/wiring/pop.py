@@ -26,7 +26,7 @@ from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
 from roquet.broker.pop.revive_metrics import watch_revive
 from roquet.broker.pop.waits import PopWaits
-from roquet.broker.remoting.callers import Callers, Readers
+from roquet.broker.remoting.callers import Readers
 from roquet.broker.remoting.clients.assignments import AssignmentAdapter
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
@@ -394,4 +394,4 @@ def make_assignments(base: Base, client: Client) -> AssignmentAdapter:
         service.rules = new.assignments
 
     base.settings.listen(follow)
-    return AssignmentAdapter(service, Callers(base.rights))
+    return AssignmentAdapter(service, base.callers)

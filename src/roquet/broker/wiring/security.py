@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.acl.files import RELOAD_S as ACCOUNTS_S
-from roquet.acl.guard import Guard
 from roquet.acl.tools import AclTools
+from roquet.auth.guard import PolicyGuard
+from roquet.auth.tools import UserTools
 from roquet.broker.remoting.admin.accounts import AccountAdapter
+from roquet.broker.remoting.admin.users import UserAdapter
 from roquet.remoting.client import Client
 from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Timer
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
 
 def make_guard(base: Base) -> Check | None:
     """Make what looks at each request before it is carried out."""
-    return base.rights.check if isinstance(base.rights, Guard) else None
+    return None if base.guard is None else base.guard.check
 
 
 def make_access(base: Base) -> list[Routed]:
-    """Make the adapter of requests about accounts."""
+    """Make the adapter of requests about accounts, or about users and policies."""
+    if base.users is not None and isinstance(base.guard, PolicyGuard):
+        return [UserAdapter(UserTools(base.users, base.guard), base.callers)]
     if base.accounts is None:
         return []
     return [AccountAdapter(AclTools(base.accounts, base.identity))]
@@ -49,4 +53,6 @@ def security_parts(base: Base) -> list[Part]:
     if base.accounts is not None:
         accounts = Timer("reload accounts", base.accounts.look, ACCOUNTS_S, ACCOUNTS_S)
         parts.append(Part("accounts", base.accounts, timers=(accounts,)))
+    if base.users is not None:
+        parts.append(Part("users", base.users))
     return parts

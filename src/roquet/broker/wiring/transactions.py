@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.acl.rights import EVERYBODY
 from roquet.broker.remoting.transactions import ProducerQuestions
 from roquet.broker.services.transactions import HalfDoor, TransactionEnds
 from roquet.broker.transactions.checks import TransactionChecks
@@ -72,7 +73,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         clock=base.clock,
         traffic=base.stats,
     )
-    members = ProducerMembers(base.registry, base.rights)
+    members = ProducerMembers(base.registry, base.guard or EVERYBODY)
     checks = TransactionChecks(
         service,
         base.store,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.acl.guard import Guard
 from roquet.broker.operations.access import Authorized
 from roquet.broker.operations.local import LocalBroker
 from roquet.broker.operations.plugins import ConsumeHooks, SendHooks
@@ -32,7 +31,7 @@ def make_fronts(
         clients=clients,
         waits=pop.waits,
         identity=base.identity,
-        guard=base.rights if isinstance(base.rights, Guard) else None,
+        guard=base.guard,
         clock=base.clock,
         metrics=base.metrics,
     )
@@ -60,6 +59,6 @@ def front_wrappers(base: Base, answers: Answers | None) -> list[Wrapper]:
     if answers is not None:
         found.append(Counted(answers, base.clock, OutcomeCodes().of))
     found.append(Audited(base.clock))
-    if base.accounts is not None:
+    if base.guard is not None:
         found.append(Authorized(base.access))
     return [*found, *remoting_wrappers(base)]

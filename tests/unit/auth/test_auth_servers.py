@@ -1,0 +1,298 @@
+"""Users and policies on a real broker: who is let in, changes at once, and no password anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remoting_harness import on_loop, until
+from roquet.acl.credentials import Credentials
+from roquet.auth.store import NAME
+from roquet.base.clock import SystemClock
+from roquet.base.errors import UsageError
+from roquet.broker import app as broker_app
+from roquet.broker.config import load_config
+from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.remoting.client import Client
+from roquet.testing.cluster import TINY, pull_command, send_command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from pathlib import Path
+
+CANARY = "canary-password"
+ROOT = Credentials("root", f"{CANARY}-root")
+INNER = Credentials("inner", f"{CANARY}-inner")
+ANN = Credentials("ann", f"{CANARY}-ann")
+CLERK = Credentials("clerk", f"{CANARY}-clerk")
+STRANGER = Credentials("ann", "not-the-password")
+
+SWITCHES = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT.secret_key}),
+    "innerClientAuthenticationCredentials": json.dumps(
+        {"accessKey": "inner", "secretKey": INNER.secret_key}
+    ),
+}
+
+
+@dataclasses.dataclass
+class Guarded:
+    """A broker that asks for users."""
+
+    folder: Path
+    broker: broker_app.Broker
+    client: Client
+
+    async def call(self, command: Command, who: Credentials | None = ROOT) -> Command:
+        sent = command if who is None else who.sign(command)
+        return await self.client.call(self.broker.identity.address, sent, 20.0)
+
+    async def said(self, command: Command, who: Credentials | None = ROOT) -> tuple[int, str]:
+        answer = await self.call(command, who)
+        return answer.code, answer.remark or ""
+
+    async def make(self, who: Credentials, kind: str = "Normal") -> None:
+        body = {"password": who.secret_key, "userType": kind}
+        assert await self.said(user_command(3001, who.access_key, body)) == (0, "")
+
+    async def allow(
+        self, who: Credentials, *entries: Mapping[str, Any], kind: str = "Custom"
+    ) -> None:
+        assert await self.said(acl_command(3006, who.access_key, entries, kind)) == (0, "")
+
+
+def user_command(code: int, name: str, body: Mapping[str, Any]) -> Command:
+    return Command(code, {"username": name}, json.dumps(body).encode())
+
+
+def acl_command(
+    code: int, name: str, entries: Sequence[Mapping[str, Any]], kind: str | None = "Custom"
+) -> Command:
+    body = {"policies": [{"policyType": kind, "entries": list(entries)}]}
+    return Command(code, {"subject": f"User:{name}"}, json.dumps(body).encode())
+
+
+def entry(
+    resource: str, *actions: str, decision: str = "Allow", sources: Sequence[str] = ()
+) -> dict[str, Any]:
+    found = {"resource": resource, "actions": list(actions), "decision": decision}
+    return {**found, "sourceIps": list(sources)} if sources else found
+
+
+@contextlib.asynccontextmanager
+async def guarded(folder: Path, **changes: str) -> AsyncGenerator[Guarded]:
+    flags = {
+        **TINY,
+        **SWITCHES,
+        "storePathRootDir": str(folder / "store"),
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+        "brokerName": "broker-a",
+        **changes,
+    }
+    settings, report = load_config(None, {}, dict(flags))
+    assert not report.unknown
+    broker = broker_app.build(settings)
+    client = Client(clock=SystemClock())
+    async with broker.app:
+        await client.start()
+        try:
+            yield Guarded(folder, broker, client)
+        finally:
+            await client.stop()
+
+
+def refused(name: str, resource: str, why: str = "no matched policies.") -> tuple[int, str]:
+    said = f"User:{name} has no permission to access {resource} from 127.0.0.1, {why}"
+    return 16, said
+
+
+@on_loop
+async def test_only_users_are_let_in_and_to_what_policies_allow(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as it:
+        send = send_command("orders", b"x")
+        assert await it.said(send, None) == (16, "username cannot be null.")
+        assert await it.said(send, ANN) == (16, "User:ann is not found.")
+        await it.make(ANN)
+        assert await it.said(send, STRANGER) == (16, "check signature failed.")
+        assert await it.said(send, ANN) == refused("ann", "Topic:orders")
+        await it.allow(ANN, entry("Topic:or*", "Pub", "Sub"), entry("Group:readers", "Sub"))
+        assert (await it.call(send, ANN)).code == 0
+        await until(lambda: it.broker.store.max_offset("orders", 0) == 1, 60)
+        assert (await it.call(pull_command("orders"), ANN)).code == 0
+        other = pull_command("orders", consumerGroup="other")
+        assert await it.said(other, ANN) == refused("ann", "Group:other")
+        # What a body names is judged by the service, with the same code and words.
+        data = HeartbeatData(client_id="c", consumers=(ConsumerData(group="other"),))
+        assert await it.said(Command(34, {}, data.encode()), ANN) == refused("ann", "Group:other")
+        await it.allow(ANN, entry("Topic:orders", "Pub", decision="Deny"))
+        assert await it.said(send, ANN) == refused("ann", "Topic:orders", "the decision is deny.")
+        assert await it.said(send, ROOT) == (0, "")
+        assert await it.said(user_command(3002, "ann", {"userStatus": "disable"})) == (0, "")
+        assert await it.said(pull_command("orders"), ANN) == (16, "User:ann is disabled.")
+
+
+@pytest.mark.parametrize("threads", ["0", "1"])
+@on_loop
+async def test_revoked_right_is_gone_on_the_fast_path_when_that_is_answered(
+    tmp_path: Path, threads: str
+) -> None:
+    """Sixteen connections send without a pause; no send that began after the answer is taken."""
+    async with guarded(tmp_path, ioThreads=threads) as it:
+        await it.make(ANN)
+        for _ in range(3):
+            await it.allow(ANN, entry("Topic:orders", "Pub"))
+            assert (await it.call(send_command("orders", b"first"), ANN)).code == 0
+            assert await revoked_while_sending(it) == [16] * 16
+
+
+async def revoked_while_sending(it: Guarded) -> list[int]:
+    """Return the codes of the sends that began after the answer to the revocation."""
+    revoked = asyncio.Event()
+
+    async def sending(client: Client) -> int:
+        while True:
+            after = revoked.is_set()
+            command = ANN.sign(send_command("orders", b"x"))
+            answer = await client.call(it.broker.identity.address, command, 20.0)
+            if after:
+                return answer.code
+
+    async with contextlib.AsyncExitStack() as opened:
+        clients = [Client(clock=SystemClock()) for _ in range(16)]
+        for client in clients:
+            await client.start()
+            opened.push_async_callback(client.stop)
+        goal = it.broker.store.max_offset("orders", 0) + 32
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(sending(client)) for client in clients]
+            await until(lambda: it.broker.store.max_offset("orders", 0) >= goal, 60)
+            assert await it.said(Command(3008, {"subject": "User:ann"})) == (0, "")
+            revoked.set()
+        return [task.result() for task in tasks]
+
+
+@on_loop
+async def test_no_answer_file_or_log_line_shows_a_password_to_who_may_not_see_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with guarded(tmp_path) as it:
+        for who in (ANN, CLERK):
+            await it.make(who)
+        await it.allow(CLERK, entry("Cluster:*", "Get", "Update"))
+        await it.said(user_command(3001, "bad", {"password": CANARY, "userType": ["x"]}))
+        await it.said(user_command(3001, "ann", {"password": CANARY}))
+        for code, ext in ((3004, {"username": "ann"}), (3005, {}), (3009, {"subject": "User:ann"})):
+            for more in ({}, {"filter": "a"}):
+                answer = await it.call(Command(code, {**ext, **more}), CLERK)
+                assert CANARY not in f"{answer.remark}{answer.body!r}{answer.ext}"
+                shown = await it.call(Command(code, {**ext, **more}), ROOT)
+                assert (CANARY in repr(shown.body)) is (code != 3009)
+        settings = await it.call(Command(RequestCode.GET_BROKER_CONFIG), CLERK)
+        assert b"initAuthenticationUser" in settings.body
+        assert CANARY.encode() not in settings.body
+    assert CANARY not in caplog.text
+    assert files_with_canary(tmp_path) == [(NAME, 0o600)]
+
+
+def files_with_canary(folder: Path) -> list[tuple[str, int]]:
+    return [
+        (path.name, path.stat().st_mode & 0o777)
+        for path in folder.rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
+
+
+@on_loop
+async def test_super_users_are_made_changed_and_deleted_by_super_users_alone(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path) as it:
+        await it.make(CLERK)
+        await it.make(ANN, "Super")
+        denied = refused("clerk", "Cluster:DefaultCluster")
+        assert await it.said(user_command(3001, "x", {"password": "p"}), CLERK) == denied
+        await it.allow(CLERK, entry("Cluster:DefaultCluster", "Update", "Get"))
+        assert await it.said(user_command(3001, "x", {"password": "p"}), CLERK) == (0, "")
+        for what, command in (
+            ((1, "create"), user_command(3001, "y", {"password": "p", "userType": "super"})),
+            ((1, "update"), user_command(3002, "x", {"userType": "Super"})),
+            ((16, "update"), user_command(3002, "ann", {"password": "mine"})),
+            ((16, "update"), user_command(3003, "ann", {})),
+        ):
+            said = f"The super user can only be {what[1]} by super user"
+            assert await it.said(command, CLERK) == (what[0], said)
+        assert await it.said(user_command(3003, "x", {}), CLERK) == (0, "")
+        assert await it.said(user_command(3003, "ann", {})) == (0, "")
+
+
+@on_loop
+async def test_requests_without_a_rule_are_for_super_users(tmp_path: Path) -> None:
+    """Every code that the broker serves, with a user that has no rights at all."""
+    open_to_all = {21, 201, 26, 28, 43, 45, 60, 61, 305, 400, 402, 907, 1007}
+    by_what_is_named = {33, 34, 35, 37, 41, 42, 46, 200151, 200071, 324, 325, 38}
+    async with guarded(tmp_path) as it:
+        await it.make(ANN)
+        for route in it.broker.routes:
+            for code in route.codes:
+                answer = await it.call(Command(int(code), {"a": "b"}), ANN)
+                if code in open_to_all | by_what_is_named:
+                    assert answer.code != 3, code
+                    continue
+                assert answer.code == 16, (code, answer.code, answer.remark)
+                for nobody in (None, STRANGER):
+                    assert (await it.call(Command(int(code)), nobody)).code == 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"authorizationEnabled": "false"}, "authenticationEnabled = 'true' needs authorization"),
+        ({"authenticationEnabled": "false"}, "authorizationEnabled = 'true' needs authentication"),
+        ({"initAuthenticationUser": "{"}, "initAuthenticationUser has to be"),
+        ({"initAuthenticationUser": '{"username":"a"}'}, "initAuthenticationUser has to be"),
+        (
+            {"innerClientAuthenticationCredentials": "[]"},
+            "innerClientAuthenticationCredentials has",
+        ),
+        (
+            {"authenticationWhitelist": "10,x-y"},
+            "authenticationWhitelist: 'x-y' is no request code",
+        ),
+        (
+            {"aclEnable": "true", "rocketmqHome": "/x"},
+            "authenticationEnabled = 'true' and aclEnable",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    changes: dict[str, str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{said}") as caught:
+        load_config(None, {}, {**TINY, **SWITCHES, **changes})
+    assert CANARY not in str(caught.value)
+
+
+@on_loop
+async def test_white_lists_are_of_codes_and_make_nobody_somebody(tmp_path: Path) -> None:
+    async with guarded(
+        tmp_path, authenticationWhitelist="28,10,310", authorizationWhitelist="310"
+    ) as it:
+        await it.make(ANN)
+        assert (await it.call(Command(28), None)).code == 0
+        assert (await it.call(Command(26), None)).code == 16
+        assert (await it.call(send_command("orders", b"x"), None)).code == 0
+        long = Command(10, {"topic": "orders", "AccessKey": "root", "Signature": "AA=="})
+        answer = await it.call(long, None)
+        assert answer.code == 16
+        assert "null has no permission to access Topic:orders" in (answer.remark or "")

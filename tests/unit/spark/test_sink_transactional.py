@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from roquet.base.errors import OutcomeUnknown, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, UsageError
 from roquet.client import TransactionProducer
+from roquet.protocol.codes import ResponseCode
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink import keys
+from roquet.spark.sink.release import roll_back
 from roquet.spark.sink.write import BatchWriter
 from sink_harness import ROWS, SCHEMA, Query, bodies, finished, interrupted, wanted
 from spark_harness import Running
@@ -68,6 +70,51 @@ def test_transactional_write_that_is_aborted_is_never_seen(
     query = Query(running.name_servers, topic, tmp_path, monkeypatch)
     query.writer.abort([query.task(0), None], 0)
     query.writer.commit([query.task(0)], 0)
+    time.sleep(1.5)
+    assert sorted(bodies(running.name_servers, topic)) == wanted((0, 0))
+
+
+@pytest.mark.parametrize("ends", [0, 17])
+def test_transactional_commit_that_failed_and_is_aborted_is_finished_by_the_next_run(
+    running: Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: int
+) -> None:
+    query = Query(running.name_servers, topic, tmp_path, monkeypatch)
+    part, other = query.task(0), query.task(0)
+    real, done = TransactionProducer.end, 0
+
+    async def refused_after_some(self: TransactionProducer, *given: Any) -> None:
+        nonlocal done
+        done += 1
+        if done > ends:
+            raise Refused(ResponseCode.NO_PERMISSION, "not now")
+        await real(self, *given)
+
+    with monkeypatch.context() as context:
+        context.setattr(TransactionProducer, "end", refused_after_some)
+        with pytest.raises(Refused):
+            query.writer.commit([part], 0)
+    # Spark calls this when a commit has failed; what was decided is not to be taken back.
+    query.writer.abort([part, other, None], 0)
+    finished(running.name_servers, topic, tmp_path, monkeypatch, 0)
+    time.sleep(1.5)
+    assert sorted(bodies(running.name_servers, topic)) == wanted((0, 0))
+
+
+def test_transactional_row_whose_half_message_is_gone_is_written_by_the_next_run(
+    running: Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(running.name_servers, topic, tmp_path, monkeypatch)
+    part = query.task(0)
+    # As when the broker has put them aside, since nobody decided in all of its checks: it answers
+    # an end of what is not open with a success.
+    lost = part.halves[3:9]
+    roll_back(query.writer._options, lost)
+    with pytest.raises(UsageError, match=r"6 of 40 rows of epoch 0 are not there"):
+        query.writer.commit([part], 0)
+    query.writer.abort([part], 0)
+    assert len(bodies(running.name_servers, topic)) == ROWS - 6
+    finished(running.name_servers, topic, tmp_path, monkeypatch, 0)
+    finished(running.name_servers, topic, tmp_path, monkeypatch, 0)
     time.sleep(1.5)
     assert sorted(bodies(running.name_servers, topic)) == wanted((0, 0))
 

@@ -3,7 +3,8 @@
 A file an epoch: which half messages make it up, and how far their queues had got before the first
 was released. As long as it is there and not done, the next run goes on with its release; what a
 second try of the tasks has sent is rolled back then. Invariant: nothing is released that is in no
-file, and an epoch has one file, whose content never changes but for being done.
+file, and an epoch has one file. Its rows never change: it may be done, and in the place of a half
+message that a broker has put aside comes that of the same row from a later try.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from roquet.base.clock import SystemClock, pause, steady_s
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.client import ProducerOptions, TransactionState, connect
 from roquet.spark.account import account
 from roquet.spark.cluster.metadata import Metadata
@@ -41,24 +41,49 @@ def commit(
 ) -> tuple[int, int]:
     """Decide an epoch unless that was done, and release it; returns messages and rolled back.
 
-    Where an earlier run has decided it, what `halves` name is rolled back, and that decision is
-    finished. Raises UsageError, OSError, Refused, Unreachable, OutcomeUnknown: the decision stays,
-    and the next run goes on.
+    Where an earlier run has decided it, that decision is finished, and what `halves` name beside it
+    is rolled back. Raises UsageError, also for rows that are not there afterwards, OSError,
+    Refused, Unreachable, OutcomeUnknown: the decision stays, and the next run goes on.
     """
     known = decisions.get(epoch)
-    unwanted: tuple[Half, ...] = ()
+    found = known or Decision(tuple(halves), _ends(options, halves))
     if known is None:
-        found = Decision(tuple(halves), _ends(options, halves))
         decisions.put(epoch, found)
-    else:
-        found = known
-        chosen = {(it.broker, it.log_offset) for it in found.halves}
-        unwanted = tuple(it for it in halves if (it.broker, it.log_offset) not in chosen)
-        roll_back(options, unwanted)
     if not found.done:
-        asyncio.run(_release(options, found, begun=known is not None))
+        gone = asyncio.run(_release(options, found, begun=known is not None))
+        again = {it.key: it for it in _beside(halves, found) if it.key in gone}
+        if again:
+            # Written down first: from now on these are the rows of the epoch.
+            found = found._replace(halves=tuple(again.get(it.key, it) for it in found.halves))
+            decisions.put(epoch, found)
+            gone = asyncio.run(_release(options, found, begun=True))
+        if gone:
+            raise UsageError(
+                f"delivery = transactional: {len(gone)} of {len(found.halves)} rows of epoch"
+                f" {epoch} are not there, though they were released: brokers put half messages"
+                " aside that nobody has decided on after transactionCheckMax checks. The next run"
+                " writes these rows again; take less in a micro-batch"
+            )
         decisions.put(epoch, found._replace(done=True))
+    unwanted = _beside(halves, found)
+    roll_back(options, unwanted)
     return len(found.halves), len(unwanted)
+
+
+def abort(options: SinkOptions, decisions: Decisions, epoch: int, halves: Sequence[Half]) -> None:
+    """Roll back what is in no decision: Spark aborts also when a commit has failed half-way.
+
+    What was decided is finished by the next run. Raises UsageError for a damaged decision: nothing
+    is rolled back then.
+    """
+    known = decisions.get(epoch)
+    roll_back(options, halves if known is None else _beside(halves, known))
+
+
+def _beside(halves: Iterable[Half], decision: Decision) -> list[Half]:
+    """Return the half messages that a decision does not name."""
+    chosen = {(it.broker, it.log_offset) for it in decision.halves}
+    return [it for it in halves if (it.broker, it.log_offset) not in chosen]
 
 
 def roll_back(options: SinkOptions, halves: Sequence[Half]) -> None:
@@ -71,8 +96,14 @@ def roll_back(options: SinkOptions, halves: Sequence[Half]) -> None:
 PAUSE_S: Final = 0.1
 
 
-async def _release(options: SinkOptions, decision: Decision, *, begun: bool) -> None:
-    """Commit what is not in its queue yet; `begun` when somebody may have released a part."""
+async def _release(options: SinkOptions, decision: Decision, *, begun: bool) -> frozenset[str]:
+    """Commit what is not in its queue yet; `begun` when somebody may have released a part.
+
+    Returns the unique keys of what is not there afterwards: a broker answers the end of a half
+    message that is not open any more with a success, whatever has become of it.
+    """
+    if not decision.halves:
+        return frozenset()
     clock, wire = SystemClock(), options.wire
     end_s, left = steady_s() + wire.unreachable_s, list(decision.halves)
     while True:
@@ -83,7 +114,7 @@ async def _release(options: SinkOptions, decision: Decision, *, begun: bool) -> 
             left = [it for it in left if it.key not in there]
         failed = await _end_all(options, left, TransactionState.COMMIT)
         if not failed:
-            return
+            return await asyncio.to_thread(_gone, options, decision)
         error = next((it for it in failed.values() if not may_again(it)), None)
         error = error or next(iter(failed.values()))
         if not may_again(error) or steady_s() >= end_s:
@@ -181,6 +212,17 @@ def _behind(metadata: Metadata, address: str) -> int:
         log.warning("%s does not say how far its queues are: %s", address, error)
         return 0
     return int(told.get("dispatchBehindBytes", "0"))
+
+
+def _gone(options: SinkOptions, decision: Decision) -> frozenset[str]:
+    """Return the unique keys of a decision that are in none of its queues."""
+    try:
+        there = _released(options, decision.begins)
+    except Refused as refused:
+        # The right to send is enough for what is released.
+        log.warning("nobody has looked whether all rows are there: %s", refused)
+        return frozenset()
+    return frozenset(it.key for it in decision.halves if it.key not in there)
 
 
 def _released(options: SinkOptions, begins: dict[tuple[str, str, int], int]) -> set[str]:

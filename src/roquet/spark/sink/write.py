@@ -29,7 +29,7 @@ from roquet.spark.sink import keys, metrics
 from roquet.spark.sink.decisions import HALVES_MAX, Decisions
 from roquet.spark.sink.epochs import Epochs
 from roquet.spark.sink.placing import first_turn
-from roquet.spark.sink.release import commit, roll_back, undecided
+from roquet.spark.sink.release import abort, commit, roll_back, undecided
 from roquet.spark.sink.sender import Sender, Sent
 from roquet.spark.sink.sequenced import Epoch, SequencedSender, check_ends
 
@@ -102,8 +102,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Roll half messages back; other messages cannot be taken back."""
-        roll_back(self._options, _halves(messages))
+        """Roll back half messages that nobody decided on; others cannot be taken back."""
+        _abort(self._options, self._options.run_id, 0, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -135,8 +135,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Roll half messages back; other messages cannot be taken back."""
-        roll_back(self._options, _halves(messages))
+        """Roll back half messages that nobody decided on; others cannot be taken back."""
+        _abort(self._options, None, batchId, messages)
 
 
 def write(
@@ -258,6 +258,17 @@ def _release(
     kept = Decisions(options.transaction_path or "", run)
     released, dropped = commit(options, kept, epoch, halves)
     log.info("epoch %d: %d messages released, %d rolled back", epoch, released, dropped)
+
+
+def _abort(
+    options: SinkOptions,
+    run: str | None,
+    epoch: int,
+    messages: Sequence[WriterCommitMessage | None],
+) -> None:
+    if options.transactional:
+        kept = Decisions(options.transaction_path or "", run)
+        abort(options, kept, epoch, _halves(messages))
 
 
 def _tell(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -15,6 +15,7 @@ from roquet.client import TransactionProducer
 from roquet.protocol.codes import ResponseCode
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink import keys
+from roquet.spark.sink.decisions import Decision, Decisions
 from roquet.spark.sink.release import roll_back
 from roquet.spark.sink.write import BatchWriter
 from sink_harness import ROWS, SCHEMA, Query, bodies, finished, interrupted, wanted
@@ -117,6 +118,17 @@ def test_transactional_row_whose_half_message_is_gone_is_written_by_the_next_run
     finished(running.name_servers, topic, tmp_path, monkeypatch, 0)
     time.sleep(1.5)
     assert sorted(bodies(running.name_servers, topic)) == wanted((0, 0))
+
+
+def test_transactional_epoch_without_rows_is_finished_by_the_next_run(
+    running: Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = Decisions(str(tmp_path / "roquet-sink"), None)
+    decisions.put(0, Decision((), {}))
+    Query(running.name_servers, topic, tmp_path, monkeypatch).writer.commit([], 0)
+    found = decisions.get(0)
+    assert found is not None
+    assert found.done
 
 
 def test_transactional_tasks_that_nobody_committed_leave_nothing(
